@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpyro.distributions as dist
 from jax import lax
 from jax.scipy.special import logsumexp
 from jax.sharding import NamedSharding, PartitionSpec
@@ -22,9 +21,19 @@ from numpyro.primitives import Messenger
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_count, check_shared, fail
+from numpyro_gp.guides.weighted_sites import (
+    check_local,
+    check_model,
+    check_separable,
+    dependent_site,
+    joint_noise,
+    not_reparametrised,
+    refuse_joint_noise,
+    refuse_points,
+    sampled_sites,
+)
 from numpyro_gp.primitives.joint_draws import free_noise
 from numpyro_gp.programs.private import mask_of
-from numpyro_gp.programs.trace import sources, traced
 from numpyro_gp.sites import Observation, Site, Trace, in_plate, is_latent, local_sites, role, unwrap
 
 
@@ -175,22 +184,22 @@ def weighted_samples(
         return found
 
     proposal = propose({})
-    _refuse_points(proposal, plate, num_samples)
+    refuse_points(proposal, plate, num_samples)
     is_asked = doubly_reparametrised is not False and (bool(doubly_reparametrised) or num_samples > 1)
-    depends = _dependent_site(propose, proposal, plate) if is_asked else None
+    depends = dependent_site(propose, proposal, plate) if is_asked else None
     is_separable = [is_asked and depends is None]
 
     def run(proposal: Trace) -> WeightedSamples:
         given = handlers.substitute(handlers.seed(model, key_model), substitute_fn=partial(_from_guide, proposal))
         with free_noise():
             trace = handlers.trace(handlers.substitute(given, data=dict(params))).get_trace(*args, **kwargs)
-        _check_model(trace, proposal, plate)
+        check_model(trace, proposal, plate)
         if sharding is not None:
             cure = "Share the rows among the devices: ngp.fit(..., sharding=...)."
-            _refuse_joint_noise(trace, "sharding", "None", "one", cure)
+            refuse_joint_noise(trace, "sharding", "None", "one", cure)
         if doubly_reparametrised:
-            _check_separable(trace, proposal, plate, depends)
-        is_separable[0] &= _joint_noise(trace) is None and _not_reparametrised(proposal, plate) is None
+            check_separable(trace, proposal, plate, depends)
+        is_separable[0] &= joint_noise(trace) is None and not_reparametrised(proposal, plate) is None
         return _weigh(_observed_at_samples(trace, proposal, plate, num_samples), proposal, plate)
 
     drawn = run(proposal)
@@ -247,10 +256,6 @@ def _from_guide(proposal: Trace, site: Site) -> Any:
 # ------------------------------------------------------------------------------- weights
 
 
-def _samples(trace: Trace) -> dict[str, Any]:
-    return {name: site for name, site in trace.items() if site["type"] == "sample"}
-
-
 def _log_prob(fn: object, value: object) -> Array:
     """``log p`` where either the value or the distribution has the axis of K samples."""
     if not isinstance(value, jax.Array):
@@ -265,8 +270,8 @@ def _weigh(trace: Trace, proposal: Trace, plate: str) -> WeightedSamples:
     """Collect ``log r`` of each datum and the terms that belong to no datum."""
     terms, scales, values = [], {}, {}
     remainder: object = 0.0
-    ignored = {name for name, site in _samples(trace).items() if role(site) == "noise"}
-    for sign, sites in ((1, _samples(trace)), (-1, _samples(proposal))):
+    ignored = {name for name, site in sampled_sites(trace).items() if role(site) == "noise"}
+    for sign, sites in ((1, sampled_sites(trace)), (-1, sampled_sites(proposal))):
         for name, site in sites.items():
             if name in ignored or (sign < 0 and site["is_observed"]):
                 continue
@@ -275,7 +280,7 @@ def _weigh(trace: Trace, proposal: Trace, plate: str) -> WeightedSamples:
                 scale = 1 if site["scale"] is None else site["scale"]
                 remainder = remainder + sign * jnp.sum(scale * density)
                 continue
-            terms.append(sign * _check_local(name, site, density))
+            terms.append(sign * check_local(name, site, density))
             scales[name] = 1.0 if site["scale"] is None else site["scale"]
             if sign > 0 and not site["is_observed"]:
                 values[name] = site["value"]
@@ -290,7 +295,7 @@ def _observed_at_samples(trace: Trace, proposal: Trace, plate: str, count: int) 
     if not any(jnp.ndim(site["value"]) > len(site["fn"].shape()) for site in local):
         return dict(trace)
     found = dict(trace)
-    for name, site in _samples(trace).items():
+    for name, site in sampled_sites(trace).items():
         inner, batch = unwrap(site["fn"]), site["fn"].batch_shape
         if isinstance(inner, Observation) and in_plate(site, plate) and len(batch) == 1 and inner.batch_shape == batch:
             mask, wide = mask_of(site["fn"]), inner.repeated(count)
@@ -315,7 +320,7 @@ def _common_scale(scales: dict[str, object]) -> Any:
 def _scale_paths(proposal: Trace, plate: str, weights: Array) -> dict[str, Any]:
     """Multiply the gradient of each local value by its weight, and hold the parameters inside ``log q`` fixed."""
     changed = dict(proposal)
-    for name, site in _samples(proposal).items():
+    for name, site in sampled_sites(proposal).items():
         if in_plate(site, plate) and not site["is_observed"] and role(site) != "noise":
             value, event = site["value"], site["fn"].event_dim
             fixed = lax.stop_gradient(value)
@@ -325,101 +330,3 @@ def _scale_paths(proposal: Trace, plate: str, weights: Array) -> dict[str, Any]:
 
 
 # -------------------------------------------------------------------------------- checks
-
-
-def _check_local(name: str, site: Site, density: Array) -> Array:
-    frames = site["cond_indep_stack"]
-    if len(frames) != 1 or frames[0].dim != -1 or density.ndim > 2 or density.shape[-1:] != (frames[0].size,):
-        cure = "Make further axes part of the event with .to_event, and let K samples be the only batch axis."
-        required = "inside the data plate alone, the plate on the last axis, with one term for each datum"
-        got = f"plates {[frame.name for frame in frames]} and terms of shape {density.shape}"
-        fail(f"site {name!r}", required, got, cure)
-    return density
-
-
-def _check_model(trace: Trace, proposal: Trace, plate: str) -> None:
-    """Refuse models whose bound would not be the one that is documented."""
-    plates = [name for name, site in trace.items() if site["type"] == "plate"]
-    if plate not in plates:
-        fail("plate", f"a plate of the model: {plates}", repr(plate), 'Pass plate="name" of the data plate.')
-    for name, site in [*_samples(trace).items(), *_samples(proposal).items()]:
-        kind = role(site) or ("observed" if site["is_observed"] else None)
-        local, others = in_plate(site, plate), [f.name for f in site["cond_indep_stack"] if f.name != plate]
-        if kind in ("observed", "latent") and not local and name in trace:
-            required = f"inside the data plate {plate!r}"
-            cure = "The bound is a sum over one plate: put it there, or use Trace_ELBO."
-            fail(f"the {kind} site {name!r}", required, f"inside {others or 'no plate'}", cure)
-        if kind == "noise" and others:
-            fail(f"the noise site {name!r}", f"in no plate but {plate!r}", f"inside {others}", "Use one data plate.")
-        if local and not site["is_observed"] and site["fn"].is_discrete:
-            fail(f"the local site {name!r}", "continuous", "a discrete one", "Sum it out in the likelihood.")
-        if name not in proposal and kind not in ("observed", "noise"):
-            fail("the guide", "one for every latent site of the model", f"none for {name!r}", "Use ngp.AutoGP(model).")
-    if not any(site["is_observed"] for site in _samples(trace).values()):
-        fail("the model", "called with data", "no observed site", "Pass the observations: svi.update(state, X, y).")
-    mutable = [name for name, site in {**trace, **proposal}.items() if site["type"] == "mutable"]
-    if mutable:
-        fail("the model and guide", "without mutable state", f"{mutable}", "Use networks without running averages.")
-
-
-def _joint_noise(trace: Trace) -> str | None:
-    """A noise site of a layer above the latent inputs, which takes all samples of a datum together."""
-    noise = (name for name, site in _samples(trace).items() if role(site) == "noise")
-    return next((name for name in noise if len(trace[name]["fn"].batch_shape) > 1), None)
-
-
-def _refuse_joint_noise(trace: Trace, argument: str, value: str, given: str, cure: str) -> None:
-    if (name := _joint_noise(trace)) is not None:
-        required = f"{value} for a model that samples a layer above its latent inputs"
-        fail(argument, required, f"{given} with the noise site {name!r} drawn jointly over the samples", cure)
-
-
-def _not_reparametrised(proposal: Trace, plate: str) -> str | None:
-    """A local site of a guide without a path from its parameters to its value."""
-    for name, site in local_sites(proposal, plate).items():
-        if isinstance(unwrap(site["fn"]), dist.Delta) or not site["fn"].has_rsample:
-            return name
-    return None
-
-
-def _dependent_site(propose: Callable[[Mapping[str, object]], Trace], proposal: Trace, plate: str) -> str | None:
-    """A local site of a guide whose distribution depends on the value of another local site."""
-    local = local_sites(proposal, plate)
-    if len(local) < 2:
-        return None
-
-    def distributions(values: Mapping[str, object]) -> list[list[Any]]:
-        with handlers.block():
-            found = local_sites(propose(values), plate)
-        return [jax.tree.leaves(found[name]["fn"]) for name in values]
-
-    program, constants, structure = traced(distributions, {name: local[name]["value"] for name in sorted(local)})
-    each = jax.tree.unflatten(structure, sources(program))
-    is_value = range(len(constants), len(program.invars)).__contains__
-    named = zip(sorted(local), each, strict=True)
-    return next((name for name, leaves in named if any(map(is_value, frozenset().union(*leaves)))), None)
-
-
-def _refuse_points(proposal: Trace, plate: str, num_samples: int) -> None:
-    """Refuse several samples of a point: all weights would be equal, and the bound that of one sample for every K."""
-    for name, site in local_sites(proposal, plate).items() if num_samples > 1 else ():
-        # A point that was computed from samples has their axis.
-        if isinstance(unwrap(site["fn"]), dist.Delta) and len(site["fn"].batch_shape) == 1:
-            cure = f"Give it a width: ngp.AutoGP(model, {{{name!r}: ngp.guides.free_latent()}}), or rest=AutoNormal."
-            required = f"a distribution with a width, as the {num_samples} samples of its weights need"
-            fail(f"the guide at the local site {name!r}", required, "a point (Delta)", cure)
-
-
-def _check_separable(trace: Trace, proposal: Trace, plate: str, depends: str | None) -> None:
-    """The squared-weights gradient needs ``log r_k`` to depend on sample k alone (mathematics.md section 10.3)."""
-    if depends is not None:
-        cure = "Pass doubly_reparametrised=None: the gradient is the ordinary one there, and not biased."
-        required = "None or False for a guide in which a local site depends on another"
-        fail("doubly_reparametrised", required, f"True with such a site {depends!r}", cure)
-    cure = "Pass doubly_reparametrised=None: the other gradient would be biased."
-    _refuse_joint_noise(trace, "doubly_reparametrised", "None or False", "True", cure)
-    if (name := _not_reparametrised(proposal, plate)) is not None:
-        cure = "Use ngp.guides.free_latent or amortised, or the ordinary gradient."
-        required = "None or False unless the guide samples each local site by reparametrisation"
-        got = f"True with {type(unwrap(proposal[name]['fn'])).__name__} at site {name!r}"
-        fail("doubly_reparametrised", required, got, cure)

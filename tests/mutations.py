@@ -209,10 +209,10 @@ FAULTS = [
     ),
     Fault(
         "interactions of three inputs taken for those of two",
-        "additive/anova.py",
+        "additive/inputs.py",
         "return list(combinations(range(len(labels)), 2))",
         "return list(combinations(range(len(labels)), 3))",
-        "additive/test_anova.py",
+        "additive/test_anova.py additive/test_inputs.py",
     ),
     Fault(
         "beliefs without reparametrised gradients",
@@ -393,7 +393,7 @@ FAULTS = [
     Fault(
         "log density of the guide's own sites added in place of subtracted",
         "objectives.py",
-        "terms.append(sign * _check_local(name, site, density))",
+        "terms.append(sign * check_local(name, site, density))",
         "terms.append(_check_local(name, site, density))",
         "test_objectives.py",
     ),
@@ -420,10 +420,10 @@ FAULTS = [
     ),
     Fault(
         "mixture of predictions summed and not averaged over draws",
-        "posterior/prediction.py",
+        "posterior/mixture.py",
         "return logsumexp(each, axis=0) - math.log(each.shape[0])",
         "return logsumexp(each, axis=0)",
-        "posterior/test_prediction.py",
+        "posterior/test_prediction.py posterior/test_mixture.py",
     ),
     Fault(
         "terms of a short batch of a stream counted as those of a full one",

@@ -161,17 +161,17 @@ RANDOM = [
     ),
     (
         "operator",
-        "rows/look.py",
+        "rows/row_facts.py",
         "if not before or before[0] != COUNTING:",
         "if not before and before[0] != COUNTING:",
-        "rows/test_look.py",
+        "rows/test_row_facts.py rows/test_look.py",
     ),
     (
         "operator",
-        "rows/feeds.py",
+        "rows/batches.py",
         "if isinstance(array, jax.Array) and is_whole and array.shape[0] == rows:",
         "if isinstance(array, jax.Array) and is_whole and array.shape[0] != rows:",
-        "rows/test_feeds.py::test_a_batch_that_is_short_is_filled_with_copies_of_its_last_row",
+        "rows/test_batches.py::test_a_batch_that_is_short_is_filled_with_copies_of_its_last_row",
     ),
     (
         "operator",
@@ -196,7 +196,7 @@ RANDOM = [
     ),
     (
         "operator",
-        "rows/feeds.py",
+        "rows/batches.py",
         "if layout.rows > first.rows:",
         "if layout.rows <= first.rows:",
         "rows/test_feeds.py",

@@ -10,7 +10,6 @@ import dataclasses
 import functools
 import operator
 from collections.abc import Callable, Hashable, Sequence
-from itertools import combinations
 from typing import Any
 
 import jax
@@ -20,14 +19,13 @@ import numpyro
 import numpyro.distributions as dist
 
 from numpyro_gp.additive.grids import grid_points
+from numpyro_gp.additive.inputs import Input, column_number, input_of, measures_of, pairs_of
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.beliefs.members import alike, picked
 from numpyro_gp.checks import check_choice, check_count, check_points, check_positive, fail, when_known
 from numpyro_gp.kernels import (
     RBF,
     Constant,
-    Empirical,
-    Gaussian,
     Kernel,
     Matern12,
     Matern32,
@@ -46,51 +44,6 @@ __all__ = ["Design", "Input", "design"]
 
 Family = type[RBF] | type[Matern12] | type[Matern32] | type[Matern52]
 FAMILIES = (RBF, Matern12, Matern32, Matern52)
-
-
-@dataclasses.dataclass(frozen=True)
-class Input:
-    """One column of the data: a number on ``[low, high]``, or a category with its levels and their frequencies.
-
-    Parameters
-    ----------
-    name : str
-    low, high : float
-        The range of a number.
-    levels : tuple of float
-        The distinct values of a category; empty for a number.
-    frequencies : tuple of float
-        Share of the rows that have each level.
-
-    Examples
-    --------
-    >>> import numpy as np, numpyro_gp as ngp
-    >>> ngp.anova.Input("age", 20.0, 60.0).map(np.array([20.0, 30.0, 60.0])).tolist()
-    [0.0, 0.25, 1.0]
-    """
-
-    name: str
-    low: float = 0.0
-    high: float = 1.0
-    levels: tuple[float, ...] = ()
-    frequencies: tuple[float, ...] = ()
-
-    @property
-    def is_category(self) -> bool:
-        """Whether the column holds categories."""
-        return bool(self.levels)
-
-    def map(self, x: Array) -> Array:
-        """Numbers to ``[0, 1]``, levels to codes 0, 1, …; a level that the design has not seen becomes NaN."""
-        if not self.is_category:
-            return (x - self.low) / (self.high - self.low)
-        equal = x[..., None] == jnp.asarray(self.levels, x.dtype)[(None,) * x.ndim]
-        codes = jnp.argmax(equal, axis=-1).astype(x.dtype)
-        return jnp.where(jnp.any(equal, axis=-1), codes, jnp.nan)
-
-    def grid(self, size: int) -> np.ndarray:
-        """Mapped values at which inducing inputs stand: an even grid, or all codes."""
-        return np.arange(len(self.levels), dtype=float) if self.is_category else np.linspace(0.0, 1.0, size)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -331,11 +284,11 @@ def design(
         fail("names", f"{columns} different names, none of them 'constant'", f"{list(labels)}", cure)
     if family not in FAMILIES:
         fail("family", "RBF, Matern12, Matern32 or Matern52", f"{family!r:.60}", "Pass kernels.RBF itself.", TypeError)
-    chosen = {_column(one, labels) for one in categorical}
-    inputs = tuple(_input(labels[d], data[:, d], d in chosen) for d in range(columns))
+    chosen = {column_number(one, labels) for one in categorical}
+    inputs = tuple(input_of(labels[d], data[:, d], d in chosen) for d in range(columns))
     components: dict[str, tuple[int, ...]] = {"constant": ()} if constant else {}
     components |= {labels[d]: (d,) for d in range(columns)}
-    for first, second in _pairs(pairs, labels):
+    for first, second in pairs_of(pairs, labels):
         components[f"{labels[first]}:{labels[second]}"] = (first, second)
     sizes = check_count("num_inducing", num_inducing, 2), check_count("pair_inducing", pair_inducing, 2)
     check_choice("measure", measure, ("uniform", "empirical", "gaussian"))
@@ -346,47 +299,4 @@ def design(
             repr(measure),
             "Choose one of them, or pass family=kernels.RBF.",
         )
-    return Design(inputs, components, family, *sizes, _measures(measure, inputs, data))
-
-
-def _measures(measure: str, inputs: tuple[Input, ...], data: np.ndarray) -> tuple[Measure, ...]:
-    """That of each column in its mapped values; categories have their own, and an entry that nothing reads."""
-    if measure == "uniform":
-        return ()
-    columns = [one.map(jnp.asarray(data[:, d])) for d, one in enumerate(inputs)]
-    if measure == "empirical":
-        return tuple(Empirical.of(column) for column in columns)
-    return tuple(Gaussian(jnp.mean(column), jnp.std(column)) for column in columns)
-
-
-def _column(column: object, labels: tuple[str, ...]) -> int:
-    if column in labels:
-        return labels.index(column)
-    if isinstance(column, (int, np.integer)) and 0 <= column < len(labels):
-        return int(column)
-    fail("columns", f"numbers below {len(labels)} or names among {list(labels)}", repr(column), "Check the spelling.")
-
-
-def _pairs(pairs: str | Sequence[tuple[int | str, int | str]], labels: tuple[str, ...]) -> list[tuple[int, int]]:
-    if isinstance(pairs, str):
-        if pairs != "all":
-            fail("pairs", "'all' or a sequence of pairs of columns", repr(pairs), 'Pass pairs=[("age", "income")].')
-        return list(combinations(range(len(labels)), 2))
-    numbers: list[tuple[int, int]] = []
-    for pair in pairs:
-        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-            fail("pairs", "'all' or a sequence of pairs of columns", repr(pair), 'Pass pairs=[("age", "income")].')
-        first, second = sorted(_column(one, labels) for one in pair)
-        if first == second or (first, second) in numbers:
-            fail("pairs", "pairs of two different columns, each once", f"{pair}", "Leave it out: it is there already.")
-        numbers.append((first, second))
-    return numbers
-
-
-def _input(name: str, values: np.ndarray, is_category: bool) -> Input:
-    levels, counts = np.unique(values, return_counts=True)
-    if len(levels) < 2:
-        fail(f"input {name!r}", "a column that varies", f"the constant {levels[0]:.6g}", "Leave the column out of X.")
-    if not is_category:
-        return Input(name, float(levels[0]), float(levels[-1]))
-    return Input(name, levels=tuple(levels.tolist()), frequencies=tuple((counts / counts.sum()).tolist()))
+    return Design(inputs, components, family, *sizes, measures_of(measure, inputs, data))

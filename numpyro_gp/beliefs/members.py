@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, over_axes, value_type
-from numpyro_gp.beliefs.basis import BatchBasis
+from numpyro_gp.beliefs.batch_basis import BatchBasis
 
 Method = TypeVar("Method", bound=Callable[..., object])
 Result = TypeVar("Result")

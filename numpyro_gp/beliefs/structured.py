@@ -3,73 +3,30 @@
 `Coupled` is the full posterior of such a site; here are the three that never form an ``M x M`` matrix.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-
-import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import block_diag
 from jaxtyping import Float
 
-from numpyro_gp.arrays import Array, ArrayField, ArrayLike, Converted, Shape, over_axes, store, value_type
+from numpyro_gp.arrays import Array, ArrayField, Shape, over_axes, store, value_type
 from numpyro_gp.beliefs.additive_basis import AdditiveBasis
 from numpyro_gp.beliefs.base import AbstractBelief, Joint, Marginals, positive
 from numpyro_gp.beliefs.basis import AbstractBasis
-from numpyro_gp.beliefs.members import Stacked, Stacks, alike
+from numpyro_gp.beliefs.component_factors import (
+    BlocksField,
+    check_columns,
+    check_components,
+    check_factors,
+    check_mean,
+    draw_precision,
+    half_of,
+    probed,
+    rows_of,
+)
+from numpyro_gp.beliefs.members import Stacks
 from numpyro_gp.beliefs.probe import BlockProbe
 from numpyro_gp.beliefs.whitened import Whitened, covariance_kl
-from numpyro_gp.checks import check_shape, check_triangle, fail
-from numpyro_gp.linalg import factorise, flipped, half_log_det, inverse_factor, inverse_lower, matmul
-
-Blocks = tuple[Array, ...] | Stacked
-BlocksField = Converted[Blocks, Mapping[str, ArrayLike] | Sequence[ArrayLike]]
-
-
-def _check_vector(mean: ArrayLike) -> Array:
-    """Whitened means ``(M,)``, with the axes of plates on their left."""
-    axes = (None,) * max(1, jnp.ndim(mean))
-    return check_shape("mean", mean, axes, "whitened values of all components", "Stack them in component order.")
-
-
-def _check_blocks(argument: str, value: object, mean: Array) -> tuple[Blocks, tuple[str, ...] | None]:
-    """Factors as a tuple in component order, and the names where a dictionary gave them."""
-    if isinstance(value, Stacked):
-        return value, None
-    if not isinstance(value, (Mapping, tuple, list)) or not value:
-        cure = "Pass {name: jnp.eye(M)} with an entry for each component."
-        fail(argument, "a dictionary or a tuple with one factor for each component", f"{value!r:.60}", cure, TypeError)
-    names = tuple(value) if isinstance(value, Mapping) else None
-    blocks = []
-    for number, block in enumerate(value.values() if isinstance(value, Mapping) else value):
-        label = f"{argument}[{names[number] if names else number!r}]"
-        blocks.append(check_triangle(label, block, (*mean.shape[:-1], None), positive=True))
-    total = sum(block.shape[-1] for block in blocks)
-    if total != mean.shape[-1]:
-        sizes = [block.shape[-1] for block in blocks]
-        cure = "Pass one factor for each component, of the size of its inducing inputs."
-        fail(argument, f"of sizes that add up to {mean.shape[-1]}, as mean has", f"{sizes}", cure)
-    return tuple(blocks), names
-
-
-def _check_site(argument: str, blocks: Blocks, names: tuple[str, ...] | None, basis: AbstractBasis) -> AdditiveBasis:
-    """Refuse a site whose components are not those of the belief."""
-    if not isinstance(basis, AdditiveBasis):
-        fail("the site", "an additive_gp", "a single gp", "Use ngp.beliefs.Coupled or Structured there.", TypeError)
-    sizes = Stacks.of(blocks).sizes
-    if sizes != basis.sizes or (names is not None and names != basis.names):
-        wanted = dict(zip(basis.names, basis.sizes, strict=True))
-        got = sizes if names is None else dict(zip(names, sizes, strict=True))
-        cure = "Build it with the names of kernels: {name: jnp.eye(len(inducing[name])) for name in kernels}."
-        fail(argument, f"one for each component of the site, in its order: {wanted}", got, cure)
-    return basis
-
-
-def _sum_of_squares(stacks: Sequence[Array]) -> Float[Array, ""]:
-    return jnp.sum(jnp.stack([jnp.sum(stack**2) for stack in stacks]))
-
-
-def _rows(stacks: Sequence[Array]) -> Float[Array, "R N"]:
-    """Rows of stacks ``(C_s, M_s, N)`` one after the other, for what does not depend on their order."""
-    return jnp.concatenate([stack.reshape(-1, stack.shape[-1]) for stack in stacks])
+from numpyro_gp.checks import fail
+from numpyro_gp.linalg import flipped, half_log_det, inverse_factor, matmul
 
 
 @value_type(static=("names",))
@@ -97,8 +54,8 @@ class BlockDiagonal(AbstractBelief):
     names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        mean = _check_vector(self.mean)
-        blocks, names = _check_blocks("scale_trils", self.scale_trils, mean)
+        mean = check_mean(self.mean)
+        blocks, names = check_factors("scale_trils", self.scale_trils, mean)
         store(self, mean=mean, scale_trils=blocks, names=self.names if names is None else names)
 
     def whitened(self, basis: AbstractBasis | None = None) -> Whitened:  # noqa: ARG002
@@ -106,7 +63,7 @@ class BlockDiagonal(AbstractBelief):
 
     def check_site(self, basis: AbstractBasis) -> AdditiveBasis:
         """The site's basis, if its components are those of this belief."""
-        return _check_site("scale_trils", self.scale_trils, self.names, basis)
+        return check_components("scale_trils", self.scale_trils, self.names, basis)
 
     def rooted(self, features: Float[Array, "M N"]) -> list[Array]:
         """``C_c^T A_c``, in stacks of components of one size."""
@@ -127,7 +84,7 @@ class BlockDiagonal(AbstractBelief):
 
     def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:
         features = self.check_site(basis).features(X)
-        rooted = _rows(self.rooted(features))
+        rooted = rows_of(self.rooted(features))
         covariance = basis.matrix(X) - matmul(features.T, features) + matmul(rooted.T, rooted)
         return Joint(matmul(self.mean, features), covariance)
 
@@ -136,39 +93,6 @@ class BlockDiagonal(AbstractBelief):
         self.check_site(basis)
         factors = Stacks.of(self.scale_trils).stacked(self.scale_trils)
         return 0.5 * jnp.sum(self.mean**2) + sum(covariance_kl(factor) for factor in factors)
-
-
-def _check_columns(W: ArrayLike, mean: Array) -> Array:
-    meaning, cure = "rows as mean, a column for each rank", "Pass W of shape (M, rank)."
-    array = check_shape("W", W, (*mean.shape, None), meaning, cure)
-    if array.shape[-1] < 1:
-        fail("W", "of rank at least 1", f"shape {array.shape}", "Use BlockDiagonal for a belief without W.")
-    return array
-
-
-def _half(W: Float[Array, "M r"]) -> tuple[Float[Array, "r r"], Float[Array, "r r"]]:
-    """``L_H = chol(I + W^T W)`` and ``L_H^-1``."""
-    return factorise(jnp.eye(W.shape[1], dtype=W.dtype) + matmul(W.T, W))
-
-
-def _probed(
-    probe: BlockProbe | None, basis: AbstractBasis, features: Float[Array, "M N"], variance: Float[Array, " N"]
-) -> Float[Array, " N"]:
-    if probe is None:
-        return variance
-    assert isinstance(basis, AdditiveBasis)
-    sizes = Stacks(basis.sizes, alike(basis.sizes))
-    return probe.seen(features, sizes.apart(features), variance)
-
-
-def _drawn(
-    belief: "Structured | BlockLowRank", key: Array, sample_shape: Shape, own: Callable[[Array], Array]
-) -> Array:
-    """Draws of whitened values: ``x = P e_1 + W e_2`` has covariance ``S^-1``, and so ``S x`` has ``S``."""
-    key_own, key_shared = jax.random.split(key)
-    noise = own(jax.random.normal(key_own, sample_shape + belief.shape, belief.dtype))
-    shared = jax.random.normal(key_shared, sample_shape + belief.W.shape[1:], belief.dtype)
-    return belief.mean[(None,) * len(sample_shape)] + belief.times_covariance(noise + matmul(shared, belief.W.T))
 
 
 @value_type()
@@ -196,8 +120,8 @@ class Structured(AbstractBelief):
     probe: BlockProbe | None = None
 
     def __post_init__(self) -> None:
-        mean = _check_vector(self.mean)
-        store(self, mean=mean, W=_check_columns(self.W, mean))
+        mean = check_mean(self.mean)
+        store(self, mean=mean, W=check_columns(self.W, mean))
 
     def whitened(self, basis: AbstractBasis | None = None) -> Whitened:  # noqa: ARG002
         def factor(W: Array) -> Array:
@@ -207,7 +131,7 @@ class Structured(AbstractBelief):
 
     def root(self) -> Float[Array, "r M"]:
         """``U = L_H^-1 W^T``, with ``S = I - U^T U``."""
-        return matmul(_half(self.W)[1], self.W.T)
+        return matmul(half_of(self.W)[1], self.W.T)
 
     def times_covariance(self, x: Float[Array, "*batch M"]) -> Float[Array, "*batch M"]:
         """``S x``, at ``O(M r)``."""
@@ -217,7 +141,8 @@ class Structured(AbstractBelief):
     def draw_whitened(self, key: Array, sample_shape: Shape = (), basis: AbstractBasis | None = None) -> Array:
         if self.ndim > 1:
             return super().draw_whitened(key, sample_shape, basis)
-        return _drawn(self, key, sample_shape, lambda noise: noise)
+        drawn = draw_precision(key, sample_shape, self.W, lambda noise: noise)
+        return self.mean + self.times_covariance(drawn)
 
     def _check_one(self) -> None:
         """Refuse outputs: methods see members of plates one by one, and outputs that share a kernel together."""
@@ -230,7 +155,7 @@ class Structured(AbstractBelief):
         self._check_one()
         features, prior = basis.features(X), basis.diagonal(X)
         explained = jnp.sum(matmul(self.root(), features) ** 2, axis=0)
-        variance = _probed(self.probe, basis, features, positive(prior - explained, prior))
+        variance = probed(self.probe, basis, features, positive(prior - explained, prior))
         return Marginals(matmul(self.mean, features), variance)
 
     def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:
@@ -243,141 +168,6 @@ class Structured(AbstractBelief):
     def kl(self, basis: AbstractBasis) -> Float[Array, ""]:  # noqa: ARG002
         """``(|m|^2 + |L_H^-1|_F^2 - r)/2 + sum_i log L_H,ii``."""
         self._check_one()
-        factor, inverse = _half(self.W)
+        factor, inverse = half_of(self.W)
         value = 0.5 * (jnp.sum(self.mean**2) + jnp.sum(inverse**2) - factor.shape[0]) + half_log_det(factor)
-        return value if self.probe is None else value + self.probe.kl()
-
-
-@value_type(static=("names",))
-class BlockLowRank(AbstractBelief):
-    """The richest belief of an additive site in few numbers: ``q(v) = N(m, (blockdiag(P_c P_c^T) + W W^T)^-1)``.
-
-    ``W = 0`` is mean field over components, ``P_c = I`` is `Structured`: no worse than either at the same rank
-    (mathematics.md section 6.3).
-
-    Parameters
-    ----------
-    mean : Array (M,)
-    precision_trils : dict or tuple of Array (M_c, M_c)
-        Lower factor ``P_c`` of each component's own precision, names or order as those of the site.
-    W : Array (M, r)
-
-    Examples
-    --------
-    >>> import jax.numpy as jnp, numpyro_gp as ngp
-    >>> ngp.beliefs.BlockLowRank(jnp.zeros(5), {"a": jnp.eye(2), "b": jnp.eye(3)}, jnp.ones((5, 1))).shape
-    (5,)
-    """
-
-    mean: ArrayField
-    precision_trils: BlocksField
-    W: ArrayField
-    names: tuple[str, ...] | None = None
-    probe: BlockProbe | None = None
-
-    def __post_init__(self) -> None:
-        mean = _check_vector(self.mean)
-        blocks, names = _check_blocks("precision_trils", self.precision_trils, mean)
-        W = _check_columns(self.W, mean)
-        store(self, mean=mean, precision_trils=blocks, W=W, names=self.names if names is None else names)
-
-    def check_site(self, basis: AbstractBasis) -> AdditiveBasis:
-        """The site's basis, if its components are those of this belief."""
-        return _check_site("precision_trils", self.precision_trils, self.names, basis)
-
-    def roots(self) -> tuple[list[Array], list[Array], Array]:
-        """``P_c^-1``, ``V_c = U_c P_c^-1`` ``(r, M_c)`` and ``L_H``: ``S_ce = d_ce P_c^-T P_c^-1 - V_c^T V_e``.
-
-        The first two in stacks of components of one size.
-        """
-        stacks = Stacks.of(self.precision_trils)
-        inverses = [inverse_lower(P) for P in stacks.stacked(self.precision_trils)]
-        scaled = [matmul(inverse, rows) for inverse, rows in zip(inverses, stacks.apart(self.W), strict=True)]
-        factor, inner = _half(_rows(scaled))
-        shared = [
-            matmul(matmul(inner, jnp.swapaxes(one, -1, -2)), inverse)
-            for one, inverse in zip(scaled, inverses, strict=True)
-        ]
-        return inverses, shared, factor
-
-    def whitened(self, basis: AbstractBasis | None = None) -> Whitened:  # noqa: ARG002
-        def factor(W: Array, blocks: Blocks) -> Array:
-            stacks = Stacks.of(blocks)
-            own = [matmul(P, jnp.swapaxes(P, -1, -2)) for P in stacks.stacked(blocks)]
-            return inverse_factor(stacks.diagonal(own) + matmul(W, W.T))
-
-        return Whitened(self.mean, over_axes(factor, self.ndim - 1)(self.W, self.precision_trils))
-
-    def times_precision(self, x: Float[Array, "M K"]) -> Float[Array, "M K"]:
-        """``S^-1 X``."""
-        stacks = Stacks.of(self.precision_trils)
-        pairs = zip(stacks.stacked(self.precision_trils), stacks.apart(x), strict=True)
-        own = stacks.together([matmul(P, matmul(jnp.swapaxes(P, -1, -2), rows)) for P, rows in pairs])
-        return own + matmul(self.W, matmul(self.W.T, x))
-
-    def own_covariances(self) -> list[Array]:
-        """``S_cc`` of each component, in stacks of components of one size."""
-        inverses, shared, _ = self.roots()
-        return [
-            matmul(jnp.swapaxes(one, -1, -2), one) - matmul(jnp.swapaxes(V, -1, -2), V)
-            for one, V in zip(inverses, shared, strict=True)
-        ]
-
-    def own_precisions(self) -> list[Array]:
-        """``S_cc^-1`` of each component, in stacks of components of one size."""
-        roots = [factorise(S)[1] for S in self.own_covariances()]
-        return [matmul(jnp.swapaxes(root, -1, -2), root) for root in roots]
-
-    def times_covariance(self, x: Float[Array, "*batch M"]) -> Float[Array, "*batch M"]:
-        """``S x``."""
-        stacks, (inverses, shared, _) = Stacks.of(self.precision_trils), self.roots()
-        columns = x.reshape(-1, x.shape[-1]).T
-        pairs = zip(inverses, stacks.apart(columns), strict=True)
-        own = stacks.together([matmul(jnp.swapaxes(inverse, -1, -2), matmul(inverse, rows)) for inverse, rows in pairs])
-        together = stacks.together([jnp.swapaxes(one, -1, -2) for one in shared])
-        return (own - matmul(together, matmul(together.T, columns))).T.reshape(x.shape)
-
-    def draw_whitened(self, key: Array, sample_shape: Shape = (), basis: AbstractBasis | None = None) -> Array:
-        if self.ndim > 1:
-            return super().draw_whitened(key, sample_shape, basis)
-        stacks = Stacks.of(self.precision_trils)
-
-        def own(noise: Array) -> Array:
-            pairs = zip(stacks.stacked(self.precision_trils), stacks.apart(noise.reshape(-1, self.size).T), strict=True)
-            return stacks.together([matmul(P, rows) for P, rows in pairs]).T.reshape(noise.shape)
-
-        return _drawn(self, key, sample_shape, own)
-
-    def pieces(
-        self, features: Float[Array, "M N"]
-    ) -> tuple[Float[Array, "C N"], Float[Array, "M N"], Float[Array, "C r N"]]:
-        """``|B_cn|^2 - |A_cn|^2``, rows of all ``B_c = P_c^-1 A_c``, and ``E_c = V_c A_c``."""
-        stacks, (inverses, shared, _) = Stacks.of(self.precision_trils), self.roots()
-        blocks = stacks.apart(features)
-        own = [matmul(inverse, A) for inverse, A in zip(inverses, blocks, strict=True)]
-        explained = stacks.in_order([matmul(one, A) for one, A in zip(shared, blocks, strict=True)])
-        return stacks.squares(own) - stacks.squares(blocks), _rows(own), explained
-
-    def marginals(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Marginals:
-        """``A^T m`` and ``k_n - sum |A_c|^2 + sum |B_c|^2 - |E_n|^2``."""
-        features, prior = self.check_site(basis).features(X), basis.diagonal(X)
-        change, _, explained = self.pieces(features)
-        variance = prior + jnp.sum(change, axis=0) - jnp.sum(jnp.sum(explained, axis=0) ** 2, axis=0)
-        return Marginals(matmul(self.mean, features), _probed(self.probe, basis, features, positive(variance, prior)))
-
-    def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:
-        features = self.check_site(basis).features(X)
-        _, rooted, explained = self.pieces(features)
-        total = jnp.sum(explained, axis=0)
-        covariance = basis.matrix(X) - matmul(features.T, features) + matmul(rooted.T, rooted) - matmul(total.T, total)
-        return Joint(matmul(self.mean, features), covariance)
-
-    def kl(self, basis: AbstractBasis) -> Float[Array, ""]:
-        """``(|m|^2 + tr S - M + log |Lambda|)/2``."""
-        self.check_site(basis)
-        inverses, shared, factor = self.roots()
-        trace = _sum_of_squares(inverses) - _sum_of_squares(shared)
-        # log |P_c^-1| is minus log |P_c|.
-        half_log = half_log_det(factor) - sum(jnp.sum(half_log_det(inverse)) for inverse in inverses)
-        value = 0.5 * (jnp.sum(self.mean**2) + trace - self.mean.shape[0]) + half_log
         return value if self.probe is None else value + self.probe.kl()

@@ -19,10 +19,11 @@ from jax.scipy.stats import norm
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.base import AbstractBelief
-from numpyro_gp.beliefs.basis import Basis, BatchBasis, exact
+from numpyro_gp.beliefs.basis import Basis
+from numpyro_gp.beliefs.batch_basis import BatchBasis, exact
 from numpyro_gp.beliefs.optimum import GaussianData
 from numpyro_gp.checks import known
-from numpyro_gp.criticism.pareto import left_out
+from numpyro_gp.criticism.row_evidence import COPIES, ROWS, Seen, chosen, judged
 from numpyro_gp.kernels import RBF, Kernel, Matern12, Matern32, Matern52, RationalQuadratic
 from numpyro_gp.kernels.base import Active, Product, Scaled, Sum
 from numpyro_gp.kernels.functionals import terms
@@ -50,35 +51,10 @@ from numpyro_gp.programs.keep import run_quickly
 from numpyro_gp.rows.call import Call
 from numpyro_gp.sites import Observation, Trace, role, unwrap
 
-# Rows of a site that are looked at, and how many copies of each of them all draws make together.
-ROWS, COPIES = 2000, 1000
 CENSORED = tuple(getattr(dist, name) for name in dir(dist) if name.endswith("CensoredDistribution"))
-# Draws of which Pareto's k of leaving a datum out is found.
-TO_LEAVE_OUT = 50
 OF_DISTANCE = (RBF, Matern12, Matern32, Matern52, RationalQuadratic)
 # Calls of processes, in their order: the process and its inputs (..., N, D).
 Calls = list[tuple[Any, Array]]
-
-
-class Seen(NamedTuple):
-    """What is seen of an observed site at the rows that are looked at, out of ``num_rows``, its entries in one axis.
-
-    ``level`` and ``spread`` are mean and standard deviation of new data, ``pit`` the probability of what is below the
-    datum, that being left out, and ``z`` its standard normal score: of normal noise the standardised residual. Both are
-    empty where each datum has a latent input of its own, and where few draws decide what most data without normal noise
-    say that are left out.
-    ``noise`` ``(S,)`` is the standard deviation of the noise at each draw.
-    """
-
-    y: np.ndarray
-    rows: np.ndarray
-    num_rows: int
-    level: np.ndarray
-    spread: np.ndarray
-    pit: np.ndarray
-    z: np.ndarray
-    noise: np.ndarray | None
-    is_normal: bool
 
 
 class Fact(NamedTuple):
@@ -156,11 +132,6 @@ def _flat(value: Any, axes: int) -> Any:
     shape = jnp.shape(value)
     rows = value.reshape(-1, *shape[len(shape) - axes :])
     return rows[chosen(rows.shape[0])]
-
-
-def chosen(count: int) -> np.ndarray:
-    """Numbers of the rows that are looked at."""
-    return np.unique(np.round(np.linspace(0, count - 1, min(count, ROWS))).astype(int))
 
 
 class _RowDensities:
@@ -331,28 +302,3 @@ def lengthscales(kernel: Kernel, columns: tuple[int, ...]) -> list[tuple[tuple[i
     if isinstance(kernel, OF_DISTANCE):
         return [(columns, jnp.broadcast_to(kernel.lengthscale, (len(columns),)))]
     return []
-
-
-def judged(own: Mapping[str, Any], num_rows: int, is_normal: bool) -> Seen:
-    """What all draws say of each datum that no mask hides, the datum itself left out by importance weights."""
-    from scipy.special import ndtri  # not at import: only newer versions of NumPyro bring it
-
-    y, seen = own["y"][0], own["seen"][0]
-    shape = y.shape[:1] + (1,) * (y.ndim - 1)
-    # The weights of leaving one out, 1 / p(y_n | draw), cut off at sqrt(S) times their mean.
-    weights = np.exp(own["term"].min(axis=0) - own["term"])
-    weights = np.minimum(weights, np.sqrt(len(weights)) * weights.mean(axis=0))
-    weights = (weights / weights.sum(axis=0)).reshape(-1, *shape)
-    mean, variance = own["mean"], own["variance"]
-    pit = np.clip((weights * own["below"]).sum(axis=0), 0.5 / COPIES, 1 - 0.5 / COPIES)
-    centre = (weights * mean).sum(axis=0)
-    z = (y - centre) / np.sqrt((weights * (variance + (mean - centre) ** 2)).sum(axis=0)) if is_normal else ndtri(pit)
-    rows = np.broadcast_to(chosen(num_rows).reshape(shape), y.shape)
-    level, spread = mean.mean(axis=0), np.sqrt(variance.mean(axis=0) + mean.var(axis=0))
-    at = {"level": level, "spread": spread, "pit": pit, "z": z, "y": y, "rows": rows}
-    kept = {name: values[seen] for name, values in at.items()}
-    if len(weights) >= TO_LEAVE_OUT and not is_normal:
-        without = left_out(own["term"].reshape(len(weights), -1))
-        if np.mean(~(without.k <= without.good_k)) > 0.5:
-            kept |= {"pit": np.zeros(0), "z": np.zeros(0)}
-    return Seen(**kept, num_rows=num_rows, noise=own["noise"], is_normal=is_normal)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import re
 from contextlib import nullcontext
 from typing import Any
 
@@ -14,18 +13,17 @@ from numpyro import handlers
 
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.beliefs.members import picked
-from numpyro_gp.checks import check_choice, fail
-from numpyro_gp.gam.family import NAMED, PARAMETERS, TRIALS, Family, Prior, Start, as_family, quick_glm
-from numpyro_gp.gam.formula import formula
+from numpyro_gp.checks import check_choice
+from numpyro_gp.gam.family import PARAMETERS, Family, Prior, Start, as_family, quick_glm
 from numpyro_gp.gam.per_row import at_rows_of, check_any_rows, trials_at, with_trials
+from numpyro_gp.gam.response_checks import check_response, check_trials, explained
 from numpyro_gp.gam.table_layout import Rows, TableLayout, as_labels, lay_out
 from numpyro_gp.gam.term_kernels import MEASURES, KernelData, count_lengthscales, kernel_data_of
-from numpyro_gp.gam.terms import TIME, Terms, as_terms
+from numpyro_gp.gam.terms import TIME, Terms
 from numpyro_gp.gam.time_kernels import TimePrior, noise_of, series_scales, time_priors
 from numpyro_gp.kernels import Constant
 from numpyro_gp.kernels.batches import Batch, KernelBatches
 from numpyro_gp.primitives import AdditiveGP, additive_gp, observe
-from numpyro_gp.programs.alone import alone
 
 CONSTANT = "constant"
 # Medians of lengthscales in standard deviations of a column, and on the unit circle; the spread of their logarithms.
@@ -269,9 +267,9 @@ def model(
     wanted, name = explained(terms, response)
     check_choice("measure", measure, MEASURES)
     likelihood = as_family(family)
-    _check_trials(likelihood, trials)
+    check_trials(likelihood, trials)
     layout, rows = lay_out(wanted, data, name, weights, trials)
-    _check_response(name, likelihood, rows.y, trials_at(layout, rows.X))
+    check_response(name, likelihood, rows.y, trials_at(layout, rows.X))
     check_any_rows(likelihood, len(rows.y))
     lines = _lines(layout, rows.X)
     offset = rows.X[:, list(layout.offsets)].sum(axis=1)
@@ -307,69 +305,6 @@ def _with_series(
         if family.link == "identity":
             start = start._replace(noise=min(noise_of(scales), float(start.noise)))
     return dataclasses.replace(kernel_data, time_priors={p.name: found[p.name] for p in parts}), start
-
-
-def explained(terms: object, response: str | None) -> tuple[Terms, str]:
-    """Terms with the column that they explain, and its name."""
-    wanted = formula(terms) if isinstance(terms, str) else as_terms(terms)
-    name = wanted.response if response is None else response
-    if name is None:
-        cure = 'Pass response="y", or write a formula: "y ~ s(age)".'
-        fail("response", "the name of a column", "None", cure, TypeError)
-    inside = _inside(name)
-    if own_terms := [term.name for term in wanted.items if inside in map(_inside, (*term.columns, term.by or ""))]:
-        cure = "Leave it out: it would explain itself."
-        fail("terms", f"of other columns than the response {name!r}", f"{own_terms}", cure)
-    return dataclasses.replace(wanted, response=name), name
-
-
-def _inside(expression: str) -> str:
-    """The column that a function is of: that of ``log(y)`` is ``y``."""
-    found = re.fullmatch(r"\w+\((.*)\)", expression)
-    return expression if found is None else _inside(found[1])
-
-
-def _check_trials(family: Family, trials: object) -> None:
-    """A family of successes has a column of trials, and no other has one."""
-    if trials is not None and not isinstance(trials, str):
-        cure = 'Put them into the table, and name the column: trials="n".'
-        fail("trials", "the name of a column", f"a {type(trials).__name__}", cure, TypeError)
-    if (family.spec == "binomial") != (trials is not None):
-        required = "the name of a column" if trials is None else "None"
-        fail("trials", f"{required} beside family {family.name!r}", repr(trials), TRIALS)
-
-
-@alone
-def _check_response(name: str, family: Family, y: np.ndarray, trials: np.ndarray | None = None) -> None:
-    if not np.isfinite(y).all():
-        fail(f"response {name!r}", "finite", f"{y[~np.isfinite(y)][0]}", "Leave these rows out.")
-    if family.link == "identity" and len(y) > 1 and np.ptp(y) == 0:
-        cure = "Look at the column: there is nothing to explain."
-        fail(f"response {name!r}", "of values that differ", f"{y[0]:g} in all {len(y)} rows", cure)
-    if family.link == "identity" and len(y) > 1:
-        _check_size(name, y)
-    if isinstance(family.spec, str):  # what the parameters are does not matter: to draw them compiles little programs
-        one = np.ones((), jnp.result_type(float))
-        likelihood = NAMED[family.spec](*(one for _ in PARAMETERS[family.spec](Start())))
-    else:
-        with handlers.block(), handlers.seed(rng_seed=0):
-            likelihood = family.likelihood(Start())
-    likelihood = with_trials(likelihood, trials)
-    try:
-        if hasattr(likelihood, "check_targets"):
-            likelihood.check_targets(y)
-    except ValueError as error:
-        error.args = (f"response {name!r} of family {family.name!r}: {error}",)
-        raise
-
-
-def _check_size(name: str, y: np.ndarray) -> None:
-    """Squares of a response, and what so many rows say in units of one over it, are numbers of the precision of JAX."""
-    most, spread = float(jnp.finfo(jnp.result_type(float)).max), float(np.abs(y - y[0]).max())
-    low, high = math.sqrt(1e6 * len(y) / most), math.sqrt(most / 1e6)
-    if not low < spread < high:
-        cure = "Give it in other units, or compute in double precision: JAX_ENABLE_X64=1."
-        fail(f"response {name!r}", f"of a range between {low:.1g} and {high:.1g}", f"{spread:.2g}", cure)
 
 
 def _lines(layout: TableLayout, X: np.ndarray) -> np.ndarray:

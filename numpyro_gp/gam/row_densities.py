@@ -10,8 +10,9 @@ from numpyro import handlers
 from numpyro.distributions import constraints
 
 from numpyro_gp.arrays import Array
-from numpyro_gp.criticism.evidence import Evidence, Fact, chosen, judged, lower_end
+from numpyro_gp.criticism.evidence import Evidence, Fact, lower_end
 from numpyro_gp.criticism.pareto import smoothed
+from numpyro_gp.criticism.row_evidence import chosen, judged
 from numpyro_gp.criticism.weights import Weights
 from numpyro_gp.gam.densities import filled
 from numpyro_gp.gam.densities_at_draws import AT_DRAWS, AtDraws

@@ -13,7 +13,7 @@ from numpyro_gp.additive.columns import Column, column_values, names_of
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_count, check_key, fail
 from numpyro_gp.gam.fit import fit
-from numpyro_gp.gam.model import explained
+from numpyro_gp.gam.response_checks import explained
 from numpyro_gp.gam.result import Fit
 from numpyro_gp.gam.table_layout import incomplete, lay_out
 from numpyro_gp.gam.terms import Term, Terms, s, ti

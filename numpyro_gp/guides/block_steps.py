@@ -13,9 +13,10 @@ import jax.numpy as jnp
 from jax import lax
 
 from numpyro_gp.arrays import Array
+from numpyro_gp.beliefs.block_low_rank import BlockLowRank
 from numpyro_gp.beliefs.members import Stacked, Stacks
 from numpyro_gp.beliefs.probe import BlockProbe, BlockRoot, SpareColumns, per_weight
-from numpyro_gp.beliefs.structured import BlockLowRank, Structured
+from numpyro_gp.beliefs.structured import Structured
 from numpyro_gp.linalg import cholesky, einsum, factorise, matmul
 
 LowRank = Structured | BlockLowRank

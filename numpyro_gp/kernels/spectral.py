@@ -8,8 +8,9 @@ from jaxtyping import Float
 from numpyro_gp.arrays import Array, ArrayField, store, value_type
 from numpyro_gp.checks import check_floating, check_positive, fail
 from numpyro_gp.kernels.base import Kernel
+from numpyro_gp.kernels.distances import squared_distances
 from numpyro_gp.kernels.hyperparameters import inner_products
-from numpyro_gp.kernels.stationary import _centre, constant_like, squared_distances, waves
+from numpyro_gp.kernels.stationary import _centre, constant_like, waves
 
 
 @value_type()

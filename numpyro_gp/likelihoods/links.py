@@ -10,8 +10,8 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jax.nn import sigmoid
-from jax.scipy.special import ndtr
+from jax.nn import log_sigmoid, sigmoid
+from jax.scipy.special import log_ndtr, ndtr
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.likelihoods.expectations import composite_cuts, expect
@@ -59,3 +59,9 @@ def expected_mean(link: str, latent: Latent) -> Array:
     if link == "probit":
         return ndtr(latent.mean / jnp.sqrt(1 + latent.variance))
     return expect(sigmoid, latent.mean, latent.variance, cuts=composite_cuts(0.0, 1.0, latent.mean))
+
+
+def log_link(link: str, f: Array) -> tuple[Array, Array]:
+    """``(log p, log(1 - p))`` of ``p = sigmoid(f)`` or ``ndtr(f)``, without forming ``p``."""
+    log_cdf = log_sigmoid if link == "logit" else log_ndtr
+    return log_cdf(f), log_cdf(-f)

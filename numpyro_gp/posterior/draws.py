@@ -19,18 +19,10 @@ from numpyro_gp.beliefs.pseudo_rows import PseudoRows
 from numpyro_gp.checks import check_count, check_key, fail
 from numpyro_gp.guides.local_sites import data_plates
 from numpyro_gp.linalg import factorise, matmul
+from numpyro_gp.posterior.data_inside import is_same
 from numpyro_gp.posterior.fitted import Fitted
 from numpyro_gp.posterior.sources import Source
-from numpyro_gp.posterior.tracing import (
-    Draw,
-    Values,
-    at_each_draw,
-    check_source,
-    draws_of,
-    is_same,
-    look_again,
-    run_model,
-)
+from numpyro_gp.posterior.tracing import Draw, Values, at_each_draw, check_source, draws_of, look_again, run_model
 from numpyro_gp.primitives.given_both import CombinedMarginal
 from numpyro_gp.primitives.given_neighbours import GivenNeighbours
 from numpyro_gp.primitives.local_process import SeenProcesses

@@ -11,7 +11,8 @@ import numpy as np
 from numpyro_gp.arrays import Array, ArrayField, store, value_type
 from numpyro_gp.beliefs.additive_basis import AdditiveBasis
 from numpyro_gp.beliefs.base import AbstractBelief
-from numpyro_gp.beliefs.basis import AbstractBasis, BatchBasis
+from numpyro_gp.beliefs.basis import AbstractBasis
+from numpyro_gp.beliefs.batch_basis import BatchBasis
 from numpyro_gp.beliefs.conditional import Conditional
 from numpyro_gp.beliefs.coupled import check_mean
 from numpyro_gp.beliefs.members import each_member
@@ -24,7 +25,7 @@ from numpyro_gp.guides.other_sites import median_of_rest
 from numpyro_gp.guides.whitened_draws import OnBases
 from numpyro_gp.kernels.functionals import Functional, from_rows
 from numpyro_gp.kernels.of_functionals import OfFunctionals
-from numpyro_gp.posterior.sources import shapes_of_params
+from numpyro_gp.posterior.parameter_checks import shapes_of_params
 from numpyro_gp.posterior.storage import read_arrays, write_arrays
 from numpyro_gp.primitives.inducing import Inducing
 from numpyro_gp.sites import role, unwrap

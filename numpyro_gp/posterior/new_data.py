@@ -14,6 +14,7 @@ from numpyro_gp.checks import check_count, check_floating, check_key, check_poin
 from numpyro_gp.kernels.functionals import Functional
 from numpyro_gp.posterior import tracing
 from numpyro_gp.posterior.chunks import Reused, predict_chunks, warn_of_one_piece
+from numpyro_gp.posterior.data_inside import conditioned_observation
 from numpyro_gp.posterior.fitted import Fitted
 from numpyro_gp.posterior.near import FEW_DRAWS, neighbours_of, refuse_old_rows, with_neighbours
 from numpyro_gp.posterior.prediction import Prediction
@@ -181,7 +182,7 @@ def predict_conditioned(
     ) -> Observation:
         process = tracing.process_at(posterior.at(fixed[0]), draw, call.at(fixed[1]), plates, gp, conditioned=True)
         own = whole([part[0][place] for place in places])
-        return tracing.conditioned_observation(process, own, part[0].get("noise_variance"), part[0].get("offset"))
+        return conditioned_observation(process, own, part[0].get("noise_variance"), part[0].get("offset"))
 
     fixed, first = (posterior.source, call.arrays), (key, jnp.asarray(0))
     axis = len(jax.eval_shape(lambda: one_draw(fixed, first, (rows, 0))).batch_shape) - 1

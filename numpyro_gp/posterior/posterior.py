@@ -16,6 +16,7 @@ from numpyro_gp.guides.fits import as_fitted, given_of
 from numpyro_gp.kernels.functionals import Functional
 from numpyro_gp.posterior.arviz import arviz_container, sample_stats
 from numpyro_gp.posterior.conditioned import Conditioned
+from numpyro_gp.posterior.data_inside import is_conditioned
 from numpyro_gp.posterior.draws import TrainingDraws, draws_at_data, hyperparameter_draws, stored_index, training_draws
 from numpyro_gp.posterior.fitted import Fitted
 from numpyro_gp.posterior.function_set import AskedFunctions, Functions, posterior_functions
@@ -39,7 +40,6 @@ from numpyro_gp.posterior.sources import (
     stored,
 )
 from numpyro_gp.posterior.storage import read_arrays, to_pickle, write_arrays
-from numpyro_gp.posterior.tracing import is_conditioned
 from numpyro_gp.primitives.local_process import LocalProcess
 from numpyro_gp.primitives.opening import recorded_processes
 from numpyro_gp.primitives.regression import renamed

@@ -12,8 +12,8 @@ from numpyro_gp.posterior.fitted import Fitted
 from numpyro_gp.posterior.new_data import Plan, check_parts, plan_of, predict_rows
 from numpyro_gp.posterior.prediction import Prediction
 from numpyro_gp.programs.trace import is_traced
+from numpyro_gp.rows.batches import Layout, batch_of, layout_of, with_batch
 from numpyro_gp.rows.call import Arguments, Call, call_of
-from numpyro_gp.rows.feeds import Layout, batch_of, layout_of, with_batch
 
 
 class Predictor:

@@ -16,13 +16,12 @@ from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.beliefs import MeanField, PseudoRows
 from numpyro_gp.checks import check_key, fail, is_known
 from numpyro_gp.guides.local_sites import data_plates
-from numpyro_gp.likelihoods import Gaussian
+from numpyro_gp.posterior.data_inside import is_conditioned, seen_by_neighbours
 from numpyro_gp.posterior.fitted import Fitted
-from numpyro_gp.posterior.sources import Source, check_params, check_precision, check_state
+from numpyro_gp.posterior.parameter_checks import check_params, check_precision, check_state
+from numpyro_gp.posterior.sources import Source
 from numpyro_gp.primitives.gp_by_neighbours import RowPrior
 from numpyro_gp.primitives.inducing import compared_with
-from numpyro_gp.primitives.local_process import SeenProcesses
-from numpyro_gp.primitives.observe import shifted
 from numpyro_gp.primitives.opening import predicting, recorded_processes
 from numpyro_gp.programs.alone import alone
 from numpyro_gp.programs.keep import run
@@ -260,6 +259,21 @@ def at_new_data(guide: object, plates: frozenset[str] | None) -> Iterator[None]:
         fail("the guide", "one that runs at new data", got, cure)
 
 
+def data_site(trace: Trace, site: str | None) -> str:
+    """The site to predict."""
+    latent = [n for n, s in trace.items() if is_latent(s) and isinstance(unwrap(s["fn"]), Observation)]
+    if site is None and len(latent) == 1:
+        site = latent[0]
+    if site not in latent:
+        cure = (
+            "Call predict without the data: y=None. For gp_regression, and processes by neighbours, call "
+            "posterior.predict_at(key, X_new, *arguments_of_the_fit), or pass at=X_new to ngp.compare."
+        )
+        cure = f"Name one of them: site={latent[0]!r}." if latent else cure
+        fail("site", f"one unobserved ngp.observe site of the model: {latent}", repr(site), cure)
+    return site
+
+
 def check_source(posterior: Fitted, call: Call, trace: Trace, plates: frozenset[str] | None) -> bool:
     """Refuse a posterior without values of a parameter or site, which would then stand at its start or prior.
 
@@ -311,63 +325,3 @@ def check_source(posterior: Fitted, call: Call, trace: Trace, plates: frozenset[
     free = [n for n, (own, stored) in steps.items() if own > stored]
     free += [n for n, site in trace.items() if is_unknown(site) and (n not in values or is_local(site, plates))]
     return bool(source.is_random) or any(role(trace[name]) != "gp" for name in free)
-
-
-def data_site(trace: Trace, site: str | None) -> str:
-    """The site to predict."""
-    latent = [n for n, s in trace.items() if is_latent(s) and isinstance(unwrap(s["fn"]), Observation)]
-    if site is None and len(latent) == 1:
-        site = latent[0]
-    if site not in latent:
-        cure = (
-            "Call predict without the data: y=None. For gp_regression, and processes by neighbours, call "
-            "posterior.predict_at(key, X_new, *arguments_of_the_fit), or pass at=X_new to ngp.compare."
-        )
-        cure = f"Name one of them: site={latent[0]!r}." if latent else cure
-        fail("site", f"one unobserved ngp.observe site of the model: {latent}", repr(site), cure)
-    return site
-
-
-def seen_by_neighbours(trace: Trace) -> dict[str, SeenProcesses]:
-    """Processes by neighbours with the likelihood of their data, by the names of these."""
-    fns = {name: unwrap(site["fn"]) for name, site in trace.items() if site["type"] == "sample"}
-    seen = {name: fn.seen_of for name, fn in fns.items() if isinstance(fn, Observation)}
-    return {name: one for name, one in seen.items() if isinstance(one, SeenProcesses)}
-
-
-def is_conditioned(process: Any) -> bool:
-    """Whether `gp_regression` made the process, which then knows its data and their noise."""
-    return process.noise is not None
-
-
-def conditioned_observation(
-    process: Any, X: Any, noise_variance: Array | None = None, offset: Array | None = None
-) -> Observation:
-    """New data of a process that has its data, with its noise variance or the one given, and their offset."""
-    if isinstance(process, SeenProcesses):
-        if noise_variance is not None:
-            cure = "Leave it out: the noise is that of the likelihood."
-            fail("noise_variance", "None of data that ngp.observe sees", "a variance", cure, TypeError)
-        if (offset is None) != (process.offset is None):
-            got, cure = "None", "Pass that of the new data, offset=, one number for each row."
-            got, cure = (got, cure) if offset is None else ("numbers", "Leave it out.")
-            fail("offset", f"given where the data {process.name!r} have one, and only there", got, cure)
-        f = process.at(X)
-        return Observation(f if offset is None else shifted("predict_at", f, offset), process.likelihood)
-    if offset is not None:
-        cure = "Leave it out: data of gp_regression have none."
-        fail("offset", "None of a gp_regression", "numbers", cure, TypeError)
-    if not is_conditioned(process):
-        got = f"the gp site {process.name!r}"
-        fail("gp", "the data site of a gp_regression", got, "Call predict, with new inputs and no data.", TypeError)
-    variance = process.noise if noise_variance is None else noise_variance
-    if noise_variance is None and jnp.ndim(variance) and (not process.plates.names or variance.shape[-1] != 1):
-        got = f"a variance for each of {variance.shape[-1]} training data"
-        cure = "Pass noise_variance=0.1, or one variance for each row."
-        fail("noise_variance", "given for the new data", got, cure)
-    return Observation(process(X), Gaussian(jnp.sqrt(variance)))
-
-
-def is_same(value: Any, seen: Any) -> bool:
-    """Whether an argument of the model is one of its observed arrays."""
-    return np.shape(value) == seen.shape and np.array_equal(np.asarray(value), np.asarray(seen))

@@ -9,7 +9,7 @@ import numpyro.distributions as dist
 from numpyro_gp.arrays import Array, ArrayLike, value_type
 from numpyro_gp.beliefs.additive_basis import AdditiveBasis
 from numpyro_gp.beliefs.base import AbstractBelief, Point
-from numpyro_gp.beliefs.basis import BatchBasis, first_member
+from numpyro_gp.beliefs.batch_basis import BatchBasis, first_member
 from numpyro_gp.beliefs.components import component_covariance, component_marginals
 from numpyro_gp.beliefs.optimum import check_components
 from numpyro_gp.kernels.base import KernelLike

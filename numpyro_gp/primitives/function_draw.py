@@ -10,7 +10,8 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
 
 from numpyro_gp.arrays import Array, ArrayLike, Shape, over_axes, value_type
 from numpyro_gp.beliefs.additive_basis import AdditiveBasis
-from numpyro_gp.beliefs.basis import BatchBasis, first_member, fits
+from numpyro_gp.beliefs.basis import fits
+from numpyro_gp.beliefs.batch_basis import BatchBasis, first_member
 from numpyro_gp.beliefs.members import each_member
 from numpyro_gp.beliefs.paths import Correction, Normal, PriorDraw, corrections, prior_draw
 from numpyro_gp.checks import check_points, fail

@@ -14,7 +14,8 @@ from jax.scipy.special import log_ndtr
 
 from numpyro_gp.arrays import ArrayLike
 from numpyro_gp.checks import check_points, check_positive, fail, when_known
-from numpyro_gp.kernels.functionals import Average, Derivative, Functional, Values, as_functional, stack
+from numpyro_gp.kernels.functional_kinds import Average, Derivative
+from numpyro_gp.kernels.functionals import Functional, Values, as_functional, stack
 from numpyro_gp.kernels.jitter import scales
 from numpyro_gp.kernels.of_functionals import covariance
 from numpyro_gp.likelihoods.expectations import composite_cuts, expect

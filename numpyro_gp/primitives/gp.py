@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from numpyro_gp.arrays import Array, ArrayLike, Shape
-from numpyro_gp.beliefs.basis import AbstractBasis, BatchBasis, batch_of_bases, fits, in_plates
+from numpyro_gp.beliefs.basis import AbstractBasis, batch_of_bases, fits, in_plates
+from numpyro_gp.beliefs.batch_basis import BatchBasis
 from numpyro_gp.checks import check_count, check_floating, fail
 from numpyro_gp.kernels.base import Kernel, KernelLike, as_kernel
 from numpyro_gp.kernels.functionals import Functional

@@ -11,7 +11,8 @@ from jaxtyping import Float
 from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs import Coupled
 from numpyro_gp.beliefs.base import Process
-from numpyro_gp.beliefs.basis import AbstractBasis, BatchBasis
+from numpyro_gp.beliefs.basis import AbstractBasis
+from numpyro_gp.beliefs.batch_basis import BatchBasis
 from numpyro_gp.linalg import add_to_diagonal, einsum, matmul, small_cholesky
 from numpyro_gp.means import Mean
 from numpyro_gp.primitives.lifted import LiftedMean

@@ -6,7 +6,8 @@ import numpy as np
 
 from numpyro_gp.arrays import Array, ArrayLike, Shape, value_type
 from numpyro_gp.beliefs.base import Process
-from numpyro_gp.beliefs.basis import AbstractBasis, BatchBasis
+from numpyro_gp.beliefs.basis import AbstractBasis
+from numpyro_gp.beliefs.batch_basis import BatchBasis
 from numpyro_gp.beliefs.members import member_axes
 from numpyro_gp.checks import check_array, check_points, fail, when_known
 

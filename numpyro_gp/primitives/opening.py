@@ -12,7 +12,8 @@ from numpyro.primitives import Messenger
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.base import AbstractBelief, Point
-from numpyro_gp.beliefs.basis import AbstractBasis, exact
+from numpyro_gp.beliefs.basis import AbstractBasis
+from numpyro_gp.beliefs.batch_basis import exact
 from numpyro_gp.beliefs.masked import MaskedPrior
 from numpyro_gp.checks import fail
 from numpyro_gp.primitives.plates import Plates

@@ -1,7 +1,6 @@
 """The predictor that ``gp`` returns: a process in a model, which is called at inputs."""
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -13,26 +12,24 @@ from numpyro import handlers
 
 from numpyro_gp.arrays import Array, ArrayLike, Shape, value_type
 from numpyro_gp.beliefs.base import Joint, Point, Process
-from numpyro_gp.beliefs.basis import AbstractBasis, Basis, BatchBasis
-from numpyro_gp.beliefs.members import each_member
+from numpyro_gp.beliefs.basis import AbstractBasis, Basis
+from numpyro_gp.beliefs.batch_basis import BatchBasis
 from numpyro_gp.checks import check_count, fail
 from numpyro_gp.kernels.functionals import Functional, applied
 from numpyro_gp.kernels.jitter import ample_jitter, least_factor, least_jitter, scales
-from numpyro_gp.linalg import add_to_diagonal, einsum, lower_product, materialised, small_cholesky
+from numpyro_gp.linalg import add_to_diagonal, einsum, lower_product, small_cholesky
 from numpyro_gp.means import Mean
 from numpyro_gp.primitives.function_draw import FunctionDraw, function_draw, mean_at
 from numpyro_gp.primitives.gp_by_neighbours import rest_of_process
 from numpyro_gp.primitives.joint_draws import drawn_through, values_to_draw
 from numpyro_gp.primitives.lifted import LiftedMean, at_rows, deviation
+from numpyro_gp.primitives.member_marginals import AtRows, marginals_at_inducing, marginals_of, noisy, of_members
 from numpyro_gp.primitives.members import Levels, check_members, marginals_of_rows
 from numpyro_gp.primitives.opening import check_name, record_call
-from numpyro_gp.primitives.plates import Layout, Plates
+from numpyro_gp.primitives.plates import Plates
 from numpyro_gp.programs.eager import one_program
 from numpyro_gp.rows.neighbours import NeighbourRows
 from numpyro_gp.sites import Certain, standard_normal
-
-# What a process and its basis say at rows (R, N, D), with R on its left.
-AtRows = Callable[..., Any]
 
 
 @value_type(static=("name", "outputs", "columns", "plates"))
@@ -153,13 +150,13 @@ class GaussianProcess:
             fail("the process", "one made by gp(), with inducing inputs of its own", "another kind", cure, TypeError)
         if not with_jitter or self.noise is not None:
             return self._normal(None)
-        noisy = dataclasses.replace(self, basis=_noisy(self.basis))
+        own = dataclasses.replace(self, basis=noisy(self.basis))
         if not isinstance(self.process, Point):
-            return noisy._normal(None)
+            return own._normal(None)
         if isinstance(self.basis, Basis) and self.process.v.ndim == 1:
             values = lower_product(self.basis.gram, self.process.v, self.basis.factor, self.basis.inverse)
             return Certain(self._mean_at(self.basis.inducing, values.shape) + values)
-        certain = Certain(_moments(noisy, None)[0])
+        certain = Certain(_moments(own, None)[0])
         return certain if self.outputs is None else certain.to_event(1)
 
     def _normal(self, inputs: Array | None) -> dist.Distribution:
@@ -277,7 +274,7 @@ class GaussianProcess:
         of the plates.
         """
         layout = self.plates.layout("X", inputs.shape[:-1])
-        found = _of_members(function, self.process, self.basis, layout, inputs, own)
+        found = of_members(function, self.process, self.basis, layout, inputs, own)
         return jax.tree.map(layout.whole, found)
 
     def _mean_at(self, inputs: Array, shape: Shape) -> Array:
@@ -313,52 +310,6 @@ class GaussianProcess:
         return jnp.moveaxis(drawn, -1, 0)
 
 
-def _of_members(
-    function: AtRows, process: Process, basis: AbstractBasis, layout: Layout, inputs: Array, own: tuple[Array, ...]
-) -> Any:
-    """A function of each member and its rows, results ``(*batch, R, ...)``."""
-    rows = layout.rows(inputs)
-    if not layout.plates.names:
-        return function(process, basis, rows, *own)
-    assert isinstance(basis, BatchBasis)
-    if layout.is_own:
-        return each_member(function, process, basis, rows, *own)
-    return each_member(lambda one, at, *rest: function(one, at, rows, *rest), process, basis, *own)
-
-
-def _marginals(process: Process, basis: AbstractBasis, rows: Array) -> tuple[Array, Array]:
-    """Mean and variance at rows ``(R, N, D)``: ``(R, N)``, or ``(R, N, P)``.
-
-    What is drawn or integrated at a row comes back as a number for it, which the derivative of `materialised` computes
-    once: XLA would do it for each inducing point. Several sets stay an axis of their own: in one axis with the rows,
-    those that lie on other devices would all be sent.
-    """
-
-    def at(points: Array) -> tuple[Array, Array]:
-        mean, variance = process.marginals(basis, points)
-        return materialised(mean), materialised(variance)
-
-    mean, variance = jax.vmap(at)(rows) if rows.shape[0] > 1 else (value[None] for value in at(rows[0]))
-    return (mean, variance) if mean.ndim == 2 else (jnp.swapaxes(mean, 1, 2), jnp.swapaxes(variance, 1, 2))
-
-
-def _noisy(basis: AbstractBasis) -> AbstractBasis:
-    """The basis, of all members, whose process at the inducing inputs has the jitter in its kernel."""
-    if isinstance(basis, BatchBasis):
-        return dataclasses.replace(basis, members=_noisy(basis.members))
-    assert isinstance(basis, Basis)
-    return dataclasses.replace(basis, is_noisy=True)
-
-
-def _marginals_at_inducing(process: Process, basis: AbstractBasis) -> tuple[Array, Array]:
-    """Mean and variance ``([P,] M)`` at the inducing inputs, with axes of plates on the left."""
-    if isinstance(basis, BatchBasis):
-        return each_member(_marginals_at_inducing, process, basis)
-    assert isinstance(basis, Basis)
-    own = dataclasses.replace(basis, at_inducing=True)
-    return process.marginals(own, own.inducing)
-
-
 @one_program
 def _moments(f: GaussianProcess, at: Array | None) -> tuple[Array, Array]:
     """Mean and standard deviation ``(..., N)`` or ``(..., N, P)`` at inputs, mean function included.
@@ -366,13 +317,13 @@ def _moments(f: GaussianProcess, at: Array | None) -> tuple[Array, Array]:
     None stands for the inducing inputs themselves: inside a program an array is told by its place, not by identity.
     """
     if at is not None:
-        mean, variance = f.each(_marginals, at)
+        mean, variance = f.each(marginals_of, at)
         shape = mean.shape if f.outputs is None else mean.shape[:-1]
         return f._mean_at(at, shape) + mean, deviation(f, variance)
     inducing = f._inducing
     assert inducing is not None
     size, columns = inducing.shape[-2:]
-    shape, found = (*f.plates.lead, size), _marginals_at_inducing(f.process, f.basis)
+    shape, found = (*f.plates.lead, size), marginals_at_inducing(f.process, f.basis)
     if f.outputs is not None:
         found = jnp.swapaxes(found[0], -1, -2), jnp.swapaxes(found[1], -1, -2)
     event = () if f.outputs is None else (f.outputs,)

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 
 from numpyro_gp.arrays import Array, ArrayLike, Shape, over_axes
 from numpyro_gp.beliefs.base import Point, Process
-from numpyro_gp.beliefs.basis import AbstractBasis, Basis, BatchBasis, batch_of_bases, fits, in_plates, placed, spread
+from numpyro_gp.beliefs.basis import AbstractBasis, Basis, batch_of_bases, fits, in_plates, spread
+from numpyro_gp.beliefs.batch_basis import BatchBasis, placed
 from numpyro_gp.beliefs.coupled import Coupled
 from numpyro_gp.beliefs.members import each_member
 from numpyro_gp.beliefs.optimum import GaussianData

@@ -15,12 +15,11 @@ import numpy as np
 
 from numpyro_gp.arrays import Array, is_array
 from numpyro_gp.checks import check_count, fail
-from numpyro_gp.kernels.functionals import Functional
 from numpyro_gp.programs.alone import turn
 from numpyro_gp.programs.set_up import NEEDS_VALUES, abstract_trace
 from numpyro_gp.rows.batch_plates import BatchPlate, keyed_rows, permuted_rows, refuse_own_parameters
+from numpyro_gp.rows.batches import Layout, batch_of, layout_of, put_on_device, with_batch
 from numpyro_gp.rows.call import Arguments, Call, argument_names, call_of, check_not_empty, name_what_is_no_array
-from numpyro_gp.rows.cuts import padded
 from numpyro_gp.rows.devices import Placement, as_part_of_process, placement_of
 from numpyro_gp.rows.look import (
     Look,
@@ -215,7 +214,7 @@ class Stream(Feed):
         self._check_values(name, batch)
         self._check_parts(name, layout.rows)
         rows, where = self.first.rows, None if self.placement is None else self.placement.rows
-        batch = jax.tree.map(lambda array: _put(array, rows, where), batch)
+        batch = jax.tree.map(lambda array: put_on_device(array, rows, where), batch)
         self.rows: int = jax.tree.leaves(batch)[0].shape[0]  # copies and the parts of other processes included
         self.call = call_of(self.model, *with_batch(name, batch, *self.fixed), self.static)
         # All batches have the structure of the first, and so its owners.
@@ -266,74 +265,6 @@ def _passes_of(source: Callable[[int], object], step: int) -> Any:
         cure = "Return an iterable of tuples of arrays, or write a generator function."
         fail("batches", required, f"one that returns a {type(passes).__name__}", cure, TypeError)
     return passes
-
-
-class Layout(NamedTuple):
-    """What batches have in common: structure, types and columns of their arrays by place; and the rows of this one."""
-
-    structure: Any
-    columns: dict[str, tuple[Any, tuple[int, ...]]]
-    rows: int
-
-    @property
-    def longest(self) -> int:
-        """No fewer than the rows, also where these stand behind an axis of members: ``(G, N, D)``."""
-        return max([self.rows, *(columns[0] for _, columns in self.columns.values() if len(columns) > 1)])
-
-
-def batch_of(rows: object) -> Any:
-    """A batch of one argument, where the rows of that stand for it."""
-    return (rows,) if is_array(rows) or isinstance(rows, Functional) else rows
-
-
-def layout_of(name: str, batch: object, first: Layout | None) -> Layout:
-    """The layout of a batch; refuse what is none, and one that the program of the first cannot take."""
-    leaves = jax.tree_util.tree_leaves_with_path(batch)
-    if not isinstance(batch, (tuple, list, dict)) or not leaves or not all(is_array(leaf) for _, leaf in leaves):
-        required = "a tuple of arrays, the model's first arguments, or a dictionary of arrays"
-        kinds = sorted({type(leaf).__name__ for _, leaf in leaves if not is_array(leaf)})
-        got = f"a {type(batch).__name__} of {', '.join(kinds) or 'nothing'}"
-        fail(name, required, got, "Make NumPy arrays of numbers of what it holds.", TypeError)
-    arrays = {jax.tree_util.keystr(path): leaf for path, leaf in leaves}
-    rows = {place: array.shape[:1] for place, array in arrays.items()}
-    if len(set(rows.values())) > 1 or () in rows.values():
-        fail(name, "arrays with the same number of rows", f"rows {rows}", "Cut all arrays of a batch at the same rows.")
-    if (0,) in rows.values():
-        fail(name, "non-empty", "0 rows", "Leave empty batches out.")
-    columns = {place: (jnp.result_type(array), array.shape[1:]) for place, array in arrays.items()}
-    layout = Layout(jax.tree.structure(batch), columns, leaves[0][1].shape[0])
-    if first is None:
-        return layout
-    cure = "All batches share one compiled program: give them the structure, types and columns of the first."
-    if layout.structure != first.structure:
-        fail(name, f"of the structure of the first batch, {first.structure}", layout.structure, cure, TypeError)
-    for place, wanted in first.columns.items():
-        if columns[place] != wanted:
-            required = "of {} with rows of shape {}, as in the first batch".format(*wanted)
-            fail(f"{name}{place}", required, "{} with rows of shape {}".format(*columns[place]), cure, TypeError)
-    if layout.rows > first.rows:
-        cure = "Begin with a full batch; only later ones may be shorter."
-        fail(name, f"of at most {first.rows} rows, as the first batch", f"{layout.rows} rows", cure)
-    return layout
-
-
-def _put(array: object, rows: int, where: Any) -> Array:
-    """An array on the devices with ``rows`` rows of this process: copies of the last one where it has fewer."""
-    # An array of this process alone is its part, as a NumPy array is.
-    is_whole = where is None or getattr(array, "is_fully_addressable", True) == where.is_fully_addressable
-    if isinstance(array, jax.Array) and is_whole and array.shape[0] == rows:
-        return jnp.asarray(jax.device_put(array, where))
-    # A copy in any case: a source may write its next batch where this one stands, while a step reads it.
-    return as_part_of_process(np.array(padded(array, 0, rows)), where)
-
-
-def with_batch(name: str, batch: Any, args: tuple[object, ...], kwargs: dict[str, object]) -> Arguments:
-    """Arguments of the model: a tuple stands before the others, a dictionary among the keywords."""
-    if not isinstance(batch, dict):
-        return Arguments((*batch, *args), kwargs)
-    if twice := sorted(set(batch) & set(kwargs)):
-        fail(name, "free of arguments that are given beside it", f"{twice}", "Leave them out of one of the two.")
-    return Arguments(args, {**kwargs, **batch})
 
 
 # ----------------------------------------------------------------------------------------- data in pieces

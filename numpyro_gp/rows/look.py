@@ -18,16 +18,13 @@ from numpyro.primitives import Messenger
 
 from numpyro_gp.checks import fail, is_known, waiting_checks, when_known
 from numpyro_gp.programs.alone import alone
-from numpyro_gp.programs.private import active_handlers, constants_of_loop
+from numpyro_gp.programs.private import active_handlers
 from numpyro_gp.programs.set_up import NEEDS_VALUES, Feasible, as_shapes
-from numpyro_gp.programs.trace import as_function, needed, replaced, traced, written_out
+from numpyro_gp.programs.trace import as_function, needed, traced, written_out
 from numpyro_gp.rows.batch_plates import BatchPlate
 from numpyro_gp.rows.call import Call, call_of
-from numpyro_gp.rows.counts import COPIES, RESHAPES, Counts
+from numpyro_gp.rows.row_facts import Facts
 from numpyro_gp.sites import Trace
-
-# What is known of a value: it holds 0, 1, 2, ... in its order, or it is False everywhere.
-COUNTING, NEVER = "counting", "never"
 
 
 class ArgumentCheck(NamedTuple):
@@ -256,108 +253,3 @@ def without_whole_gathers(function: Callable[..., object]) -> Callable[..., obje
 
 
 # ---------------------------------------------------------------------------------------------- the walker
-
-
-class Facts:
-    """What is known of the values of a program, followed from its inputs to its results.
-
-    A fact is the number of the array that a value is, ``COUNTING`` or ``NEVER``. ``rows`` are the values that are
-    rows of plates, with the plates' sizes and names; ``read`` takes the number of each array that is read by them, with
-    the largest size of such a plate, ``readers`` the names of these, and ``counts`` what else is made of rows.
-    """
-
-    def __init__(self, rows: Mapping[object, tuple[int, str]], counts: Counts | None = None) -> None:
-        self.rows, self.read, self.readers = rows, dict[int, int](), dict[int, set[str]]()
-        self.counts = Counts() if counts is None else counts
-
-    def follow(self, program: Jaxpr, facts: dict[object, Any]) -> tuple[Jaxpr, list[Any]]:
-        """The program without gathers of all rows, and what is known of its results; ``facts`` are of its inputs."""
-        same: dict[object, object] = {}
-        equations = []
-
-        def read(atom: object) -> Any:
-            return atom if isinstance(atom, Literal) else same.get(atom, atom)
-
-        def known(atoms: Iterable[object]) -> list[Any]:
-            return [None if isinstance(atom, Literal) else facts.get(atom) for atom in atoms]
-
-        for equation in program.eqns:
-            inputs = [read(atom) for atom in equation.invars]
-            before = known(inputs)
-            if (kept := self._kept(equation, inputs, before)) is not None:
-                same[equation.outvars[0]] = kept
-                continue
-            parameters = self._without_gathers(equation, before) if equation.primitive.name == "scan" else {}
-            self.counts.see(equation, inputs)
-            equations.append(equation.replace(invars=inputs, params={**equation.params, **parameters}))
-            facts.update(dict.fromkeys(equation.outvars, _learnt(equation, before)))
-            for var in self.rows.keys() & equation.outvars:
-                size, name = self.rows[var]
-                facts[var] = _RowsOfPlate(size, name)
-                self.counts.start(var, name)
-        results = [read(atom) for atom in program.outvars]
-        return replaced(program, eqns=equations, outvars=results), known(results)
-
-    def _kept(self, equation: Any, inputs: list[object], before: list[Any]) -> Any:
-        """The input that the result of an operation is, if it is one."""
-        name, params = equation.primitive.name, equation.params
-        if name == "select_n" and before[0] == NEVER:
-            return inputs[1]
-        if name != "gather" or before[1] != COUNTING:
-            return None
-        how = params["mode"]  # a user may ask for zeros, or NaN, where there is no row
-        by_rows = tuple(params["dimension_numbers"].start_index_map) == (0,)
-        is_plates = isinstance(before[1], _RowsOfPlate) and isinstance(before[0], int)
-        if is_plates and by_rows and how != jax.lax.GatherScatterMode.FILL_OR_DROP:
-            self.read[before[0]] = max(before[1].size, self.read.get(before[0], 0))
-            self.readers.setdefault(before[0], set()).add(before[1].name)
-        return inputs[0] if _takes_all_rows(params, inputs) else None
-
-    def _without_gathers(self, equation: Any, before: list[Any]) -> dict[str, Any]:
-        """The body of a loop, which knows what is known of its constants: they come first among its inputs."""
-        body, count = equation.params["jaxpr"], constants_of_loop(equation.params)
-        facts = {var: fact for var, fact in zip(body.jaxpr.invars[:count], before) if isinstance(fact, str)}
-        inner = Facts({}, self.counts.inside(body.jaxpr.invars[:count], equation.invars))
-        return {"jaxpr": ClosedJaxpr(inner.follow(body.jaxpr, facts)[0], body.consts)}
-
-
-class _RowsOfPlate(str):
-    """The fact ``COUNTING`` of the rows of a plate, and how many rows an array must have that is read by them."""
-
-    def __new__(cls, size: int, name: str) -> "_RowsOfPlate":
-        fact = super().__new__(cls, COUNTING)
-        fact.size, fact.name = size, name
-        return fact
-
-    size: int
-    name: str
-
-
-def _learnt(equation: Any, before: list[object]) -> Any:
-    """What is known of the result of an operation."""
-    if not equation.outvars:  # a callback
-        return None
-    name, result = equation.primitive.name, equation.outvars[0].aval
-    is_whole = hasattr(result, "dtype") and jnp.issubdtype(result.dtype, jnp.integer)
-    if name == "iota":
-        return COUNTING if result.ndim == 1 and is_whole else None
-    if name in COPIES and len(before) == 1:
-        return before[0]
-    if not before or before[0] != COUNTING:
-        return None
-    if name == "convert_element_type" or (name in RESHAPES and result.size == equation.invars[0].aval.size):
-        return before[0] if is_whole else None
-    zero = equation.invars[1] if name == "lt" else None
-    return NEVER if isinstance(zero, Literal) and not np.any(zero.val) else None
-
-
-def _takes_all_rows(params: dict[str, Any], inputs: list[Any]) -> bool:
-    """Whether a gather by counting indices has all rows of its array, in their order."""
-    array, rows, how = inputs[0].aval, inputs[1].aval, params["dimension_numbers"]
-    return (
-        rows.shape == (array.shape[0], 1)
-        and tuple(params["slice_sizes"]) == (1, *array.shape[1:])
-        and tuple(how.collapsed_slice_dims) == tuple(how.start_index_map) == (0,)
-        and tuple(how.offset_dims) == tuple(range(1, array.ndim))
-        and not how.operand_batching_dims
-    )

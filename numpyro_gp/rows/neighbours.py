@@ -9,9 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from numpyro_gp.arrays import Array, ArrayLike, value_type
-from numpyro_gp.checks import check_count, check_points, check_positive, fail, is_known
+from numpyro_gp.checks import check_count, check_points, fail, is_known
 from numpyro_gp.programs.files import check_place, read_whole, write_whole
 from numpyro_gp.rows.nearest import around, earlier, nearest, twins_of
+from numpyro_gp.rows.neighbour_checks import check_below, check_known_rows, check_numbers, check_scale, ordering_of
 
 FORMAT = "numpyro_gp neighbours 1"
 
@@ -165,9 +166,9 @@ class Neighbours:
         self._check_known("find")
         points = check_points("X_new", X_new, self.inputs.shape[-1])
         count = min(check_count("num_neighbours", num_neighbours), self.size)
-        own = self.lengthscale if lengthscale is None else _check_scale(lengthscale, self.inputs)
+        own = self.lengthscale if lengthscale is None else check_scale(lengthscale, self.inputs)
         scale = np.asarray(own, float)
-        new = np.asarray(_known("X_new", points), float) / scale
+        new = np.asarray(check_known_rows("X_new", points), float) / scale
         return NewRows(points, jnp.asarray(nearest(np.asarray(self.inputs, float) / scale, new, count)))
 
     def around(
@@ -175,9 +176,9 @@ class Neighbours:
     ) -> NewRows:
         """Rows, all or some, with the nearest of all others, earlier and later: to predict data that are left out."""
         self._check_known("around")
-        count = _check_below("num_neighbours", num_neighbours, self.size)
-        own = self.lengthscale if lengthscale is None else _check_scale(lengthscale, self.inputs)
-        asked = np.arange(self.size) if rows is None else np.asarray(_check_numbers("rows", rows, self.size))
+        count = check_below("num_neighbours", num_neighbours, self.size)
+        own = self.lengthscale if lengthscale is None else check_scale(lengthscale, self.inputs)
+        asked = np.arange(self.size) if rows is None else np.asarray(check_numbers("rows", rows, self.size))
         scaled = np.asarray(self.inputs, float) / np.asarray(own, float)
         found = nearest(scaled, scaled[asked], count, asked)
         return NewRows(jnp.asarray(self.inputs)[asked], jnp.asarray(found))
@@ -266,14 +267,14 @@ def neighbours(
     """
     points = check_points("X", X)
     size = points.shape[0]
-    count = _check_below("num_neighbours", num_neighbours, size)
+    count = check_below("num_neighbours", num_neighbours, size)
     cures = {"replicates": "to let equal rows count", "others": "to search for later rows as well"}
     for name, value in (("replicates", replicates), ("others", others)):
         if not isinstance(value, (bool, np.bool_)):
             fail(name, "True or False", repr(value), f"Pass {name}=True {cures[name]}.", TypeError)
-    asked = None if rows is None else _check_numbers("rows", rows, size)
-    _known("X", points)
-    ordered = jnp.asarray(_ordered(size, order))
+    asked = None if rows is None else check_numbers("rows", rows, size)
+    check_known_rows("X", points)
+    ordered = jnp.asarray(ordering_of(size, order))
     return _found(points, count, lengthscale, bool(replicates), ordered, asked, bool(others))
 
 
@@ -297,7 +298,7 @@ def _found(
     has_others: bool,
 ) -> Neighbours:
     """The value, once it is known what to look for."""
-    scale = _check_scale(lengthscale, inputs)
+    scale = check_scale(lengthscale, inputs)
     raw = np.asarray(inputs, float)
     asked = np.arange(len(raw)) if rows is None else np.asarray(rows)
     twins = None if replicates else twins_of(raw)
@@ -305,53 +306,3 @@ def _found(
     index = earlier(scaled, np.asarray(order), count, twins, asked)
     others = jnp.asarray(around(scaled, count, twins, asked)) if has_others else None
     return Neighbours(inputs, jnp.asarray(index), order, scale, rows, replicates, others)
-
-
-def _check_scale(lengthscale: ArrayLike, inputs: Array) -> Array:
-    """Lengthscales ``(D,)``."""
-    columns, given = inputs.shape[-1], _known("lengthscale", check_positive("lengthscale", lengthscale))
-    if given.shape not in ((), (1,), (columns,)):
-        cure = "Pass one lengthscale for each column of X, or a number."
-        fail("lengthscale", f"a number or of shape ({columns},)", f"shape {given.shape}", cure)
-    return jnp.broadcast_to(given, (columns,)).astype(inputs.dtype)
-
-
-def _known(argument: str, value: Array) -> Array:
-    if not is_known(value):
-        cure = "Find neighbours before the model, outside jit, and pass them as an argument."
-        fail(argument, "known", "a traced array", cure, TypeError)
-    return value
-
-
-def _check_below(argument: str, value: object, size: int) -> int:
-    """A number of neighbours that other rows suffice for."""
-    count = check_count(argument, value)
-    if count >= size:
-        cure = f"Pass {max(1, size - 1)} or less. With that many the process is exact, as it is without neighbours."
-        fail(argument, f"less than the number of rows, {size}", count, cure)
-    return count
-
-
-def _check_numbers(argument: str, value: ArrayLike, size: int) -> Array:
-    """Numbers of rows, each once."""
-    numbers = np.asarray(value)
-    is_right = numbers.ndim == 1 and numbers.size > 0 and np.issubdtype(numbers.dtype, np.integer)
-    if not is_right or numbers.min() < 0 or numbers.max() >= size or len(np.unique(numbers)) < len(numbers):
-        got = f"dtype {numbers.dtype}, shape {numbers.shape}, or others"
-        cure = f"Pass such as jax.random.permutation(key, {size})[:1000]."
-        fail(argument, f"different whole numbers from 0 to {size - 1}", got, cure)
-    return jnp.asarray(numbers.astype(np.int32))
-
-
-def _ordered(size: int, order: str | ArrayLike) -> np.ndarray:
-    """Numbers of the rows, first to last."""
-    if isinstance(order, str):
-        if order not in ("random", "given"):
-            fail("order", "'random', 'given' or the numbers of the rows", repr(order), "Check the spelling.")
-        found = np.random.default_rng(0).permutation(size) if order == "random" else np.arange(size)
-        return found.astype(np.int32)
-    numbers = np.asarray(order)
-    if numbers.shape != (size,) or not np.array_equal(np.sort(numbers), np.arange(size)):
-        got, cure = f"shape {numbers.shape}", f"Pass jax.random.permutation(key, {size})."
-        fail("order", f"the numbers from 0 to {size - 1}, each once", got, cure)
-    return numbers.astype(np.int32)

@@ -20,7 +20,8 @@ from numpyro.distributions.kl import kl_divergence
 
 from numpyro_gp.arrays import Array, ArrayLike, Shape, current_trace
 from numpyro_gp.beliefs.base import AbstractBelief, Point, check_belief
-from numpyro_gp.beliefs.basis import AbstractBasis, first_member, has_own_outputs, placed
+from numpyro_gp.beliefs.basis import AbstractBasis
+from numpyro_gp.beliefs.batch_basis import first_member, has_own_outputs, placed
 from numpyro_gp.beliefs.masked import MaskedPrior
 from numpyro_gp.checks import check_floating, fail
 from numpyro_gp.programs.eager import one_program

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from numpyro_gp.beliefs.basis import Basis, BatchBasis, batch_of_bases, first_member, in_plates, placed
+from numpyro_gp.beliefs.basis import Basis, batch_of_bases, in_plates
 from numpyro_gp.kernels import RBF, stack
 
 Z = jnp.array([[0.0], [0.4], [1.1]])
@@ -41,20 +41,3 @@ def test_axes_of_kernels_are_placed_in_those_of_plates():
         ValueError, match=r"of site 'f' must be a batch of the plates around it, \(3,\), but got leading axes"
     ):
         in_plates(values, (2,), (3,), "f")
-
-
-def test_one_factorisation_serves_all_members_that_share_a_kernel():
-    single = Basis.build(KERNELS[0], Z)
-    basis = placed(single, (3, 1), "f")
-    assert isinstance(basis, BatchBasis)
-    assert (basis.own, basis.axes, basis.size) == (False, 2, 3)
-    assert basis.members is single
-    assert first_member(basis) is single
-    np.testing.assert_array_equal(basis.features(Z), single.features(Z))
-
-
-def test_the_first_member_of_shapes_is_a_shape():
-    batch = BatchBasis(batch_of_bases(stack(KERNELS), Z), (2,))
-    shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), batch)
-    assert first_member(shapes).factor.shape == (3, 3)
-    np.testing.assert_array_equal(first_member(batch).factor, batch.members.factor[0])

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from numpyro_gp.beliefs import Basis, BlockDiagonal, BlockLowRank, Coupled, Structured
+from numpyro_gp.beliefs import Basis, BlockDiagonal, BlockLowRank, Structured
 from numpyro_gp.kernels import RBF
 from numpyro_gp.likelihoods import Gaussian
 from numpyro_gp.sites import InducingPrior
@@ -64,24 +64,6 @@ def test_draws_and_scales_of_whitened_values(tag):
         np.testing.assert_allclose(belief.times_covariance(jnp.asarray(x)), x @ covariance, atol=1e-10)
 
 
-@pytest.mark.parametrize("case", cases("additive"))
-def test_special_cases_of_block_low_rank(case):
-    """W = 0 is mean field, P_c = I is structured."""
-    basis, X = additive_basis_of(case), jnp.asarray(case["Xs"])
-    whole, structured = belief_of(case, "blocklowrank"), belief_of(case, "structured")
-    identity = tuple(jnp.eye(size) for size in basis.sizes)
-    no_columns = BlockLowRank(whole.mean, whole.precision_trils, jnp.zeros_like(whole.W))
-    inverse = [np.linalg.cholesky(np.linalg.inv(P @ P.T)) for P in whole.precision_trils]
-    pairs = [
-        (BlockLowRank(whole.mean, identity, whole.W), structured),
-        (no_columns, BlockDiagonal(whole.mean, tuple(map(jnp.asarray, inverse)))),
-    ]
-    for one, other in pairs:
-        np.testing.assert_allclose(one.kl(basis), other.kl(basis), rtol=1e-9)
-        for got, wanted in zip(one.marginals(basis, X), other.marginals(basis, X), strict=True):
-            np.testing.assert_allclose(got, wanted, atol=1e-9)
-
-
 @pytest.mark.parametrize("tag", ["structured", "blocklowrank"])
 def test_no_gradient_leaves_W_at_zero(tag):
     """Everything depends on W W^T: at W = 0 the gradient is exactly zero, elsewhere it is not."""
@@ -134,25 +116,6 @@ def test_the_structured_posterior_forms_no_square_of_all_values():
 def test_bad_beliefs(build, message):
     with pytest.raises(ValueError, match=message):
         build()
-
-
-def test_factors_are_a_dictionary_or_a_tuple():
-    with pytest.raises(TypeError, match="scale_trils must be a dictionary or a tuple"):
-        BlockDiagonal(jnp.zeros(2), jnp.eye(2))
-
-
-def test_a_belief_of_other_components_is_refused():
-    case = cases("additive")[0]
-    basis, X = additive_basis_of(case), jnp.asarray(case["Xs"])
-    sizes = basis.sizes
-    wrong_names = BlockDiagonal(jnp.zeros(sum(sizes)), {f"d{c}": jnp.eye(size) for c, size in enumerate(sizes)})
-    wrong_sizes = BlockDiagonal(jnp.zeros(sum(sizes)), tuple(jnp.eye(size) for size in sizes[::-1][1:] + sizes[:1]))
-    for belief in (wrong_names, wrong_sizes):
-        with pytest.raises(ValueError, match="scale_trils must be one for each component of the site, in its order"):
-            belief.marginals(basis, X)
-    with pytest.raises(TypeError, match="the site must be an additive_gp"):
-        wrong_sizes.marginals(basis.parts[0], X)
-    assert isinstance(belief_of(case, "full"), Coupled)
 
 
 def test_outputs_are_refused():

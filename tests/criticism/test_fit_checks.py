@@ -10,8 +10,9 @@ import pytest
 
 import numpyro_gp as ngp
 from numpyro_gp.criticism import fit_checks as looks
-from numpyro_gp.criticism.evidence import Evidence, Seen
+from numpyro_gp.criticism.evidence import Evidence
 from numpyro_gp.criticism.finding import Case
+from numpyro_gp.criticism.row_evidence import Seen
 from tests.criticism import faults
 from tests.criticism.faults import CURVE, DRAWS, X, Z, around, hyperparameters, posterior, y
 

@@ -136,15 +136,6 @@ def test_a_point_at_inducing_is_known_and_has_the_jitter_in_its_kernel(value, op
         np.testing.assert_array_equal(variance, np.zeros_like(values))
 
 
-def test_a_belief_at_inducing_is_that_of_noisy_values():
-    """``L S L^T`` on the diagonal, of ``K + eps I``: without the jitter it is off by 1e-3 and more."""
-    _, named, gram = at_own_inputs(*BELIEFS[0][:1])
-    factor = np.linalg.cholesky(gram)
-    for mean, variance in named:
-        np.testing.assert_allclose(mean, factor @ np.arange(5.0), atol=1e-12)
-        np.testing.assert_allclose(variance, 0.25 * np.diag(gram), atol=1e-12)
-
-
 @pytest.mark.long
 def test_at_inducing_the_posterior_is_that_of_a_model_written_by_hand():
     """Density and gradients of labels, whitened values and hyper-parameters, without quadrature, to 1e-10."""

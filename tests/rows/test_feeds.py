@@ -14,8 +14,8 @@ from numpyro.infer.autoguide import AutoNormal
 
 import numpyro_gp as ngp
 from numpyro_gp.programs import keep
-from numpyro_gp.rows.call import Arguments, call_of
-from numpyro_gp.rows.feeds import Feed, Stream, _latent_shapes, _put, feed_of, layout_of
+from numpyro_gp.rows.call import Arguments
+from numpyro_gp.rows.feeds import Feed, Stream, _latent_shapes, feed_of
 from numpyro_gp.training import prepare
 from tests.oracles.engines import Countdown, data, engine, key, same
 
@@ -262,17 +262,6 @@ def test_the_plate_of_the_batch_must_be_clear():
 # --- the parts
 
 
-def test_parts_of_a_batch():
-    array = jnp.ones(3)
-    assert layout_of("b", {"X": np.ones((3, 2), np.float32)}, None).columns == {"['X']": (jnp.float32, (2,))}
-    assert Feed(call_of(None, (array,), {}), None).arrays()[0] is array
-    stream = feed_of(engine(), KEY, Arguments((), {}), [(np.arange(3.0),), (np.ones(2),)], 9)
-    stream.prefetch()
-    batch, count = stream.arrays()
-    np.testing.assert_array_equal(batch, np.ones(3))  # a copy of the last row
-    assert (int(count), stream.rows) == (2, 3)
-
-
 # --- which arrays go to which step
 
 
@@ -341,9 +330,3 @@ def test_streams_refuse_what_is_read_beside_them_and_numbers_of_rows():
         ValueError, match="the model of batches must be one that only reads arrays by the rows of plate"
     ):
         ngp.fit(KEY, svi, 1, power=0.1, **options)
-
-
-def test_a_batch_that_is_short_is_filled_with_copies_of_its_last_row():
-    np.testing.assert_array_equal(_put(jnp.array([1.0, 2.0]), 3, None), [1.0, 2.0, 2.0])
-    whole = jnp.array([1.0, 2.0])
-    assert _put(whole, 2, None) is whole

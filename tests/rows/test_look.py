@@ -11,7 +11,7 @@ from numpyro.infer import MCMC, SVI, Trace_ELBO
 
 import numpyro_gp as ngp
 from numpyro_gp.rows.call import call_of
-from numpyro_gp.rows.look import check_values, look, sites_at, without_whole_gathers
+from numpyro_gp.rows.look import check_values, look, sites_at
 
 KEY = jax.random.key(0)
 X = jnp.linspace(-1.0, 1.0, 12)[:, None]
@@ -166,56 +166,3 @@ def test_targets_that_no_datum_can_be_have_no_density(wrong):
 
 
 # --- gathers of all rows of an array leave a program, and no other gather does
-
-ROWS = jnp.asarray(np.random.default_rng(0).normal(size=(6, 2)))
-
-
-def gathers(function, *arguments):
-    return str(jax.make_jaxpr(function)(*arguments)).count(" gather[")
-
-
-def everywhere(X, Y):
-    rows = jnp.arange(6)
-    in_loop = jax.lax.map(lambda column: X[rows] @ column, jnp.eye(2))
-    own_rows = jax.lax.map(lambda shift: Y[jnp.arange(6)] + shift, jnp.ones(2))
-    return X[rows].sum() * jax.jit(lambda Y: Y[rows].sum())(Y) + in_loop.sum() + jnp.sin(own_rows).sum()
-
-
-OTHERS = {
-    "fewer": lambda X: X[jnp.arange(5)],
-    "reversed": lambda X: X[jnp.arange(6)[::-1]],
-    "shifted": lambda X: X[jnp.arange(6) - 1],
-    "columns": lambda X: X[jnp.arange(6), jnp.zeros(6, int)],
-    "of columns": lambda X: X[:, jnp.zeros(2, int)],
-    "twice": lambda X: X[jnp.arange(6)[:, None] * jnp.ones((1, 2), int)],
-    "given": lambda X: X[jnp.asarray(X[:, 0] > 0, int)],
-}
-
-
-def test_own_rows_are_the_array_itself():
-    function = jax.value_and_grad(everywhere)
-    assert gathers(function, ROWS, ROWS[:, 0]) > 0
-    assert gathers(without_whole_gathers(function), ROWS, ROWS[:, 0]) == 0
-    for found, wanted in zip(
-        jax.jit(without_whole_gathers(function))(ROWS, ROWS[:, 0]), function(ROWS, ROWS[:, 0]), strict=True
-    ):
-        np.testing.assert_allclose(found, wanted, rtol=1e-12)
-
-
-@pytest.mark.parametrize("other", OTHERS)
-def test_other_rows_are_gathered_as_before(other):
-    function = OTHERS[other]
-    assert gathers(without_whole_gathers(function), ROWS) == gathers(function, ROWS) >= 1
-    np.testing.assert_array_equal(without_whole_gathers(function)(ROWS), function(ROWS))
-
-
-def test_rules_for_derivatives_and_trees_pass_through():
-    @jax.custom_jvp
-    def doubled(x):
-        return 2 * x
-
-    doubled.defjvp(lambda primals, tangents: (doubled(*primals), 2 * tangents[0]))
-    function = lambda tree: {"a": doubled(tree["x"]), "b": jax.nn.relu(tree["x"][jnp.arange(6)])}  # noqa: E731
-    found = without_whole_gathers(function)({"x": ROWS})
-    np.testing.assert_array_equal(found["a"], 2 * ROWS)
-    np.testing.assert_array_equal(found["b"], jnp.maximum(ROWS, 0))

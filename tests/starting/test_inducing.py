@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from numpyro_gp.starting import inducing
 from numpyro_gp.starting.inducing import enough, greedy_variance, kmeans, random_subset
 from tests.compiling import counted
 from tests.optimised import optimised
@@ -148,29 +147,6 @@ def test_kmeans_lowers_inertia(rng):
     assert all(a >= b for a, b in itertools.pairwise(steps))
 
 
-def test_kmeans_ends_at_a_fixed_point_of_numpy_lloyd(rng):
-    X = rng.normal(size=(150, 2))
-    Z = np.asarray(kmeans(KEY, X, 8, num_iterations=500))
-    labels = ((X[:, None, :] - Z[None, :, :]) ** 2).sum(-1).argmin(1)
-    np.testing.assert_allclose(Z, [X[labels == m].mean(0) for m in range(8)], rtol=1e-10)
-
-
-def test_blocks_do_not_change_the_answer(rng, monkeypatch):
-    X = jnp.asarray(rng.normal(size=(103, 2)))
-    centres = X[:7]
-    whole = inducing.assign(X, centres)
-    monkeypatch.setattr(inducing, "BLOCK_ROWS", 10)  # ten blocks and one of three rows
-    for got, expected in zip(inducing.assign(X, centres), whole, strict=True):
-        np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-13)
-    assert float(whole[1].sum()) == 103.0
-
-
-def test_no_array_of_all_distances_is_built():
-    shapes = jax.make_jaxpr(inducing.lloyd)(jnp.zeros((50_000, 2)), jnp.zeros((300, 2)), 3)
-    assert "50000,300" not in str(shapes)
-    assert "4096,300" in str(shapes)
-
-
 def test_kmeans_is_two_programs(rng):
     X = jnp.asarray(rng.normal(size=(41, 3)))
     with counted() as programs:
@@ -195,20 +171,6 @@ def sets_of_duplicates_taken_for_more(count):
             continue
         taken += 1
     return taken
-
-
-def test_empty_cluster_restarts_at_the_farthest_row():
-    X = jnp.asarray([[0.0], [1.0], [10.0]])
-    start = jnp.asarray([[0.4], [50.0], [60.0]])  # the last two own nothing after the first owns all
-    moved = np.sort(np.asarray(inducing.lloyd(X, start, 10))[:, 0])
-    np.testing.assert_allclose(moved, [0.0, 1.0, 10.0])
-
-
-def test_plus_plus_prefers_far_rows():
-    # 1000 rows near zero and one at 100: uniform choice would find it in 3 of 1001 draws.
-    X = jnp.concatenate([jnp.linspace(0.0, 0.1, 1000), jnp.asarray([100.0])])[:, None]
-    found = [float(kmeans(jax.random.key(s), X, 3, num_iterations=0).max()) for s in range(10)]
-    np.testing.assert_allclose(found, 100.0)
 
 
 @pytest.mark.long

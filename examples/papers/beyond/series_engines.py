@@ -140,6 +140,5 @@ def main():
     print(table(run(given.out / ROWS.name, **effort)))
 
 
-
 if __name__ == "__main__":
     main()

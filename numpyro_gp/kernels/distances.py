@@ -1,0 +1,65 @@
+"""Squared distances between rows, with derivatives that are finite where rows are equal."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Float
+
+from numpyro_gp.arrays import Array
+from numpyro_gp.kernels.hyperparameters import inner_products
+from numpyro_gp.linalg import moved_columns
+
+
+def squared_distances(A: Float[Array, "N1 D"], B: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
+    """``|a_i - b_j|^2``: differences in one column, whose error is that of the inputs, and the product in several."""
+    return _differences(A, B) if A.shape[1] == 1 else _products(A, B)
+
+
+def _differences(A: Float[Array, "N1 1"], B: Float[Array, "N2 1"]) -> Float[Array, "N1 N2"]:
+    return jnp.square(A - B.T)
+
+
+@jax.custom_jvp
+def _products(A: Float[Array, "N1 D"], B: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
+    """``|a_i|^2 + |b_j|^2 - 2 a_i . b_j``; rounding below zero is cut off, the derivative is that of the distance."""
+    norms = jnp.sum(A * A, axis=1)[:, None] + jnp.sum(B * B, axis=1)[None, :]
+    return jnp.maximum(norms - 2 * inner_products(A, B), 0)
+
+
+@_products.defjvp
+def _products_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
+    (A, B), (change_A, change_B) = primals, tangents
+    return _products(A, B), 2 * (inner_products(*_pair(A, change_A, B)) + moved_columns(*_pair(B, change_B, A)))
+
+
+def _pair(A: Float[Array, "N1 D"], change: Float[Array, "N1 D"], B: Float[Array, "N2 D"]) -> tuple[Array, Array]:
+    """``(a_i . da_i, da_i)`` and ``(1, -b_j)``, whose inner products are ``(a_i - b_j) . da_i``.
+
+    The column of ones lets one product take sums as well, in its transpose too.
+    """
+    left = jnp.concatenate([jnp.sum(A * change, axis=1, keepdims=True), change], axis=1)
+    return left, jnp.concatenate([jnp.ones((len(B), 1), B.dtype), -B], axis=1)
+
+
+@jax.custom_jvp
+def squared_distances_gram(A: Float[Array, "N D"]) -> Float[Array, "N N"]:
+    """``|a_i - a_j|^2``: symmetric to the last bit; it and its derivatives are exactly zero on the diagonal."""
+    if A.shape[1] == 1:
+        # In ``a_i - a_j`` a compiler that has fused the scaling rounds only one of the two.
+        return jnp.square(jnp.maximum(A, A.T) - jnp.minimum(A, A.T))
+    products, norms = inner_products(A, A), jnp.sum(A * A, axis=1)
+    return _off_diagonal(jnp.maximum((norms[:, None] + norms[None, :]) - (products + products.T), 0))
+
+
+@squared_distances_gram.defjvp
+def _squared_distances_gram_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    if primals[0].shape[1] == 1:
+        change = jax.jvp(lambda A: _differences(A, A), primals, tangents)[1]
+    else:
+        # Two products: the transpose of ``half + half.T`` reads a matrix by rows and by columns at once.
+        left, right = _pair(primals[0], tangents[0], primals[0])
+        change = 2 * (inner_products(left, right) + moved_columns(left, right))
+    return squared_distances_gram(*primals), _off_diagonal(change)
+
+
+def _off_diagonal(matrix: Float[Array, "N N"]) -> Float[Array, "N N"]:
+    return jnp.where(jnp.eye(len(matrix), dtype=bool), 0, matrix)

@@ -1,0 +1,35 @@
+"""Columns of an ANOVA model: names, numbers, pairs, levels and measures."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from numpyro_gp.additive.inputs import column_number, input_of, measures_of, pairs_of
+from numpyro_gp.kernels import Empirical, Gaussian
+
+LABELS = ("age", "site", "dose")
+
+
+def test_columns_by_name_and_number():
+    assert [column_number(one, LABELS) for one in ("dose", 0, np.int64(1))] == [2, 0, 1]
+    assert pairs_of("all", LABELS) == [(0, 1), (0, 2), (1, 2)]
+    assert pairs_of([("dose", 0)], LABELS) == [(0, 2)]
+    for wrong in (3, -1, "height", 0.0):
+        with pytest.raises(ValueError, match="columns must be numbers below 3 or names among"):
+            column_number(wrong, LABELS)
+    with pytest.raises(ValueError, match="pairs must be pairs of two different columns, each once"):
+        pairs_of([("age", "site"), (1, 0)], LABELS)
+
+
+def test_levels_have_the_share_of_their_rows_and_measures_the_mapped_values():
+    number = input_of("age", np.array([20.0, 40.0, 30.0]), False)
+    level = input_of("site", np.array([7.0, 5.0, 7.0]), True)
+    assert (number.low, number.high, level.levels, level.frequencies) == (20.0, 40.0, (5.0, 7.0), (1 / 3, 2 / 3))
+    np.testing.assert_array_equal(level.map(jnp.array([7.0, 6.0])), [1.0, np.nan])
+    data = np.array([[20.0], [40.0], [30.0]])
+    (empirical,), (normal,) = (measures_of(name, (number,), data) for name in ("empirical", "gaussian"))
+    assert isinstance(empirical, Empirical)
+    assert isinstance(normal, Gaussian)
+    np.testing.assert_allclose([empirical.weights @ empirical.points, normal.mean], 0.5)
+    np.testing.assert_allclose(normal.sd, np.std([0.0, 1.0, 0.5]))
+    assert measures_of("uniform", (number,), data) == ()

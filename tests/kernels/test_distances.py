@@ -1,0 +1,76 @@
+"""Squared distances: near zero, far from the origin, over many lengthscales, in both precisions."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.spatial.distance import cdist
+
+from numpyro_gp.kernels import RBF, Matern12
+from tests.kernels.test_stationary import FAMILY, FORMULAS, gram, matrix
+
+
+@pytest.mark.parametrize("columns", [2, 4])
+@FAMILY
+def test_near_coincident_points(family, columns, rng):
+    """At distance 1e-6 the squared distance is 1e-12: rounding of the product form (1e-15) leaves three digits of it."""
+    X = rng.normal(size=(5, columns))
+    moved = X + 1e-6 * np.array([0.6, 0.8, 0.0, 0.0])[:columns]
+    drop = 1 - np.diag(matrix(family(1.0, 1.0), X, moved))
+    expected = 1 - FORMULAS[family](np.array(1e-6))
+    # RBF and Matern52, 32 drop by 1e-12, near rounding of 1; Matern12 by 1e-6, which must keep three digits.
+    np.testing.assert_allclose(drop, expected, rtol=5e-3, atol=2e-15)
+
+
+@FAMILY
+def test_points_far_from_the_origin(family, rng):
+    """Without centring the squared distance would lose 1e8 * eps = 2e-8 (float64), everything in float32."""
+    X1, X2 = rng.normal(size=(6, 2)), rng.normal(size=(5, 2))
+    far = [(X + 1e4).astype(np.float32) for X in (X1, X2)]
+    exact = FORMULAS[family](cdist(far[0].astype(float), far[1].astype(float)))
+    high = matrix(family(1.0, 1.0), far[0].astype(float), far[1].astype(float))
+    np.testing.assert_allclose(high, exact, rtol=0, atol=1e-12)
+    low = matrix(family(1.0, 1.0), *far)
+    assert low.dtype == jnp.float32
+    np.testing.assert_allclose(low, exact, rtol=0, atol=2e-6)
+
+
+@FAMILY
+def test_float32_at_coincident_points(family, rng):
+    X = rng.normal(size=(40, 4)).astype(np.float32)
+    np.testing.assert_array_equal(np.diag(gram(family(1.0, 0.5), X)), np.ones(40, np.float32))
+    # The cross form has a squared distance of up to a few |x|^2 eps there, and Matern12 its root.
+    bound = 8e-3 if family is Matern12 else 2e-5
+    np.testing.assert_allclose(np.diag(matrix(family(1.0, 0.5), X, X.copy())), 1, rtol=0, atol=bound)
+
+
+@pytest.mark.parametrize(("span", "atol"), [(100.0, 1e-5), (1000.0, 2e-5), (10_000.0, 2e-4)])
+def test_float32_inputs_that_span_many_lengthscales(span, atol):
+    """The product form is wrong by 2e-4, 1e-2 and 0.8; what is left is the rounding of scaled inputs."""
+    X1 = np.linspace(0, span, 200, dtype=np.float32)[:, None]
+    X2 = X1 + np.float32(0.3)
+    squares = cdist(X1.astype(float), X2.astype(float), "sqeuclidean")
+    one = jnp.float32(1.0)
+    np.testing.assert_allclose(matrix(RBF(one, one), X1, X2), np.exp(-0.5 * squares), rtol=0, atol=atol)
+    slope = jax.jit(jax.grad(lambda l: jnp.sum(RBF(one, l).matrix(X1, X2))))(one)
+    np.testing.assert_allclose(slope, np.sum(squares * np.exp(-0.5 * squares)), rtol=10 * atol)
+
+
+@pytest.mark.parametrize("columns", [1, 2, 3, 4])
+def test_float32_gram_of_inputs_that_a_compiler_scales(columns, rng):
+    """Where the scaling is fused into ``a_i - a_j``, one of both may be rounded: a quarter of it was not symmetric."""
+    X = (100 * rng.normal(size=(67, columns))).astype(np.float32)
+    found = np.asarray(jax.jit(lambda X: Matern12(1.0, 90.7).matrix(X * np.float32(1.7)))(X))
+    np.testing.assert_array_equal(found, found.T)
+    np.testing.assert_array_equal(np.diag(found), 1)
+    if columns == 1:  # by the product up to 7e-4
+        np.testing.assert_allclose(np.diag(matrix(Matern12(1.0, 1.0), X, X.copy())), 1, rtol=0, atol=1e-6)
+
+
+def test_gradient_of_a_float32_gram_with_coincident_points():
+    X = np.array([[0.0, 1.0], [0.0, 1.0], [3.0, 1.0]], np.float32)
+    for family in FORMULAS:
+        found = jax.jit(jax.jacrev(family(jnp.float32(1.0), jnp.float32(1.0)).matrix))(X)
+        assert np.all(np.isfinite(found))
+        np.testing.assert_array_equal(found[0, 1], 0)
+        np.testing.assert_array_equal(np.einsum("iind->ind", found), 0)
