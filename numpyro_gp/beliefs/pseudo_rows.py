@@ -24,6 +24,7 @@ from numpyro_gp.beliefs.blocks import (
     conditional,
     log_density,
 )
+from numpyro_gp.beliefs.places import Places
 from numpyro_gp.beliefs.shared import Shared
 from numpyro_gp.checks import fail
 from numpyro_gp.kernels.base import Kernel
@@ -112,6 +113,11 @@ class PseudoRows(AbstractBelief):
     def _refuse(self) -> NoReturn:
         cure = "Ask the process in the model, f.at_inducing() or f(X), or posterior.predict_at(key, X_new, near, y)."
         fail("a belief that is asked for inducing values", "one with a basis", "pseudo-data by neighbours", cure)
+
+    def places(self, kernel: Kernel, jitter: ArrayLike, shared: Shared | None = None) -> Places:
+        """As data ``t = w^(1/2) f + xi`` of the function less its mean."""
+        basis = None if shared is None else shared.basis
+        return Places(kernel, jnp.sqrt(self.precision), jnp.ones((), self.dtype), self._residual, jitter, basis)
 
     # ------------------------------------------------------------------------------------ what they say at rows
 

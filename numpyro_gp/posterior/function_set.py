@@ -170,7 +170,7 @@ def _local(
     if found is None:
         return None
     local, scales = found
-    near = near_of(posterior, draws, call, plates, gp)
+    near = near_of(posterior, draws, call, plates, gp, conditioned=False)
     near = dataclasses.replace(near, lengthscale=jnp.median(scales, axis=0))
     return LocalFunctions(near, local)
 

@@ -1,57 +1,75 @@
-"""Functions of a process that is given Gaussian data by neighbours: callable for ever (mathematics.md section 16.3)."""
+"""Functions of processes by neighbours: callable for ever, or drawn jointly at rows (mathematics.md section 16.3)."""
 
+from dataclasses import replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from numpyro_gp.arrays import Array, ArrayLike, value_type
-from numpyro_gp.beliefs.blocks import by_parts, conditional
-from numpyro_gp.beliefs.paths import Normal, PriorDraw, prior_draw
-from numpyro_gp.checks import fail
-from numpyro_gp.means import Mean
-from numpyro_gp.primitives.function_draw import settled
-from numpyro_gp.primitives.given_neighbours import LocalData
+from numpyro_gp.beliefs.base import Point
+from numpyro_gp.beliefs.blocks import by_parts
+from numpyro_gp.beliefs.paths import Correction, Normal, PriorDraw, corrections, prior_draw
+from numpyro_gp.beliefs.places import Places
+from numpyro_gp.beliefs.shared import Shared
+from numpyro_gp.kernels.jitter import ample_jitter
+from numpyro_gp.linalg import matmul
+from numpyro_gp.primitives.function_draw import mean_at, settled
 from numpyro_gp.primitives.local_process import LocalProcess, rows_of
 from numpyro_gp.programs.keep import compiled
+from numpyro_gp.rows.joint_rows import JointRows
 from numpyro_gp.rows.neighbours import Neighbours, NewRows
 
 # Numbers in the features of rows that are looked at together.
 HELD = 2**22
 
 
-@value_type()
+@value_type(static=("columns",))
 class LocalDraw:
-    """One function ``f0(x) + a(x)^T (y - c - f0(X) - s xi)_N(x)``, but for the rows of the data.
+    """One function ``c(x) + h(x) + a(x)^T (r - s h(X) - e^(1/2) xi)_N(x)``, but for the rows of the data.
+
+    ``h`` is a draw of the prior, and with inducing points one that has the values there that the belief says.
 
     Attributes
     ----------
-    data : tuple
-        Kernel, noise variance, mean function and jitter of `LocalData`.
+    places : Places
+        What the data say; in place of their residuals what ``h`` leaves of them.
     prior : PriorDraw
-        ``f0``.
-    left : Array (N,)
-        Data less their mean, the prior draw there, and a draw of their noise.
+    shared : Correction or None
+        What makes a draw of the prior one given the values at inducing points.
+    level : Mean
+        ``c``.
+    columns : int
+        Number D of input columns.
     """
 
-    data: tuple[Any, Array, Mean, ArrayLike]
+    places: Places
     prior: PriorDraw
-    left: Array
+    shared: Correction | None
+    level: Any
+    columns: int
+
+    @property
+    def left(self) -> Array:
+        """Data less a draw of all that they are of, ``(N,)``."""
+        return self.places.residual
+
+    def path(self, X: Array) -> Array:
+        """``h`` at rows."""
+        values = self.prior(X)
+        return values if self.shared is None else values + self.shared(X)
 
     def at(self, near: Neighbours, X: NewRows) -> Array:
         """Values ``(B,)`` at rows whose neighbours among ``near`` are known."""
-        kernel, noise, level, jitter = self.data
-        data = LocalData(kernel, near, self.left, noise, level, jitter)
+        inputs, own = jnp.asarray(near.inputs), jnp.asarray(X.inputs)
 
         def some(own: Array, index: Array) -> Array:
-            at = data.blocks(index, own)
-            weights = conditional(data.covariance(at, 0.0))[0]
-            return jnp.sum(weights * jnp.where(at.taken, self.left[at.rows], 0), axis=-1) + self.prior(own)
+            weights = self.places.weights(inputs, own, index)[0]
+            return jnp.sum(weights * self.left[jnp.maximum(index, 0)], axis=-1) + self.path(own)
 
         together = max(1, HELD // (X.index.shape[1] ** 2 + self.prior.weights.shape[-1]))
-        own = jnp.asarray(X.inputs)
         found: Array = by_parts(some, own, X.index, at_once=together, together=together)
-        return data.level_at(own) + found
+        return mean_at(self.level, own, own.shape[:-1], None, own.dtype) + found
 
 
 @value_type()
@@ -83,17 +101,40 @@ def _evaluated(draws: LocalDraw, near: Neighbours, rows: NewRows) -> Array:
 def local_draw(process: LocalProcess, key: Array, num_features: int, normal: Normal) -> LocalDraw | None:
     """One function of a process by neighbours; None where its kernel has no features."""
     data = process.data
-    if not isinstance(data, LocalData) or process.marginals is not None:
-        got = f"{process.name!r}, of another likelihood, or with inducing points"
-        cure = "Ask for single rows: posterior.predict_at(key, X_new, near, y)."
-        fail("the process", "one with a basis, or with Gaussian data by neighbours alone, for functions", got, cure)
+    places, shared = data.places()
     inputs = jnp.asarray(data.near.inputs)
     prior = prior_draw(data.kernel, inputs, key, max(1, num_features // 2), normal, (), "weights")
     if prior is None:
         return None
+    correction = None
+    if shared is not None:
+        values = _global_values(shared, normal("value", shared.mean.shape))
+        (correction,) = corrections(Point(values), shared.basis, (prior,), normal)
+    places = replace(places, jitter=jnp.asarray(places.jitter, inputs.dtype))
+    found = LocalDraw(places, prior, correction, settled(data.level, process.columns, inputs.dtype), process.columns)
     rows = max(1, HELD // prior.weights.shape[-1])
-    drawn = by_parts(prior, inputs, at_once=rows, together=rows)
-    noise = data.noise_of(jnp.arange(data.near.size)) + data.jitter * data.kernel.diagonal(inputs)
-    left = data.y - data.level_at(inputs) - drawn - jnp.sqrt(noise) * normal("noise", data.y.shape)
-    level = settled(data.level, process.columns, inputs.dtype)
-    return LocalDraw((data.kernel, data.noise, level, jnp.asarray(data.jitter, inputs.dtype)), prior, left)
+    drawn = by_parts(found.path, inputs, at_once=rows, together=rows)
+    noise = places.spread(inputs) * normal("noise", places.residual.shape)
+    scales = places.scales(jnp.arange(inputs.shape[0]))
+    return replace(found, places=replace(places, residual=places.residual - scales * drawn - noise))
+
+
+def drawn_together(process: LocalProcess, rows: JointRows, key: Array, num: int) -> Array:
+    """``num`` functions drawn jointly at new rows, ``(num, B)``: each row given the data and new rows before it."""
+    data = process.data
+    places, shared = data.places()
+    inputs, own = jnp.asarray(data.near.inputs), jnp.asarray(rows.inputs)
+    one, other = jax.random.split(key)
+    white = jax.random.normal(one, (num, own.shape[0]), inputs.dtype)
+    values = None
+    if shared is not None:
+        values = _global_values(shared, jax.random.normal(other, (num, shared.basis.size), inputs.dtype))
+    found = places.drawn_together(inputs, own, rows.index, rows.order, white, values, ample_jitter(inputs.dtype))
+    return found + mean_at(data.level, own, own.shape[:-1], None, own.dtype)[None]
+
+
+def _global_values(shared: Shared, white: Array) -> Array:
+    """Draws of ``w`` ``(..., M)``."""
+    if shared.factor is None:
+        return jnp.broadcast_to(shared.mean, white.shape)
+    return shared.mean.reshape((1,) * (white.ndim - 1) + (-1,)) + matmul(white, shared.factor.T)

@@ -16,11 +16,14 @@ from numpyro_gp.primitives.given_neighbours import LocalData
 from numpyro_gp.primitives.local_process import NEIGHBOURS, LocalProcess, SeenProcesses
 from numpyro_gp.primitives.opening import recorded_processes
 from numpyro_gp.rows.call import Call
+from numpyro_gp.rows.joint_rows import JointRows, joint_rows
 from numpyro_gp.rows.neighbours import Neighbours, NewRows
 
 # Draws of a posterior whose lengthscales are looked at, and of a prediction where nobody says how many: each factorises
 # a block for every row.
 FEW_DRAWS = 16
+# Neighbours of a row that is drawn together with others, where nobody says how many.
+TOGETHER = 64
 # Of "auto": the least number and the most, what more must gain in nats per row, and how many rows are left out to see.
 LEAST, MOST, WORTH, LEFT_OUT = 16, 1024, 0.005, 300
 
@@ -66,9 +69,29 @@ def with_neighbours(
         return X
     if not all(map(is_known, (X, *jax.tree.leaves(given)))):
         return X
+    found = near_in_units(posterior, key, call, plates, gp, index)
+    if found is None:
+        return X
+    number = enough_neighbours(posterior, key, call, found[0]) if count == "auto" else count
+    return found[0].find(X, NEIGHBOURS if number is None else int(number), lengthscale=found[1])
+
+
+def near_in_units(
+    posterior: Fitted,
+    key: Array,
+    call: Call,
+    plates: frozenset[str],
+    gp: str | None,
+    index: np.ndarray,
+    conditioned: bool = True,
+) -> tuple[Neighbours, Array] | None:
+    """The neighbours that a process stands on, and the median of its lengthscales; None of one that has none.
+
+    ``conditioned``: of processes by the names of their data, else by their own.
+    """
 
     def units(own: Fitted, draw: tracing.Draw, arrays: list[Array]) -> Any:
-        process = _process_at(own, draw, arrays, call, plates, gp)
+        process = _process_at(own, draw, arrays, call, plates, gp, conditioned)
         if not isinstance(process, LocalProcess):
             return None
         near, found = process.units()
@@ -77,10 +100,29 @@ def with_neighbours(
     draws = tracing.draws_of(key, index[np.linspace(0, len(index) - 1, min(len(index), FEW_DRAWS)).astype(int)])
     scales = tracing.at_each_draw(units, posterior, draws, call.arrays)
     if scales is None:
-        return X
-    near = near_of(posterior, draws, call, plates, gp)
-    number = enough_neighbours(posterior, key, call, near) if count == "auto" else count
-    return near.find(X, NEIGHBOURS if number is None else int(number), lengthscale=jnp.median(scales, axis=0))
+        return None
+    return near_of(posterior, draws, call, plates, gp, conditioned), jnp.median(scales, axis=0)
+
+
+def joint_rows_of(
+    posterior: Fitted,
+    key: Array,
+    X: object,
+    call: Call,
+    plates: frozenset[str],
+    gp: str | None,
+    index: np.ndarray,
+    count: int | None,
+) -> JointRows | None:
+    """New rows to be drawn together, with what each is given; None of a process that has no neighbours."""
+    if isinstance(X, NewRows):
+        cure = "Pass the rows themselves: they are given new rows as well as data."
+        fail("X", "rows of inputs where functions are drawn together", "rows with neighbours", cure, TypeError)
+    if not all(map(is_known, (X, *jax.tree.leaves(neighbours_of(call))))):
+        cure = "Draw functions outside of compiled programs, or take posterior.functions(key, ...)."
+        fail("X", "known where rows have neighbours", "a traced array", cure, TypeError)
+    found = near_in_units(posterior, key, call, plates, gp, index, conditioned=False)
+    return None if found is None else joint_rows(found[0], X, TOGETHER if count is None else count, found[1])
 
 
 def enough_neighbours(posterior: Fitted, key: Array, call: Call, near: Neighbours) -> int:
@@ -103,17 +145,25 @@ def enough_neighbours(posterior: Fitted, key: Array, call: Call, near: Neighbour
 
 
 def _process_at(
-    own: Fitted, draw: tracing.Draw, arrays: list[Array], call: Call, plates: frozenset[str], gp: str | None
+    own: Fitted,
+    draw: tracing.Draw,
+    arrays: list[Array],
+    call: Call,
+    plates: frozenset[str],
+    gp: str | None,
+    conditioned: bool = True,
 ) -> Any:
     """The process of new rows; of several that data are seen through, whose rows are the same, the first."""
-    process = tracing.process_at(own, draw, call.at(arrays), plates, gp, conditioned=True)
+    process = tracing.process_at(own, draw, call.at(arrays), plates, gp, conditioned=conditioned)
     return process.processes[0] if isinstance(process, SeenProcesses) else process
 
 
-def near_of(posterior: Any, draws: tracing.Draw, call: Call, plates: frozenset[str], gp: str | None) -> Neighbours:
+def near_of(
+    posterior: Any, draws: tracing.Draw, call: Call, plates: frozenset[str], gp: str | None, conditioned: bool = True
+) -> Neighbours:
     """The neighbours among the arguments on which a process stands."""
     given = neighbours_of(call)
-    return given[0] if len(given) == 1 else _that_of(given, posterior, draws, call, plates, gp)
+    return given[0] if len(given) == 1 else _that_of(given, posterior, draws, call, plates, gp, conditioned)
 
 
 def _that_of(
@@ -123,11 +173,12 @@ def _that_of(
     call: Call,
     plates: frozenset[str],
     gp: str | None,
+    conditioned: bool,
 ) -> Neighbours:
     """The one of several that the process stands on: its rows are compared."""
 
     def inputs(own: Fitted, draw: tracing.Draw, arrays: list[Array]) -> Any:
-        near = _process_at(own, draw, arrays, call, plates, gp).data.near
+        near = _process_at(own, draw, arrays, call, plates, gp, conditioned).data.near
         return near.inputs, near.order
 
     first = jax.tree.map(lambda array: array[:1], draws)

@@ -16,11 +16,13 @@ from numpyro_gp.posterior import tracing
 from numpyro_gp.posterior.chunks import Reused, predict_chunks, warn_of_one_piece
 from numpyro_gp.posterior.data_inside import conditioned_observation
 from numpyro_gp.posterior.fitted import Fitted
-from numpyro_gp.posterior.near import FEW_DRAWS, neighbours_of, refuse_old_rows, with_neighbours
+from numpyro_gp.posterior.local_functions import drawn_together
+from numpyro_gp.posterior.near import FEW_DRAWS, joint_rows_of, neighbours_of, refuse_old_rows, with_neighbours
 from numpyro_gp.posterior.prediction import Prediction
 from numpyro_gp.posterior.sources import Source
 from numpyro_gp.rows.call import Call
 from numpyro_gp.rows.cuts import row_axes, rows_to_cut
+from numpyro_gp.rows.joint_rows import JointRows
 from numpyro_gp.rows.look import Look, check_behind, check_numbering, check_rows, check_values
 from numpyro_gp.rows.neighbours import NewRows
 from numpyro_gp.sites import Observation, Trace, unwrap
@@ -192,6 +194,27 @@ def predict_conditioned(
     return Prediction(chunks, chunks.sizes, key, axis)
 
 
+def _local_draws(
+    posterior: Fitted,
+    key: Array,
+    rows: JointRows,
+    call: Call,
+    plates: frozenset[str],
+    gp: str | None,
+    index: np.ndarray,
+    is_random: bool,
+) -> Array:
+    """Functions of a process by neighbours, ``(S, B)``: of draws that do not differ the blocks are factored once."""
+    each = index if is_random else index[:1]
+
+    def one(own: Fitted, draw: tracing.Draw, rows: JointRows, arrays: list[Array]) -> Array:
+        process = tracing.process_at(own, draw, call.at(arrays), plates, gp)
+        return drawn_together(process, rows, jax.random.fold_in(draw[0], 1), index.size // len(each))
+
+    found: Array = tracing.at_each_draw(one, posterior, tracing.draws_of(key, each), rows, call.arrays)
+    return found.reshape(index.size, -1)
+
+
 def _of_each_row(offset: ArrayLike, shape: tuple[int, ...]) -> Array:
     """An offset for each new row."""
     given = check_floating("offset", offset)
@@ -202,11 +225,24 @@ def _of_each_row(offset: ArrayLike, shape: tuple[int, ...]) -> Array:
 
 
 def draw_functions(
-    posterior: Fitted, key: Array, X: object, call: Call, gp: str | None, num_samples: int | None
+    posterior: Fitted,
+    key: Array,
+    X: object,
+    call: Call,
+    gp: str | None,
+    num_samples: int | None,
+    neighbours: int | None = None,
 ) -> Array:
     """Functions drawn jointly at the rows of ``X``; the arguments are those of `Posterior.function_draws`."""
-    plates = tracing.plates_at(posterior, call).plates
+    plates, is_random = tracing.plates_at(posterior, call)
     index = posterior.spread(num_samples, is_random=True)
+    if neighbours_of(call) and not isinstance(X, Functional):
+        rows = joint_rows_of(posterior, key, X, call, plates, gp, index, neighbours)
+        if rows is not None:
+            return _local_draws(posterior, key, rows, call, plates, gp, index, is_random)
+    elif neighbours is not None:
+        cure = "Leave it out, or pass rows of inputs and the neighbours of the fit."
+        fail("neighbours", "left out where there are none among the arguments of the model", neighbours, cure)
 
     def one(own: Fitted, draw: tracing.Draw, X: object, arrays: list[Array]) -> Array:
         process = tracing.process_at(own, draw, call.at(arrays), plates, gp)

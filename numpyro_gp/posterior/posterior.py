@@ -367,12 +367,16 @@ class Posterior(Fitted):
         *args: object,
         gp: str | None = None,
         num_samples: int | None = None,
+        neighbours: int | None = None,
         **kwargs: object,
     ) -> Array:
         """Functions drawn jointly at the rows of ``X``: ``(S, N)``, or ``(S, N, P)`` for several outputs.
 
         One function for each posterior draw, from `GaussianProcess.joint`: curves to plot, extrema and
         integrals to compute, where the marginals of `predict` do not do. ``O(N^3)`` for each draw.
+
+        Of a process by neighbours (`ngp.neighbours` among the arguments) row after row: each is given the nearest 64 of
+        the data and of the new rows before it, ``O(N K^3)`` (mathematics.md section 16.3).
 
         Parameters
         ----------
@@ -385,10 +389,13 @@ class Posterior(Fitted):
             Name of the process, where the model has several (`gp_regression`: the name of its data).
         num_samples : int, optional
             All stored draws, or 100 from a guide.
+        neighbours : int, optional
+            Rows that each row is given of a process by neighbours: the nearest 64 in lengthscales of the posterior.
         """
-        self._check_taken("function_draws", args, gp=gp, num_samples=num_samples)
+        self._check_taken("function_draws", args, gp=gp, num_samples=num_samples, neighbours=neighbours)
         given = args or any(name in kwargs for name in argument_names(self.model)[:1])
-        return draw_functions(self, key, X, call_of(self.model, args if given else (X,), kwargs), gp, num_samples)
+        call = call_of(self.model, args if given else (X,), kwargs)
+        return draw_functions(self, key, X, call, gp, num_samples, neighbours)
 
     def functions(
         self,
@@ -406,8 +413,8 @@ class Posterior(Fitted):
         are those of `function_draws`; each single function is as close to a Gaussian process as ``num_features`` make
         it. To optimise, differentiate, integrate or pass to a solver, where `function_draws` needs all inputs at once.
         Kernels without features (functions, and kernels of your own that register none) give `AskedFunctions`, which
-        condition on the rows they were asked before, at ``O(n^3)`` for n rows in all. Gaussian data with neighbours
-        give `LocalFunctions`, corrected at the nearest 256 rows of the data of each row (mathematics.md section 16.3).
+        condition on the rows they were asked before, at ``O(n^3)`` for n rows in all. Processes by neighbours give
+        `LocalFunctions`, corrected at the nearest 256 rows of the data of each row (mathematics.md section 16.3).
 
         Parameters
         ----------

@@ -1,5 +1,6 @@
 """Gaussian data given inducing points for what is global, and neighbours for the rest (mathematics.md section 16.5)."""
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -11,13 +12,14 @@ from numpyro.distributions import constraints
 from numpyro_gp.arrays import Array, ArrayLike, Shape, value_type
 from numpyro_gp.beliefs.basis import AbstractBasis, Basis
 from numpyro_gp.beliefs.blocks import HALF_LOG_2PI, TOGETHER, Blocks, by_parts, least_noise, row_after_row, row_factor
+from numpyro_gp.beliefs.places import Places
 from numpyro_gp.beliefs.shared import Shared, SharedRows
 from numpyro_gp.checks import check_nonnegative, check_points, fail
 from numpyro_gp.kernels.base import Kernel, KernelLike, as_kernel
 from numpyro_gp.kernels.functionals import Functional
 from numpyro_gp.kernels.of_functionals import OfFunctionals
 from numpyro_gp.linalg import half_log_det, inverse_factor, matmul
-from numpyro_gp.means import MeanLike, as_mean
+from numpyro_gp.means import Mean, MeanLike, as_mean
 from numpyro_gp.primitives.given_neighbours import (
     LocalData,
     check_all_data,
@@ -71,6 +73,11 @@ class CombinedData:
         """The data."""
         return self.local.y
 
+    @property
+    def level(self) -> Mean:
+        """The mean function."""
+        return self.local.level
+
     def of(self, y: Array) -> "CombinedData":
         """The same of other data."""
         return CombinedData(self.local.of(y), self.shared, self.is_given)
@@ -122,6 +129,11 @@ class CombinedData:
         rows = self._rows(own, X.index, self.local.level_at(own), jnp.zeros(own.shape[0], own.dtype))
         mean, variance, spread = self.given_data().shared.predicted(rows)
         return self.local.level_at(own) + mean, variance + spread
+
+    def places(self) -> tuple[Places, Shared]:
+        """The data less their mean, and what is known of the global part."""
+        shared = self.given_data().shared
+        return replace(self.local.places()[0], basis=shared.basis), shared
 
     def log_density_at(self, X: NewRows, rows: ArrayLike) -> Array:
         """Log density ``(B,)`` of the data of rows that are predicted as new ones, from others."""

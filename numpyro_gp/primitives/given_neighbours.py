@@ -25,6 +25,7 @@ from numpyro_gp.beliefs.blocks import (
     log_density,
     row_after_row,
 )
+from numpyro_gp.beliefs.places import Places
 from numpyro_gp.checks import check_array, check_finite, check_nonnegative, check_positive, fail
 from numpyro_gp.kernels.base import Kernel, KernelLike, as_kernel
 from numpyro_gp.kernels.members import batch_shape
@@ -108,6 +109,11 @@ class LocalData:
         some_rows = max(1, NUMBERS // X.index.shape[1] ** 2)
         found: tuple[Array, Array] = by_parts(some, X.inputs, X.index, at_once=some_rows, together=some_rows)
         return found
+
+    def places(self) -> tuple[Places, None]:
+        """The data less their mean; nothing is global."""
+        residual = self.y - self.level_at(jnp.asarray(self.near.inputs))
+        return Places(self.kernel, None, self.noise, residual, self.jitter), None
 
     def log_density_at(self, X: NewRows, rows: ArrayLike) -> Array:
         """Log density ``(B,)`` of the data of rows that are predicted as new ones, from others."""

@@ -16,6 +16,7 @@ from numpyro.distributions.kl import kl_divergence
 from numpyro_gp.arrays import Array, ArrayLike, Shape, current_trace, value_type
 from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.beliefs.blocks import HALF_LOG_2PI
+from numpyro_gp.beliefs.places import Places
 from numpyro_gp.beliefs.pseudo_rows import Cavity, PseudoRows, left_out, natural_moments
 from numpyro_gp.beliefs.shared import Shared
 from numpyro_gp.checks import check_floating, check_nonnegative, fail
@@ -63,6 +64,10 @@ class LocalBelief:
         inputs = jnp.asarray(self.near.inputs)
         mean, variance, spread = self.belief.given_others(self.kernel, inputs, own, X.index, self.jitter, self.shared)
         return mean_at(self.level, own, own.shape[:-1], None, own.dtype) + mean, variance + spread
+
+    def places(self) -> tuple[Places, Shared | None]:
+        """The pseudo-data as data of the function less its mean, and what is known of its global part."""
+        return self.belief.places(self.kernel, self.jitter, self.shared), self.shared
 
 
 class RowPrior(dist.Distribution):

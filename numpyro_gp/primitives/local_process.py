@@ -109,7 +109,7 @@ class LocalProcess:
         self._refuse()
 
     def _refuse(self) -> NoReturn:
-        cure = "Ask for single rows: f(X) in a model, and posterior.predict_at(key, X_new, near, y) after the fit."
+        cure = "Ask for single rows, f(X), in a model, and after the fit posterior.function_draws(key, X_new, near, y)."
         fail(f"the process {self.name!r}", "one with a basis, for functions and joint draws", "one by neighbours", cure)
 
 

@@ -1,8 +1,9 @@
-"""Functions of a process by neighbours: Matheron's rule at each row's own neighbours."""
+"""Functions of a process by neighbours: Matheron's rule at each row's own neighbours, and rows drawn together."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 import pytest
 
 import numpyro_gp as ngp
@@ -36,12 +37,65 @@ def test_functions_are_prior_draws_corrected_at_the_neighbours_of_each_row():
     np.testing.assert_allclose(jax.jit(f)(jnp.asarray(NEW[3:5])), every[:, 3:5], rtol=1e-8)  # found by the program
 
 
-def test_single_precision_and_what_is_refused():
-    def both(near, y=None):
-        return ngp.gp_regression("y", ngp.kernels.RBF(1.0, 0.5), near, 0.1, obs=y, inducing=X[:3])
+def whole(near, y=None):
+    return ngp.gp_regression("y", ngp.kernels.RBF(1.0, jnp.asarray(SCALE)), near, 0.09, mean=0.5, obs=y, inducing=X[:4])
 
-    with pytest.raises(ValueError, match="the process must be one with a basis, or with Gaussian data by neighbours"):
-        ngp.Posterior.from_mcmc(both, {"unused": np.zeros(1)}).functions(KEY, 1, ngp.neighbours(X, 5), Y)
+
+def seen(near, y=None):
+    f = ngp.gp("f", ngp.kernels.RBF(1.0, jnp.asarray(SCALE)), inducing=jnp.asarray(X[:4]), mean=0.5)
+    with numpyro.plate("data", near.size):
+        ngp.observe("y", f.given("rest", near[jnp.arange(60)]), ngp.likelihoods.Gaussian(0.3), obs=y)
+
+
+def guide(near, y=None):
+    rng = np.random.default_rng(1)
+    numpyro.sample("f", ngp.Belief(ngp.beliefs.Coupled(rng.normal(size=4), 0.3 * np.eye(4) + 0.1 * np.tri(4))))
+    rows = ngp.beliefs.PseudoRows(jnp.asarray(rng.normal(size=60)), jnp.asarray(rng.uniform(0, 5, size=60)))
+    with numpyro.plate("data", near.size):
+        numpyro.sample("rest", ngp.Belief(rows.in_plate((60,))))
+
+
+@pytest.mark.parametrize("is_seen", [pytest.param(True, marks=pytest.mark.long), False])
+def test_with_inducing_points_and_pseudo_data_they_have_the_moments_of_predictions(is_seen):
+    """Functions for ever and rows drawn together, 300 each, from 7 neighbours and from all."""
+    near = ngp.neighbours(X, 5, others=True)
+    own = ngp.Posterior.from_svi(*((seen, guide) if is_seen else (whole, lambda near, y=None: None)), {})
+    gp = {"gp": "rest"} if is_seen else {}
+    f = own.functions(KEY, 300, near, Y, num_features=300, **gp) if is_seen else None
+    rows = near.find(NEW[:5], 7)
+    found = own.predict_at(KEY, rows, near, Y)
+    draws = own.function_draws(KEY, NEW[:5], near, Y, num_samples=300, neighbours=60, **gp)
+    exact = own.predict_at(KEY, NEW[:5], near, Y, neighbours=60)
+    for values, expected in ((draws, exact), *([(f(rows), found)] if f else [])):
+        error = np.sqrt(expected.function_variance / len(values))
+        np.testing.assert_array_less(np.abs(values.mean(axis=0) - expected.function_mean), 4.5 * error)
+        ratio = values.var(axis=0) / expected.function_variance
+        np.testing.assert_allclose(ratio, 1, atol=4.5 * np.sqrt(2 / len(values)))
+
+
+def test_rows_are_drawn_together_at_one_draw_as_at_many_and_in_single_precision():
+    near, own = ngp.neighbours(X, 5), posterior(1)
+    draws = own.function_draws(KEY, NEW, near, Y, num_samples=3)
+    assert draws.shape == (1, 23)  # of one stored draw
+    gain = np.linalg.solve(correlation(X, X) + 0.09 * np.eye(60), correlation(X, NEW))
+    covariance = correlation(NEW, NEW) - gain.T @ correlation(X, NEW) + 1e-6 * np.eye(23)
+    many = posterior(200).function_draws(KEY, NEW, near, Y, neighbours=90)
+    z = np.linalg.solve(np.linalg.cholesky(covariance), (np.asarray(many) - (Y @ gain)[None]).T)
+    assert (z**2).mean() == pytest.approx(1, abs=0.1)
+    with x64(False):
+        rows = ngp.neighbours(jnp.asarray(X), 5)
+        single = posterior(1).function_draws(jax.random.key(0), jnp.asarray(NEW), rows, jnp.asarray(Y))
+        assert single.dtype == jnp.float32
+        assert np.isfinite(single).all()
+    with pytest.raises(TypeError, match="X must be rows of inputs where functions are drawn together"):
+        own.function_draws(KEY, near.find(NEW, 3), near, Y)
+    with pytest.raises(TypeError, match="X must be known where rows have neighbours"):
+        jax.jit(lambda rows: own.function_draws(KEY, rows, near, Y))(jnp.asarray(NEW))
+    with pytest.raises(ValueError, match="neighbours must be left out where there are none among the arguments"):
+        own.function_draws(KEY, NEW, X, Y, neighbours=3)
+
+
+def test_single_precision_and_what_is_refused():
     with x64(False):
         new, near = jnp.asarray(NEW), ngp.neighbours(jnp.asarray(X), 5)
         f = posterior().functions(jax.random.key(0), 1, near, jnp.asarray(Y), num_features=64)

@@ -119,7 +119,6 @@ def test_many_draws_are_some_draws_unless_more_are_asked_for():
             "neighbours must be a number or 'auto'",
         ),
         (lambda own, near: own.predict(KEY, near), "near must be new rows where they are predicted"),
-        (lambda own, near: own.function_draws(KEY, NEW, near, Y), "the process 'y' must be one with a basis"),
     ],
 )
 def test_what_is_refused(call, message):

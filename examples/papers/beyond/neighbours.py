@@ -4,9 +4,9 @@
     python -m examples.papers.beyond.neighbours --data DATA
 
 For each set, split and seed a fit of 1500 steps of 256 rows by 32 neighbours, in single precision and double, and
-predictions from the nearest 64 or 256 rows: search, compilation, steps and predictions together are the seconds, of the
-processor in one thread. Targets and inputs are standardised by the rows of the fit. ``fresh`` is the log density of test
-rows that repeat no row of the fit. Rows that are there are not made again.
+predictions from the nearest 64 or 256 rows: search, compilation, steps and predictions together are the seconds, of one
+thread of the processor. Targets and inputs are standardised by the rows of the fit. ``fresh`` is the log density of
+test rows that repeat no row of the fit. Rows that are there are not made again.
 """
 
 import argparse
@@ -85,9 +85,21 @@ def scored(name, options, split, seed, dtype):
     inside = np.abs(y_test - mean) < 1.6448536 * np.sqrt(variance)
     known = {row.tobytes() for row in X}
     is_fresh = np.array([row.tobytes() not in known for row in X_test])
-    scores = {"log_density": density.mean(), "fresh": density[is_fresh].mean(), "rmse": np.sqrt(np.mean((y_test - mean) ** 2)), "cover": inside.mean()}
+    scores = {
+        "log_density": density.mean(),
+        "fresh": density[is_fresh].mean(),
+        "rmse": np.sqrt(np.mean((y_test - mean) ** 2)),
+        "cover": inside.mean(),
+    }
     numbers = {"seconds": seconds, "fit": fit_seconds, **scores, "noise": result.params["noise_auto_loc"]}
-    first = {"set": name, "type": np.dtype(dtype).name, "split": split, "seed": seed, "rows": len(X), "columns": X.shape[1]}
+    first = {
+        "set": name,
+        "type": np.dtype(dtype).name,
+        "split": split,
+        "seed": seed,
+        "rows": len(X),
+        "columns": X.shape[1],
+    }
     return first | keep | {"predicted_from": count} | {key: f"{float(value):.4f}" for key, value in numbers.items()}
 
 

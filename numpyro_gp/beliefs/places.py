@@ -1,0 +1,124 @@
+"""Data at rows as a process by neighbours sees them, of whatever likelihood: draws (mathematics.md section 16.3).
+
+``r = s f + e^(1/2) xi`` at each row, of the function less its mean: Gaussian data have ``s = 1``, pseudo-data
+``s = w^(1/2)`` and ``e = 1``, and values of the function itself ``e = 0``. With inducing points ``f = A^T w + g``, and
+it is ``g`` that neighbours are for.
+"""
+
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Float, Int
+
+from numpyro_gp.arrays import Array, ArrayLike, value_type
+from numpyro_gp.beliefs.basis import Basis
+from numpyro_gp.beliefs.blocks import NUMBERS, Blocks, by_parts, conditional, row_after_row, row_factor
+from numpyro_gp.beliefs.shared import Shared
+from numpyro_gp.kernels.base import Kernel
+from numpyro_gp.linalg import einsum, matmul
+
+
+@value_type()
+class Places:
+    """What is known at rows ``(N, D)`` of a process: scales, noise variances and residuals.
+
+    Attributes
+    ----------
+    kernel : Kernel
+    scale : Array (N,) or None
+        ``s``; None where all are one.
+    noise : Array () or (N,)
+        ``e``, without the jitter.
+    residual : Array (N,)
+        ``r``.
+    jitter : Array ()
+        Noise of each place in units of the variance of ``s f`` there.
+    basis : Basis or None
+        That of inducing points, where neighbours are for the rest alone.
+    """
+
+    kernel: Kernel
+    scale: Float[Array, " N"] | None
+    noise: Array
+    residual: Float[Array, " N"]
+    jitter: ArrayLike
+    basis: Basis | None = None
+
+    def scales(self, rows: Int[Array, "..."]) -> Array:
+        """``s`` of rows."""
+        return jnp.ones(rows.shape, self.residual.dtype) if self.scale is None else self.scale[rows]
+
+    def noises(self, rows: Int[Array, "..."]) -> Array:
+        """``e`` of rows, without the jitter."""
+        return jnp.broadcast_to(self.noise, rows.shape) if self.noise.ndim == 0 else self.noise[rows]
+
+    def spread(self, inputs: Float[Array, "N D"]) -> Float[Array, " N"]:
+        """``e^(1/2)`` of all rows, jitter included."""
+        rows = jnp.arange(inputs.shape[0])
+        jitter = self.jitter * jnp.square(self.scales(rows)) * self.kernel.diagonal(inputs)
+        return jnp.sqrt(self.noises(rows) + jitter)
+
+    def weights(
+        self, inputs: Float[Array, "N D"], own: Float[Array, "B D"], index: Int[Array, "B K"]
+    ) -> tuple[Float[Array, "B K"], Float[Array, " B"]]:
+        """Weights ``a`` of the rows ``index``, by which ``f`` at rows ``own`` has the mean ``a . r_N``; its variance.
+
+        Of ``g``, where inducing points hold what is global. Places that are not taken have weight 0.
+        """
+        at = Blocks.of(inputs, index, own)
+        scale = at.behind(self.scales(at.rows), 1.0)
+        covariance = at.covariance(self.kernel, at.behind(self.noises(at.rows), 0.0, 1.0), scale, self.jitter)
+        if self.basis is None:
+            found, variance = conditional(covariance)
+        else:
+            x = row_factor(Shared.prior(self.basis).rest(covariance, at, scale)[0])
+            found, variance = -x[:, :-1] / x[:, -1:], x[:, -1] ** -2
+        return jnp.where(at.taken, found, 0), variance
+
+    def followed_by(self, own: Float[Array, "B D"], jitter: ArrayLike) -> "Places":
+        """The same with rows behind them at which ``f`` itself is given, but for white noise of its variance."""
+        size, rows = own.shape[0], jnp.arange(self.residual.shape[0])
+        more = jnp.maximum(jnp.asarray(jitter) - self.jitter, 0) * self.kernel.diagonal(own)
+        scale = None if self.scale is None else jnp.concatenate([self.scale, jnp.ones(size, self.scale.dtype)])
+        noise = jnp.concatenate([self.noises(rows), more])
+        residual = jnp.concatenate([self.residual, jnp.zeros(size, self.residual.dtype)])
+        return Places(self.kernel, scale, noise, residual, self.jitter, self.basis)
+
+    def drawn_together(
+        self,
+        inputs: Float[Array, "N D"],
+        own: Float[Array, "B D"],
+        index: Int[Array, "B K"],
+        order: Int[Array, " B"],
+        white: Float[Array, "S B"],
+        values: Float[Array, "S M"] | None,
+        jitter: ArrayLike,
+    ) -> Float[Array, "S B"]:
+        """Draws of ``f`` at new rows, one after the other, from standard normal noise.
+
+        Each is given the rows of ``index``: those of the data, or, from N on, new rows that come before it in their
+        ``order``. ``values`` are draws of ``w``.
+        """
+        size = inputs.shape[0]
+        every, places = jnp.concatenate([inputs, own]), self.followed_by(own, jitter)
+
+        def some(own: Array, index: Array, extra: Array) -> tuple[Array, Array, Array, Any]:
+            weights, variance = places.weights(every, own, index)
+            rows = jnp.maximum(index, 0)
+            of_data = jnp.where(rows < size, weights, 0)
+            mean, spread = jnp.sum(of_data * places.residual[rows], axis=1), jnp.sqrt(variance + extra)
+            if self.basis is None:
+                return weights - of_data, spread, mean, None
+            features = self.basis.features(every[rows].reshape(-1, own.shape[1])).reshape(-1, *rows.shape)
+            return weights - of_data, spread, mean, einsum("mbk,bk->bm", features, of_data * places.scales(rows))
+
+        length, columns = index.shape[1] + 1, 0 if self.basis is None else self.basis.size
+        together = max(1, NUMBERS // length // (length + columns))
+        extra = places.noises(size + jnp.arange(own.shape[0]))
+        weights, spread, mean, held = by_parts(some, own, index, extra, at_once=together, together=together)
+        mean, known = mean[None], jnp.zeros_like(white)
+        if self.basis is not None and values is not None:
+            mean, known = mean - matmul(values, held.T), matmul(values, self.basis.features(own))
+        # What the data say is a shift of the noise, in units of its spread.
+        shifted = white + mean / spread[None]
+        return row_after_row(weights, spread, jnp.where(index < size, -1, index - size), order, shifted) + known

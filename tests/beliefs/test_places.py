@@ -1,0 +1,72 @@
+"""Draws of functions from data at rows, of whatever likelihood: dense algebra, and the recursion row by row."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import numpyro_gp as ngp
+from numpyro_gp.beliefs.basis import Basis
+from numpyro_gp.beliefs.places import Places
+from numpyro_gp.rows.joint_rows import joint_rows
+from tests.precision import x64
+
+RNG = np.random.default_rng(7)
+N, B, M = 15, 6, 3
+X, NEW, Z = (RNG.uniform(size=(size, 2)) for size in (N, B, M))
+SCALE, NOISE, R = RNG.uniform(0.5, 2, size=N), RNG.uniform(0.1, 0.3, size=N), RNG.normal(size=N)
+LENGTHSCALE, JITTER = np.array([0.4, 0.7]), 1e-4
+ALL = np.concatenate([X, NEW])
+
+
+def gram(rows, more):
+    r = np.sqrt(5 * (((rows[:, None] - more[None]) / LENGTHSCALE) ** 2).sum(axis=-1))
+    return 1.3 * (1 + r + r**2 / 3) * np.exp(-r)
+
+
+def of_both():
+    """Features of all rows by dense algebra."""
+    points = gram(Z, Z)
+    return np.linalg.solve(np.linalg.cholesky(points + 1e-6 * np.trace(points) / M * np.eye(M)), gram(Z, ALL))
+
+
+def places(kind):
+    kernel = ngp.kernels.Matern52(jnp.asarray(1.3), jnp.asarray(LENGTHSCALE))
+    basis = Basis.build(kernel, jnp.asarray(Z), 1e-6) if kind == "both" else None
+    scale = None if kind == "data" else jnp.asarray(SCALE)
+    return Places(kernel, scale, jnp.asarray(NOISE), jnp.asarray(R), JITTER, basis)
+
+
+@pytest.mark.parametrize("is_double", [True, False])
+@pytest.mark.parametrize("kind", ["data", "scaled", "both"])
+def test_rows_are_drawn_one_after_the_other(kind, is_double):
+    """With few each by its own dense algebra; with all the mean and the covariance are those of the exact process."""
+    with x64(is_double):
+        own, atol = places(kind), 1e-7 if is_double else 2e-3
+        scale = np.append(np.ones(N) if kind == "data" else SCALE, np.ones(B))
+        A = of_both() if kind == "both" else np.zeros((M, N + B))
+        prior = scale[:, None] * (gram(ALL, ALL) - A.T @ A) * scale
+        # Jitter 1e-4 of the variance for data, and 1e-6 or as much for new rows: the larger of both.
+        noise = np.append(NOISE, np.zeros(B)) + JITTER * 1.3 * scale**2
+        covariance = prior + np.diag(noise)
+        w = RNG.normal(size=M) * (kind == "both")
+        white = np.concatenate([np.zeros((1, B)), np.eye(B)])
+        near, draw = ngp.neighbours(jnp.asarray(X), 2), jax.jit(Places.drawn_together)
+        for count in (5, 100):
+            rows = joint_rows(near, jnp.asarray(NEW), count, LENGTHSCALE)
+            values = jnp.asarray(np.repeat(w[None], B + 1, 0)) if kind == "both" else None
+            new, at = jnp.asarray(NEW), jnp.asarray(X)
+            found = draw(own, at, new, rows.index, rows.order, jnp.asarray(white), values, 1e-6)
+            expected = np.zeros((B + 1, N + B)) + np.append(R - SCALE * (A[:, :N].T @ w), np.zeros(B))
+            for i in np.asarray(rows.order):
+                given = np.asarray(rows.index[i])
+                given = given[given >= 0]
+                a = np.linalg.solve(covariance[np.ix_(given, given)], covariance[given, N + i])
+                sd = np.sqrt(covariance[N + i, N + i] - a @ covariance[given, N + i])
+                expected[:, N + i] = expected[:, given] @ a + sd * white[:, i]
+            np.testing.assert_allclose(found, expected[:, N:] + A[:, N:].T @ w, atol=atol)
+        gain = np.linalg.solve(covariance[:N, :N], covariance[:N, N:])
+        spread = np.asarray(found[1:] - found[:1])
+        np.testing.assert_allclose(found[0], expected[0, :N] @ gain + A[:, N:].T @ w, atol=atol)
+        np.testing.assert_allclose(spread.T @ spread, covariance[N:, N:] - gain.T @ covariance[:N, N:], atol=atol)
+        np.testing.assert_allclose(own.spread(jnp.asarray(X)) ** 2, noise[:N], rtol=1e-4)
