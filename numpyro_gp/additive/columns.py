@@ -6,6 +6,7 @@ Neither pandas nor polars is imported: what both have, columns by name with ``to
 import dataclasses
 import datetime
 import numbers
+import os
 import re
 from collections.abc import Mapping
 from typing import Any, NoReturn
@@ -112,6 +113,8 @@ def _keys_of(data: Any) -> Mapping[str, object]:
     if hasattr(data, "columns") and hasattr(data, "__getitem__"):
         return {str(name): name for name in data.columns}
     cure = 'Pass {"age": ages, "dose": doses}, or a table of pandas or polars.'
+    if isinstance(data, (str, os.PathLike)):
+        cure = f"Read the file first: pandas.read_csv({os.fspath(data)!r})."
     fail("data", "a dictionary of columns or a table", f"a {type(data).__name__}", cure, TypeError)
 
 
@@ -140,14 +143,17 @@ def column_values(data: Any, expression: str, reader: str = "") -> np.ndarray:
     if expression in keys:
         values = as_array(data[keys[expression]])
         if values.ndim != 1:
-            cure = "Pass one value for each row."
+            cure = "Pass one value for each row" + (f": [{values}]." if not values.ndim else ".")
             fail(f"column {expression!r}", "of shape (N,)", f"shape {values.shape}", cure)
         return values
     call = re.fullmatch(r"(\w+)\((.*)\)", expression)
     if call and call[1] in FUNCTIONS:
         with np.errstate(divide="ignore", invalid="ignore"):
-            inner = column_values(data, call[2], reader or expression)
-            found: np.ndarray = FUNCTIONS[call[1]](as_numbers(call[2], inner))
+            inner = as_numbers(call[2], column_values(data, call[2], reader or expression))
+            found: np.ndarray = FUNCTIONS[call[1]](inner)
+        if (bad := np.isnan(found) & ~np.isnan(inner)).any():  # not a missing value, which is left out
+            got = f"{call[2]} = {inner[bad][0]:.6g}, {bad.sum()} of {len(bad)} rows"
+            fail(expression, "of values that have one", got, f"Leave these rows out, or write {call[2]} itself.")
         return found
     _refuse(expression, call[1] if call else "", list(keys), reader)
 

@@ -20,12 +20,14 @@ Examples
 'y ~ s(dose)'
 """
 
+import inspect
 import sys
 from types import ModuleType
 from typing import Any
 
 from numpyro_gp.additive.columns import Column
 from numpyro_gp.additive.effects import Effect
+from numpyro_gp.checks import fail
 from numpyro_gp.gam.fit import fit, load
 from numpyro_gp.gam.formula import formula
 from numpyro_gp.gam.model import Model, model
@@ -61,10 +63,22 @@ __all__ = [
 ]
 
 
+# What other libraries call so.
+HABITS = dict.fromkeys(("exposure", "offset"), "Write + offset(log(hours)) in the formula, of a column hours.")
+HABITS |= dict.fromkeys(("seed", "random_state", "rng_key", "rng"), "Write key=jax.random.key(0).")
+HABITS |= dict.fromkeys(("groups", "group"), "Write + re(site) in the formula, of a column site.")
+HABITS |= dict.fromkeys(("k", "knots", "n_splines", "df"), "Write s(age, num_inducing=10) in the formula.")
+
+
 class _Callable(ModuleType):
     """A module that can be called."""
 
     def __call__(self, *args: object, **options: Any) -> Fit:
+        known = inspect.signature(fit).parameters
+        if unknown := [name for name in options if name not in known]:
+            fail(
+                "options of ngp.gam", f"among {list(known)[2:]}", f"{unknown}", HABITS.get(unknown[0], "Leave it out.")
+            )
         return fit(*args, **options)
 
 

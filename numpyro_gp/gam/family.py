@@ -152,18 +152,27 @@ class Family(NamedTuple):
         return self.name == Gamma.__name__
 
 
+# Names of other libraries.
+MEANT = dict.fromkeys(("normal", "norm"), "gaussian") | dict.fromkeys(("logistic", "logit", "binary"), "bernoulli")
+MEANT |= {"nb": "negative_binomial", "negbin": "negative_binomial", "t": "student_t", "studentt": "student_t"}
+
+
 def as_family(family: Any) -> Family:
     """A name, a likelihood, or a function without arguments that samples the parameters of one and returns it."""
     if isinstance(family, str) and family not in NAMED:
         cure = "Counts take 'poisson' or 'negative_binomial', positive numbers 'gamma': their link is the log."
         cure = cure if "log" in family else "Check the spelling, or pass a likelihood: ngp.likelihoods.Poisson()."
+        cure = f"Write {MEANT[family.lower()]!r}." if family.lower() in MEANT else cure
         cure = TRIALS if "binom" in family.lower() and "neg" not in family.lower() else cure
         fail("family", f"one of {sorted(NAMED)}, a likelihood or a function", repr(family), cure)
     is_function = callable(family) and not isinstance(family, (Likelihood, type))
     if not isinstance(family, (str, Likelihood)) and not (is_function and not inspect.signature(family).parameters):
         required = "a name, a likelihood, or a function without arguments that returns one"
         cure = "Pass family='poisson', or lambda: ngp.likelihoods.Gaussian(numpyro.sample(...))."
-        fail("family", required, f"{family!r:.60}", cure, TypeError)
+        if hasattr(family, "to_numpy") or isinstance(family, np.ndarray):
+            cure = "The second argument is a table with all columns: ngp.gam(formula, table, family)."
+        got = f"a {type(family).__name__}" if "\n" in repr(family) else f"{family!r:.60}"
+        fail("family", required, got, cure, TypeError)
     if isinstance(family, str):
         return Family(family, LINKS[NAMED[family]], family)
     name, link = Family("", "", family).look(lambda own: (type(own).__name__, link_of(own)))

@@ -51,6 +51,9 @@ def formula(text: str) -> Terms:
     if bare.count("~") != 1:
         _refuse(line, len(line) if "~" not in bare else bare.rfind("~"), f"{bare.count('~')} signs ~")
     split = bare.index("~")
+    for side, name in ((line[:split], "left"), (line[split + 1 :], "right")):
+        if not side.strip():
+            _refuse(line, split, f"nothing {name} of ~")
     response = _column(line, _parsed(line[:split], line))
     # As many spaces as the left side had letters: places are those of the whole line.
     items: list[Term] = []
@@ -59,7 +62,7 @@ def formula(text: str) -> Terms:
             continue
         term = _term(line, node)
         if term.name in {one.name for one in items}:
-            _refuse(line, node.col_offset - 1, f"{term.name} twice")
+            _refuse(line, node.col_offset - 1, f"{term.name} twice", "Leave one of them out.")
         items.append(term)
     return Terms(tuple(items), response)
 
@@ -79,7 +82,12 @@ def _parsed(part: str, line: str) -> ast.expr:
     except SyntaxError as error:
         place = min(max((error.offset or 1) - 2, 0), len(line))
         cure = f"Write one like {EXAMPLE!r}; names with spaces, signs or words of Python are in quotes."
-        cure = _of_two("a", "b") if line[place : place + 1] == ":" else cure
+        if line[place : place + 1] == ":":
+            cure = _of_two("a", "b")
+        elif line[place:].strip() == ".":
+            cure = "Write every column out, as s(age) + s(dose): which of them are curves is yours to say."
+        elif "never closed" in str(error.msg):
+            cure, place = "Close the bracket.", max(line.rfind("("), 0)
         _refuse(line, place, "what Python cannot read there", cure)
 
 
@@ -100,6 +108,9 @@ def _term(line: str, node: ast.expr) -> Term:
         name for name, one in inspect.signature(FUNCTIONS[called]).parameters.items() if one.kind == one.KEYWORD_ONLY
     ]
     mark = _mark(line, node.col_offset - 1)
+    if called == "season" and "period" not in options:
+        cure = f"Write season({', '.join(columns)}, period=12) of months, 365.25 of dates, which are days."
+        fail("season(...)", "with a period", "none", cure + mark)
     if unknown := [name for name in options if name not in known]:
         cure = f"Write num_inducing={options['k']}." if "k" in options and "num_inducing" in known else ""
         if options.get("bs") == "cc" and "cyclic" in known and columns:
@@ -133,7 +144,7 @@ def _column(line: str, node: ast.expr) -> str:
 
 def _of_two(a: str, b: str) -> str:
     """How two columns act together, whatever they are."""
-    of_levels = f"s({a}, by={b}) for a curve of {a} at each level of {b}"
+    of_levels = f"s({a}, by={b}) for a curve of {a} at each level of {b}, s({b}, by={a}) the other way round"
     return f"Write {of_levels}, or te({a}, {b}) of two numbers."
 
 
@@ -152,6 +163,8 @@ def _habit(node: ast.expr) -> str:
         return f"Write s({names[0]}): a curve needs no powers."
     if isinstance(node, ast.Attribute):
         return f'Write the name of a column with signs in quotes: "{ast.unparse(node)}".'
+    if isinstance(node, ast.Call) and names[:1] == ["cbind"]:
+        return 'Successes are the response, and the column of trials an option: family="binomial", trials="n".'
     if isinstance(node, ast.Call) and names[1:]:  # poly(age, 2), bs(age, df=5)
         return f"Write s({names[1]}) for a curve of {names[1]}."
     return ""

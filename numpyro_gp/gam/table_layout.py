@@ -181,11 +181,16 @@ def lay_out(
     values = {key: column_values(data, key[0], reader[key]) for key in wanted}
     y = column_values(data, response)
     weight = None if weights is None else _weights(weights, data, len(y))
-    missing = _missing({name: column for (name, _), column in values.items()} | {response: y})
+    named = {name: column for (name, _), column in values.items()} | {response: y}
+    missing = _missing(named)
     if weight is not None:
         missing = missing | (weight == 0)
     if missing.all():
-        fail("data", "rows without missing values", f"{len(y)} rows, none of which is complete", "Leave a column out.")
+        if not len(y):
+            fail("data", "of one row or more", "none", "Look at what selected its rows.")
+        empty = [name for name, column in named.items() if is_missing(column).all()]
+        cure = f"Leave out {' and '.join(empty)}: no row has a value." if empty else "Leave a column out."
+        fail("data", "rows without missing values", f"{len(y)} rows, none of which is complete", cure)
     used = ~missing
     mass = np.ones(used.sum()) if weight is None else weight[used]
     columns = {key: _column(key, column[used], mass) for key, column in values.items()}

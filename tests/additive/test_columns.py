@@ -84,7 +84,18 @@ def test_levels_and_codes():
             r"data must be a table with the column 'b', but got the columns \['a'\]",
         ),
         (lambda: columns.column_values({"a": [1]}, "sin(a)"), "a column must be a name or one of"),
+        (
+            lambda: columns.column_values({"a": 3.0}, "a"),
+            r"but got shape \(\). Pass one value for each row: \[3\.0\]\.",
+        ),
         (lambda: columns.column_values({"a": [[1]]}, "a"), r"column 'a' must be of shape \(N,\)"),
+        (
+            lambda: columns.column_values(
+                {"a": [np.nan, -2.0, 3.0, 0.0]}, "log(a)"
+            ),  # of a missing value it is missing
+            r"log\(a\) must be of values that have one, but got a = -2, 1 of 4 rows",
+        ),
+        (lambda: columns.names_of("my.csv"), r"but got a str\. Read the file first: pandas\.read_csv\('my\.csv'\)"),
         (lambda: columns.names_of(3), "data must be a dictionary of columns or a table, but got an int"),
         (lambda: columns.as_numbers("a", np.array(["x"])), r"column 'a' must be numbers.*factor\(a\)"),
         (

@@ -124,6 +124,9 @@ def test_shapes_of_other_rows_are_refused():
     [
         ("gaussian(log)", "family must be one of .*but got 'gaussian[(]log[)]'. Counts take 'poisson'"),
         ("poison", "Check the spelling"),
+        ("Normal", r"but got 'Normal'\. Write 'gaussian'\."),
+        ("logistic", r"Write 'bernoulli'\."),
+        (np.zeros(9), r"The second argument is a table with all columns"),
         (lambda f: f, "a name, a likelihood, or a function without arguments"),
         (3, "a name, a likelihood, or a function without arguments"),
     ],

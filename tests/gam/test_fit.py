@@ -26,6 +26,11 @@ def test_it_is_a_module_that_can_be_called():
     ("options", "message"),
     [
         (dict(engine="mcmc"), "engine must be one of 'svi', 'nuts', 'svgd', but got 'mcmc'"),
+        (
+            dict(exposure="w"),
+            r"options of ngp\.gam must be among .* got \['exposure'\]\. Write \+ offset\(log\(hours\)\)",
+        ),
+        (dict(seed=0), r"Write key=jax\.random\.key\(0\)\."),
         (dict(num_steps=0), "num_steps must be at least 1"),
         (dict(batch=1.5), "batch must be a whole number"),
         (dict(tables="yes"), "tables must be True or False, but got 'yes'. Pass tables=False"),

@@ -100,7 +100,12 @@ def test_the_text_of_a_level_is_no_new_level():
             lambda: laid("y ~ e", DATA | {"y": list("abcde")}),
             "response 'y' must be numbers or two levels, but got 5 levels",
         ),
-        (lambda: laid("y ~ e", DATA | {"e": [None] * 5}), "but got 5 rows, none of which is complete"),
+        (lambda: laid("y ~ e", DATA | {"e": [None] * 5}), "none of which is complete. Leave out e: no row has"),
+        (
+            lambda: lay_out(formula("y ~ e"), DATA | {"y": np.arange(5.0) - 1}, "log(y)", None),
+            r"log\(y\) must be .* but got y = -1, 1 of 5 rows",
+        ),
+        (lambda: laid("y ~ e", {"y": [], "e": []}), "data must be of one row or more, but got none"),
         (lambda: laid("y ~ s(x)")[0].encode({"x": [np.nan]}), "column 'x' must be known in the rows to predict"),
     ],
 )
