@@ -1,10 +1,9 @@
 """Cholesky factors, and what is solved with them.
 
-`factorise` gives a factor *and* its inverse, put together by halves (batched for matrices with leading
-axes, and under ``vmap``). What follows from it, features, draws and gradients, is a matrix
-product, faster than a solve on CPU and much faster on GPU; `small_cholesky` unrolls factors of up to
-16 rows into array operations (mathematics.md section 12). The precision ``S^-1`` is formed once, in
-the derivative of `gaussian_log_density`, which it is a part of.
+`factorise` gives a factor *and* its inverse, by halves (batched for matrices with leading axes, and under ``vmap``).
+What follows from it, features, draws and gradients, is a matrix product, faster than a solve on CPU and much faster on
+GPU; `small_cholesky` unrolls factors of up to 16 rows into array operations (mathematics.md section 12). The precision
+``S^-1`` is formed once, in the derivative of `gaussian_log_density`, which it is a part of.
 """
 
 import math
@@ -84,10 +83,9 @@ def factorise(matrix: Square) -> tuple[Square, Square]:
 def factorise_from(matrix: Square, factor: Square) -> tuple[Square, Square]:  # noqa: ARG001
     """``L`` and ``W = L^-1`` of a matrix whose ``L`` is found already, and a constant; derivatives are those of both.
 
-    They are written with ``W``: for ``E = W dK W^T`` and ``Phi`` = lower triangle with
-    its diagonal halved, ``dL = L Phi(E)`` and ``dW = -Phi(E) W``. Its transpose needs three
-    matrix products, where differentiating Cholesky and the solve separately needs four
-    triangular solves and three products.
+    They are written with ``W``: for ``E = W dK W^T`` and ``Phi`` = lower triangle with its diagonal halved,
+    ``dL = L Phi(E)`` and ``dW = -Phi(E) W``. Its transpose needs three matrix products, where differentiating Cholesky
+    and the solve separately needs four triangular solves and three products.
     """
     return factor, inverse_lower(factor)
 
@@ -130,9 +128,8 @@ def _with_ones(factor: Square, more: int) -> Float[Array, "*batch L L"]:
     if not more:
         return factor
     size = factor.shape[-1]
-    wider = jnp.pad(factor, [(0, 0)] * (factor.ndim - 1) + [(0, more)])
     below = jnp.broadcast_to(jnp.eye(size + more, dtype=factor.dtype)[size:], (*factor.shape[:-2], more, size + more))
-    return jnp.concatenate([wider, below], axis=-2)
+    return jnp.concatenate([jnp.pad(factor, [(0, 0)] * (factor.ndim - 1) + [(0, more)]), below], axis=-2)
 
 
 def _blocks_of(matrix: Square, length: int, below: int) -> Float[Array, "*batch K L L"]:
@@ -212,8 +209,7 @@ def _product_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) ->
 
 def congruence(outer: Float[Array, "*batch K M"], inner: Square) -> Float[Array, "*batch K K"]:
     """``W (X + X^T)/2 W^T``; the transpose is ``W^T G W`` with both products in their fast form."""
-    right = matmul(0.5 * (inner + jnp.swapaxes(inner, -1, -2)), flipped(outer))
-    return moved(outer, right)
+    return moved(outer, matmul(0.5 * (inner + jnp.swapaxes(inner, -1, -2)), flipped(outer)))
 
 
 def half_diagonal(matrix: Square) -> Square:

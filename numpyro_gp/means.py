@@ -17,18 +17,8 @@ from numpyro_gp.arrays import Array, ArrayField, ArrayLike, store, value_type
 from numpyro_gp.checks import check_count, check_floating, check_points, fail
 from numpyro_gp.linalg import matmul
 
-__all__ = [
-    "Zero",
-    "Constant",
-    "Linear",
-    "Projection",
-    "FunctionMean",
-    "as_mean",
-    "identity",
-    "pca",
-    "padding",
-    "linear_projection",
-]
+__all__ = ["Zero", "Constant", "Linear", "Projection", "FunctionMean", "as_mean"]
+__all__ += ["identity", "pca", "padding", "linear_projection"]
 
 
 def _inputs(X: ArrayLike, columns: int | None = None) -> Float[Array, "*batch D"]:

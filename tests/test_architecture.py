@@ -137,6 +137,32 @@ def test_each_part_says_what_it_is_for():
             assert len(text) > 40, f"{place(path)} does not say what the part is for"
 
 
+def code_lines(tree: ast.AST, text: str) -> set[int]:
+    """Numbers of the lines that hold code: no docstring, comment or empty line."""
+    strings = [node for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)]
+    docs = {line for node in strings for line in range(node.lineno, node.end_lineno + 1)}
+    lines = text.splitlines()
+    return {number for number, line in enumerate(lines, 1) if line.strip() and line.strip()[0] != "#"} - docs
+
+
+def test_files_and_functions_are_short():
+    """Of more than 350 lines at most a third may be code: there an explanation is long, and not what is explained."""
+    for path, tree in trees().items():
+        text = path.read_text()
+        code, size = code_lines(tree, text), len(text.splitlines())
+        assert size <= 350 or 3 * len(code) <= size, f"{place(path)} has {size} lines, {len(code)} of them code"
+        for node in ast.walk(tree):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                own = sum(node.lineno <= line <= node.end_lineno for line in code)
+                assert own <= 50, f"{place(path)}: {node.name} has {own} lines of code"
+
+
+def test_uses_of_any_do_not_grow():
+    """Lines that name it, imports included: it says nothing of a value, and hides what a function needs."""
+    count = sum(bool(re.search(r"\bAny\b", line)) for path in SOURCES for line in path.read_text().splitlines())
+    assert count <= 800, f"{count} lines of the package name Any"
+
+
 def test_strictly_typed_files_only_grow():
     """Their list in pyproject.toml; what is on it once does not leave it."""
     strict = set(strict_modules())

@@ -44,6 +44,8 @@ autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
 autodoc_typehints = "none"  # types and shapes stand in the Parameters
 numpydoc_show_class_members = False
+# Classes whose methods stand in several files, and the base beyond which they are another's.
+BASES = {"Posterior": "object", "SVGD": "SteinHooks", "AutoGP": "AutoGuide"}
 numpydoc_class_members_toctree = False
 
 
@@ -77,8 +79,8 @@ class Api(SphinxDirective):
                 continue
             if callable(value):
                 kind, options = ("class", ["   :members:"]) if inspect.isclass(value) else ("function", [])
-                options += ["   :inherited-members: object"] * (name == "Posterior")  # half of it is that of its base
-                options += ["   :special-members: __call__"] * ("__call__" in vars(value))
+                options += [f"   :inherited-members: {BASES[name]}"] * (name in BASES)
+                options += ["   :special-members: __call__"] * ("__call__" in vars(value) or name == "AutoGP")
                 yield from ("", f".. auto{kind}:: {name}", *options)
             else:
                 yield from ("", f".. data:: {name}", f"   :value: {value!r}", "", f"   {names[name]}")

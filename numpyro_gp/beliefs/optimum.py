@@ -28,9 +28,9 @@ from numpyro_gp.checks import (
     when_known,
 )
 from numpyro_gp.kernels import Kernel, as_kernel
-from numpyro_gp.kernels.base import KernelLike
 from numpyro_gp.kernels.batches import KernelBatches
 from numpyro_gp.kernels.jitter import least_factor, unit_of
+from numpyro_gp.kernels.operands import KernelLike
 from numpyro_gp.linalg import add_to_diagonal, factorise, half_log_det, inverse_factor, matmul, solve_lower
 
 

@@ -1,6 +1,6 @@
 """What the terms of a fit are: moments of each at rows of data, and curves, surfaces and levels to draw."""
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -11,6 +11,9 @@ from numpyro_gp.gam.model import CONSTANT, Model
 from numpyro_gp.gam.table_layout import ReadTerm
 from numpyro_gp.gam.term_features import ScaledFeatures, TermFeatures
 from numpyro_gp.gam.term_posteriors import Blocks, Normal
+
+if TYPE_CHECKING:
+    pass
 
 # How much finer the grid of a cycle is, which may turn as often as the series has rows.
 WAVES_TO_SEE = 4
@@ -133,3 +136,25 @@ def effects_of(
         own = np.concatenate(functions[part.name]).reshape(-1, *shape)
         result[part.name] = Effect(part.name, part.term.kind, columns, raw, mean, scale, own)
     return result, float(sums.mean[-1, 0]) + model.start.constant
+
+
+MEASURE_WORDS = {"empirical": "over the data", "uniform": "over the range", "gaussian": "over a normal"}
+
+
+LINK_WORDS = {"identity": "effect on {}", "log": "effect on log mean of {}"}
+
+
+def _centre(effect: Effect, measure: str) -> str:
+    """What of a term is zero: of a surface, or of a curve for each level, over each column by itself."""
+    if effect.kind in ("re", "season"):
+        return "prior mean 0" if effect.kind == "re" else "its last period"
+    return f"mean 0 {measure}" if len(effect.columns) == 1 else "mean 0 over each column"
+
+
+def labels_of(model: Model, effects: dict[str, Effect], scale: str) -> dict[str, str]:
+    """What the vertical axes of a figure say, on the scale of the link or that of the response."""
+    response, measure = model.terms.response, MEASURE_WORDS[model.measure]
+    words = LINK_WORDS.get(model.family.link, "effect on f of {}").format(response)
+    if scale == "response":
+        words = f"{'share of ' * (model.layout.trials is not None)}mean of {response}, others at 0"
+    return {name: f"{words}\n({_centre(effect, measure)})" for name, effect in effects.items()}

@@ -13,7 +13,7 @@ from numpyro_gp.additive.effects import Effect
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import check_choice, check_count, check_level, fail
 from numpyro_gp.gam.draws import Draws, sample_posterior
-from numpyro_gp.gam.effects import Moments, effects_of, moments_at
+from numpyro_gp.gam.effects import LINK_WORDS, MEASURE_WORDS, Moments, effects_of, labels_of, moments_at
 from numpyro_gp.gam.engines import JOINT, EngineResult
 from numpyro_gp.gam.links import log_ratio, residuals_at, size_of_counts, weights_at
 from numpyro_gp.gam.model import Model, offset_at
@@ -33,21 +33,12 @@ from numpyro_gp.training import FitResult
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MEASURE_WORDS = {"empirical": "over the data", "uniform": "over the range", "gaussian": "over a normal"}
-LINK_WORDS = {"identity": "effect on {}", "log": "effect on log mean of {}"}
 LINK_WORDS |= {link: f"effect on {link} of {{}}" for link in ("logit", "probit")}
 
 # What a fit makes when it is asked for.
 LATE = ("posterior", "guide", "key")
 # Draws of the hyper-parameters behind tables and figures of many terms: each computes the features of all of them.
 FEW = 25
-
-
-def _centre(effect: Effect, measure: str) -> str:
-    """What of a term is zero: of a surface, or of a curve for each level, over each column by itself."""
-    if effect.kind in ("re", "season"):
-        return "prior mean 0" if effect.kind == "re" else "its last period"
-    return f"mean 0 {measure}" if len(effect.columns) == 1 else "mean 0 over each column"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -310,11 +301,6 @@ class Fit:
             fail("scale", "'link' where the mean is no known function of f", repr(scale), cure)
         draws = self._some(num_draws)
         effects, constant = effects_of(draws, self._term_features, check_count("grid", grid, 2), self._rng(0))
-        words = LINK_WORDS.get(self.model.family.link, "effect on f of {}").format(self.model.terms.response)
-        words = words if scale == "link" else f"mean of {self.model.terms.response}, others at 0"
-        words = f"share of {words}" if self.model.layout.trials is not None and scale == "response" else words
-        measure = MEASURE_WORDS[self.model.measure]
-        labels = {name: f"{words}\n({_centre(effect, measure)})" for name, effect in effects.items()}
         points = self._points(residuals and scale == "link", num_draws)
         figure = draw_terms(
             effects,
@@ -322,7 +308,7 @@ class Fit:
             level=check_level(level),
             simultaneous=simultaneous,
             sharey=sharey,
-            labels=labels,
+            labels=labels_of(self.model, effects, scale),
             link=self.model.family.link if scale == "response" else "identity",
             constant=constant + self._log_ratio(num_draws).mean() if scale == "response" else 0.0,
         )

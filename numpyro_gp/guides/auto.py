@@ -1,60 +1,34 @@
 """``AutoGP``: a NumPyro guide made of one recipe for each GP site and an ordinary autoguide for the rest."""
 
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack, nullcontext
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpyro
-import numpyro.distributions as dist
 from jax.scipy.special import ndtri
 from numpyro import handlers
-from numpyro.infer.autoguide import AutoDelta, AutoGuide
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.beliefs.pseudo_rows import PseudoRows
 from numpyro_gp.checks import fail
 from numpyro_gp.guides import local_sites
-from numpyro_gp.guides.by_rows import pseudo_data
-from numpyro_gp.guides.fits import Fit, begin_again, fits_of, known_fit
+from numpyro_gp.guides.fits import fits_of, known_fit
 from numpyro_gp.guides.other_sites import (
-    NotOfRest,
-    Remainder,
-    at_medians,
-    call_rest,
-    check_rest,
     draws_of_rest,
-    is_point,
     median_of_rest,
     quantiles_of_rest,
 )
-from numpyro_gp.guides.recipes import LocalPrior, Recipe, check_recipes, coupled, free_latent
+from numpyro_gp.guides.own_sites import GuideOfSites
 from numpyro_gp.guides.whitened_draws import OnBases
-from numpyro_gp.primitives.gp_by_neighbours import RowPrior
-from numpyro_gp.primitives.inducing import Inducing, noted_inducing, sites_at_start
 from numpyro_gp.programs.alone import alone
-from numpyro_gp.programs.private import has_values, is_run_by_renyi, list_in_order, make_plates, set_plates
-from numpyro_gp.programs.set_up import (
-    SITE_FIELDS,
-    Feasible,
-    Validated,
-    abstract_trace,
-    in_one_program,
-    is_set_up_here,
-    without_tracer,
-)
-from numpyro_gp.rows.batch_plates import inside_blocks, keyed_rows
-from numpyro_gp.rows.call import Arguments, named_arguments
-from numpyro_gp.rows.shapes import described
-from numpyro_gp.sites import Belief, Site, Trace, is_latent, role, unwrap
+from numpyro_gp.sites import Belief, Site, role
 
 # Sites whose values are asked for after a fit: all but the noise of functions drawn in the model.
 KINDS = ("gp", "latent", None)
 
 
-class AutoGP(AutoGuide):
+class AutoGP(GuideOfSites):
     """The guide of a model for SVI: a belief at every GP site, and an autoguide over everything else.
 
     Parameters
@@ -85,179 +59,6 @@ class AutoGP(AutoGuide):
     ...     guide(X, X[:, 0])["f"].shape
     (5,)
     """
-
-    def __init__(
-        self,
-        model: Callable[..., object],
-        recipes: Mapping[str, Recipe] | None = None,
-        rest: Callable[..., object] = AutoDelta,
-        *,
-        prefix: str = "auto",
-        create_plates: Callable[..., object] | None = None,
-    ) -> None:
-        if not callable(model):
-            got, cure = f"a {type(model).__name__}", "Pass the model function itself: ngp.AutoGP(model)."
-            fail("model", "a NumPyro model function", got, cure, TypeError)
-        self.recipes = check_recipes(recipes)
-        if not callable(rest):
-            fail("rest", "an autoguide class", f"{rest!r}", "Pass the class itself: rest=AutoNormal.", TypeError)
-        check_rest(rest)
-        self.rest_factory = rest
-        self.rest: Any = None
-        # Whether draws of the user's own sites differ; known from the first call on.
-        self.is_random = True
-        self.inducing: Inducing = {}  # of the last call that may have started a fit, with known arguments
-        super().__init__(model, prefix=prefix, create_plates=create_plates)
-
-    @property
-    def init_loc_fn(self) -> Any:
-        """A start for all sites, which this guide has not: only ``SteinVI`` asks for it, when it is made."""
-        cure = (
-            "Take points, ngp.stein.SVGD(model, ...), or components with one: SteinVI(model, AutoNormal(model), ...)."
-        )
-        required = "one whose components have a density"
-        got = "AutoGP, whose beliefs enter a bound by their divergence: nothing would keep the components apart"
-        fail("the guide of SteinVI", required, got, cure, TypeError)
-
-    @init_loc_fn.setter
-    def init_loc_fn(self, start: object) -> None:
-        """NumPyro's constructor of guides sets one."""
-
-    # ------------------------------------------------------------------ structure of the model
-
-    def _learn_model(self, *args: object, **kwargs: object) -> None:
-        with noted_inducing() as self.inducing:
-            self.prototype_trace = self._run_model(args, kwargs)
-        fits_of(self)[:] = [Fit(None, self.inducing, described(Arguments(args, dict(kwargs))))]
-        local_sites.check_masks(self.prototype_trace)
-        latent, mine = self._latent(), set(self._mine())
-        if unknown := sorted(set(self.recipes) - set(latent)):
-            fail("recipes", f"about latent sites of the model: {sorted(latent)}", f"{unknown}", "Check the spelling.")
-        if inside := [name for name in mine if "_scan_current_index" in latent[name]["infer"]]:
-            cure = "Make the process before the scan and use it in there, or sample the model with ngp.NUTS."
-            fail("a process under a guide", "outside of control_flow.scan", f"{sorted(inside)} inside", cure)
-        self._use_plates(*_plates_of(self.prototype_trace))
-        self._fitted_sizes, self._data_plates = dict(self._full_sizes), local_sites.data_plates(self.prototype_trace)
-        if set(latent) - mine:
-            self._remainder = Remainder(self.model, mine)
-            self.rest = at_medians(self.rest_factory)(handlers.block(self._remainder, hide_fn=NotOfRest(mine)))
-            check_rest(self.rest)
-
-    def _run_model(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> dict[str, Any]:
-        key = numpyro.prng_key()
-        checks = Validated() if is_set_up_here() else nullcontext()
-        with handlers.block(), inside_blocks(), checks, handlers.seed(rng_seed=key), Feasible():
-            return dict(handlers.trace(self.model).get_trace(*args, **kwargs))
-
-    def _use_plates(self, frames: dict[str, object], full_sizes: dict[str, int]) -> None:
-        self._frames, self._full_sizes = frames, full_sizes
-        set_plates(self, frames, full_sizes)
-
-    def _resize_plates(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
-        """Make plates for the data of this call: NumPyro's guides would keep those of the first call."""
-        sites, given = sites_at_start(self.model, args, kwargs)
-        if given is not None and not has_values():  # else it is evaluated at parameters that it has
-            begin_again(self, given)
-            self.inducing = given
-        if self._frames:
-            sites = abstract_trace(self.model, args, kwargs) if sites is None else sites
-            local_sites.check_masks(sites)
-            self._use_plates(*_plates_of(sites))
-
-    def _latent(self) -> dict[str, Any]:
-        return {name: site for name, site in self.prototype_trace.items() if is_latent(site)}
-
-    def _mine(self) -> dict[str, Any]:
-        """Sites that this guide handles itself, in the order of the model."""
-        latent = self._latent().items()
-        return {name: s for name, s in latent if role(s) not in (None, "coordinates") or name in self.recipes}
-
-    # ---------------------------------------------------------------------------- the guide
-
-    @alone
-    def __call__(self, *args: object, **kwargs: object) -> dict[str, Any]:
-        """Sample every latent site; GP sites hold beliefs."""
-        return dict(in_one_program(lambda: self._sample_sites(args, kwargs), self))
-
-    def _sample_sites(self, args: tuple[object, ...], kwargs: dict[str, object]) -> dict[str, Any]:
-        if is_new := self.prototype_trace is None:
-            self._learn_model(*args, **kwargs)
-        else:
-            self._resize_plates(args, kwargs)
-        if is_run_by_renyi():
-            local_sites.check_renyi(self.prototype_trace)
-        # A recipe may start at values of the prior, of which a compiled first call has left the shapes only.
-        values = self._run_model(args, kwargs) if _is_shapes(self._mine()) else {}
-        with keyed_rows():
-            plates = make_plates(self, args, kwargs)
-        result: dict[str, Any] = {}
-        drawn: dict[str, dist.Distribution] = {}
-        if self.rest is not None:
-            result.update(call_rest(self.rest, self._remainder, plates, args, kwargs))
-        for name, site in {name: values.get(name, site) for name, site in self._mine().items()}.items():
-            with ExitStack() as stack:
-                for frame in sorted(site["cond_indep_stack"], key=lambda frame: frame.dim):
-                    stack.enter_context(plates[frame.name])
-                fn = drawn[name] = self._distribution(name, site, args, kwargs, result)
-                result[name] = numpyro.sample(name, fn, infer=dict(site["infer"]))
-        latent = self._latent()
-        list_in_order(latent)
-        if is_new:
-            own = [name for name, site in self._mine().items() if role(site) is None]
-            self.is_random = not is_point(self.rest) or any(not isinstance(unwrap(drawn[n]), dist.Delta) for n in own)
-            keep = (lambda leaf: leaf) if is_set_up_here() else without_tracer
-            self.prototype_trace = {
-                n: {k: jax.tree.map(keep, site[k]) for k in SITE_FIELDS} for n, site in latent.items()
-            }
-        return result
-
-    def _distribution(
-        self,
-        name: str,
-        site: Any,
-        args: tuple[object, ...],
-        kwargs: dict[str, object],
-        values: Mapping[str, object] | None = None,
-    ) -> dist.Distribution:
-        kind, prior = role(site), site["fn"]
-        if kind in ("noise", "function") and name not in self.recipes:
-            return local_sites.standard_normal_of(site)
-        default = free_latent() if kind == "latent" else coupled()
-        default = pseudo_data() if isinstance(unwrap(prior), RowPrior) else default
-        shape = self._whole_shape(site)
-        if kind == "gp":
-            inner = unwrap(prior)
-            prior = inner.of_one(shape[: len(shape) - inner.event_dim])
-        else:
-            named = named_arguments(self.model, args, kwargs)
-            prior = LocalPrior(prior, site["value"].dtype, shape, prior.event_shape, args, kwargs, named)
-        made = self.recipes.get(name, default)(name, prior)
-        if values is not None and isinstance(made, AbstractBelief):
-            made = made.given(values)
-        return local_sites.described(name, kind, made)
-
-    def _whole_shape(self, site: Any) -> tuple[int, ...]:
-        """Shape of a site's value over whole plates, whose sizes are those that the guide was made for."""
-        shape, kind = list(jnp.shape(site["value"])), role(site)
-        for frame in site["cond_indep_stack"]:
-            size, fitted = self._full_sizes[frame.name], self._fitted_sizes[frame.name]
-            if size != fitted and (kind == "gp" or site["name"] not in self.recipes):
-                unit = "members" if kind == "gp" else "rows"
-                made = f"the {fitted} {unit} that the guide was made for: site {site['name']!r} has parameters for each"
-                cure = (
-                    "Predict with ngp.Posterior, which draws what is new from its prior. Fit other rows by a new guide."
-                )
-                fail(f"the data in plate {frame.name!r}", made, f"{size} {unit}", cure)
-            shape[frame.dim - site["fn"].event_dim] = size
-        return tuple(shape)
-
-    def declare_global(self) -> None:
-        """The statements of this guide about its GP sites alone: the parameters that predictions need."""
-        for name, site in self._mine().items():
-            if role(site) == "gp":
-                self._distribution(name, {**site, "fn": jax.tree.map(_of_shape, site["fn"])}, (), {})
-
-    # ------------------------------------------------------------- NumPyro's questions to a guide
 
     def _distributions(
         self,
@@ -415,23 +216,3 @@ class FittedParams(dict[str, Any]):
 def _is_by_rows(fn: object) -> bool:
     """Whether a distribution of a guide holds the pseudo-data of a process by neighbours."""
     return isinstance(fn, Belief) and isinstance(fn.value, PseudoRows)
-
-
-def _of_shape(leaf: object) -> Any:
-    """A value, zeros for one of which a set-up inside the user's own ``jit`` has kept the shape alone."""
-    return jnp.zeros(leaf.shape, leaf.dtype) if isinstance(leaf, jax.ShapeDtypeStruct) else leaf
-
-
-def _is_shapes(tree: object) -> bool:
-    return any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(tree))
-
-
-def _plates_of(trace: Trace) -> tuple[dict[str, Any], dict[str, int]]:
-    """Frames of the plates around latent sites and of minibatches, and the full sizes of all plates.
-
-    A minibatch without latent sites is opened too, for its rows: the model replays those of the guide (`keyed_rows`).
-    """
-    sizes = {name: site["args"][0] for name, site in trace.items() if site["type"] == "plate"}
-    stacks = [(is_latent(site), site["cond_indep_stack"]) for site in trace.values() if site["type"] == "sample"]
-    frames = {f.name: f for is_ours, stack in stacks for f in stack if is_ours or f.size != sizes.get(f.name, f.size)}
-    return frames, sizes

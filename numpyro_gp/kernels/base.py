@@ -7,7 +7,6 @@ like an array. Hyper-parameters are plain arrays: priors live in the user's mode
 import abc
 import operator
 from collections.abc import Sequence
-from typing import Protocol, TypeGuard
 
 import jax
 import jax.numpy as jnp
@@ -15,20 +14,20 @@ import numpy as np
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayField, ArrayLike, Converted, same_fields, store, value_type
-from numpyro_gp.checks import are_integers, check_count, check_points, fail, when_known
-from numpyro_gp.kernels.hyperparameters import positive_scalar
+from numpyro_gp.checks import are_integers, check_count, check_points, fail
+from numpyro_gp.kernels.hyperparameters import as_integers, positive_scalar
+from numpyro_gp.kernels.operands import OPERAND, KernelLike, is_number, is_start, operand
 
 
 class Kernel(abc.ABC):
     """Base class of kernels: covariance functions ``k(x, y)``, with sums, products and chosen columns.
 
-    ``matrix`` and ``diagonal`` check their inputs and call the three hooks a subclass fills:
-    ``_cross(X1, X2)``, ``_diagonal(X)`` and, where it can do better than the default,
-    ``_gram(X)``. Without subclassing, any function of two sets of points is a kernel too:
-    see :func:`as_kernel`.
+    ``matrix`` and ``diagonal`` check their inputs and call the three hooks a subclass fills: ``_cross(X1, X2)``,
+    ``_diagonal(X)`` and, where it can do better than the default, ``_gram(X)``. Without subclassing, any function of
+    two sets of points is a kernel too: see :func:`as_kernel`.
 
-    Kernels combine with ``k1 + k2``, ``k1 * k2``, ``c * k`` for a positive scalar ``c``, and
-    ``k.on(dims)``, which reads only the columns ``dims`` of the inputs.
+    Kernels combine with ``k1 + k2``, ``k1 * k2``, ``c * k`` for a positive scalar ``c``, and ``k.on(dims)``, which
+    reads only the columns ``dims`` of the inputs.
 
     Examples
     --------
@@ -92,44 +91,19 @@ class Kernel(abc.ABC):
         return jnp.where(np.eye(X.shape[0], dtype=bool), diagonal, 0.5 * (matrix + matrix.T))
 
     def __add__(self, other: "KernelLike | int") -> "Kernel":
-        if isinstance(other, int) and other == 0:  # the start value of the builtin sum(kernels)
-            return self
-        return Sum(self, _operand("+", other, "a kernel"))
+        return self if is_start(other) else Sum(self, operand("+", other, "a kernel"))
 
     def __radd__(self, other: "KernelLike | int") -> "Kernel":
-        if isinstance(other, int) and other == 0:
-            return self
-        return Sum(_operand("+", other, "a kernel"), self)
+        return self if is_start(other) else Sum(operand("+", other, "a kernel"), self)
 
     def __mul__(self, other: "KernelLike | ArrayLike") -> "Kernel":
-        if _is_number(other):
-            return Scaled(self, other)
-        return Product(self, _operand("*", other, "a kernel or a positive number"))
+        return Scaled(self, other) if is_number(other) else Product(self, operand("*", other, OPERAND))
 
     def __rmul__(self, other: "KernelLike | ArrayLike") -> "Kernel":
-        if _is_number(other):
-            return Scaled(self, other)
-        return Product(_operand("*", other, "a kernel or a positive number"), self)
-
-
-def _operand(sign: str, value: object, required: str) -> "KernelLike":
-    """The kernel on the other side of a sign."""
-    if not callable(value):
-        fail(f"the other side of {sign}", required, f"a {type(value).__name__}", "Use kernels.Constant(c).", TypeError)
-    return value
-
-
-class KernelLike(Protocol):
-    """A function of two sets of points, ``(N1, D)`` and ``(N2, D)``, that returns their covariances ``(N1, N2)``."""
-
-    def __call__(self, X1: Array, X2: Array, /) -> Array: ...
+        return Scaled(self, other) if is_number(other) else Product(operand("*", other, OPERAND), self)
 
 
 KernelField = Converted[Kernel, KernelLike]
-
-
-def _is_number(value: object) -> TypeGuard[ArrayLike]:
-    return isinstance(value, (int, float, np.ndarray, np.generic, jax.Array))
 
 
 @value_type()
@@ -320,7 +294,7 @@ class FunctionKernel(Kernel):
             store(self, function=jax.tree_util.Partial(self.function))
 
     def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
-        first, second = (_as_integers(X1), _as_integers(X2)) if self.is_of_integers else (X1, X2)
+        first, second = (as_integers(X1), as_integers(X2)) if self.is_of_integers else (X1, X2)
         matrix = jnp.asarray(self.function(first, second))
         if matrix.shape != (X1.shape[0], X2.shape[0]):
             required = f"of shape {(X1.shape[0], X2.shape[0])}, one row for each point of X1"
@@ -333,18 +307,6 @@ class FunctionKernel(Kernel):
 
     def of_integers(self) -> Kernel:
         return FunctionKernel(self.function, True)
-
-
-def _as_integers(X: Float[Array, "N D"]) -> Array:
-    """Inputs as the integers that they are."""
-
-    def check(values: np.ndarray) -> None:
-        if (values != np.round(values)).any():
-            cure = "Pass numbers of nodes, or give the process inducing inputs that are floats."
-            fail("X", "whole numbers, as the inducing inputs are", f"{values[values != np.round(values)][0]}", cure)
-
-    when_known(check, X)
-    return X.astype(int)
 
 
 def as_kernel(kernel: KernelLike) -> Kernel:

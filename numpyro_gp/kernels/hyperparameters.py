@@ -1,9 +1,15 @@
 """Hyper-parameters of kernels: their shapes, and how they meet the columns of inputs."""
 
+import numpy as np
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayLike
-from numpyro_gp.checks import check_nonnegative, check_positive, fail
+from numpyro_gp.checks import (
+    check_nonnegative,
+    check_positive,
+    fail,
+    when_known,
+)
 from numpyro_gp.linalg import matmul
 
 
@@ -49,3 +55,15 @@ def per_input(argument: str, value: Array, X: Float[Array, "N D"]) -> Float[Arra
 def inner_products(A: Float[Array, "N1 D"], B: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
     """``A B^T`` in full precision: accelerators would round float32 inputs to fewer bits by default."""
     return matmul(A, B.T)
+
+
+def as_integers(X: Float[Array, "N D"]) -> Array:
+    """Inputs as the integers that they are."""
+
+    def check(values: np.ndarray) -> None:
+        if (values != np.round(values)).any():
+            cure = "Pass numbers of nodes, or give the process inducing inputs that are floats."
+            fail("X", "whole numbers, as the inducing inputs are", f"{values[values != np.round(values)][0]}", cure)
+
+    when_known(check, X)
+    return X.astype(int)

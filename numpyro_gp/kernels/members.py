@@ -6,9 +6,10 @@ import jax
 import jax.numpy as jnp
 
 from numpyro_gp.checks import fail
-from numpyro_gp.kernels.base import Active, FunctionKernel, Kernel, KernelLike, Product, Scaled, Sum, as_kernel
+from numpyro_gp.kernels.base import Active, FunctionKernel, Kernel, Product, Scaled, Sum, as_kernel
 from numpyro_gp.kernels.nonstationary import Coregion, Linear, Polynomial
 from numpyro_gp.kernels.of_functionals import OfFunctionals
+from numpyro_gp.kernels.operands import KernelLike
 from numpyro_gp.kernels.spectral import SpectralMixture
 from numpyro_gp.kernels.trends import Centred
 from numpyro_gp.kernels.varying import Modulated

@@ -11,8 +11,9 @@ from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayField, ArrayLike, store, value_type
 from numpyro_gp.checks import check_count, check_floating, fail, when_known
-from numpyro_gp.kernels.base import Kernel, KernelField, KernelLike, as_kernel
+from numpyro_gp.kernels.base import Kernel, KernelField, as_kernel
 from numpyro_gp.kernels.hyperparameters import positive_scalar
+from numpyro_gp.kernels.operands import KernelLike
 
 # From points (N, D) to values (N,): a function, or a function draw, which is a pytree.
 Values = Callable[..., Array]

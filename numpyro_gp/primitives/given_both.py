@@ -15,9 +15,10 @@ from numpyro_gp.beliefs.blocks import HALF_LOG_2PI, TOGETHER, Blocks, by_parts, 
 from numpyro_gp.beliefs.places import Places
 from numpyro_gp.beliefs.shared import Shared, SharedRows
 from numpyro_gp.checks import check_nonnegative, check_points, fail
-from numpyro_gp.kernels.base import Kernel, KernelLike, as_kernel
+from numpyro_gp.kernels.base import Kernel, as_kernel
 from numpyro_gp.kernels.functionals import Functional
 from numpyro_gp.kernels.of_functionals import OfFunctionals
+from numpyro_gp.kernels.operands import KernelLike
 from numpyro_gp.linalg import half_log_det, inverse_factor, matmul
 from numpyro_gp.means import Mean, MeanLike, as_mean
 from numpyro_gp.primitives.given_neighbours import (

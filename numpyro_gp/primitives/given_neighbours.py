@@ -27,8 +27,9 @@ from numpyro_gp.beliefs.blocks import (
 )
 from numpyro_gp.beliefs.places import Places
 from numpyro_gp.checks import check_array, check_finite, check_nonnegative, check_positive, fail
-from numpyro_gp.kernels.base import Kernel, KernelLike, as_kernel
+from numpyro_gp.kernels.base import Kernel, as_kernel
 from numpyro_gp.kernels.members import batch_shape
+from numpyro_gp.kernels.operands import KernelLike
 from numpyro_gp.means import Mean, MeanLike, as_mean
 from numpyro_gp.primitives.function_draw import mean_at
 from numpyro_gp.primitives.local_process import LocalProcess

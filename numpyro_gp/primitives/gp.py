@@ -10,9 +10,10 @@ from numpyro_gp.arrays import Array, ArrayLike, Shape
 from numpyro_gp.beliefs.basis import AbstractBasis, batch_of_bases, fits, in_plates
 from numpyro_gp.beliefs.batch_basis import BatchBasis
 from numpyro_gp.checks import check_count, check_floating, fail
-from numpyro_gp.kernels.base import Kernel, KernelLike, as_kernel
+from numpyro_gp.kernels.base import Kernel, as_kernel
 from numpyro_gp.kernels.functionals import Functional
 from numpyro_gp.kernels.members import batch_shape
+from numpyro_gp.kernels.operands import KernelLike
 from numpyro_gp.means import Mean, MeanLike, as_mean
 from numpyro_gp.primitives.function_draw import mean_at
 from numpyro_gp.primitives.gp_by_neighbours import gp_by_neighbours

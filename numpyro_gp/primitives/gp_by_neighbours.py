@@ -20,8 +20,9 @@ from numpyro_gp.beliefs.places import Places
 from numpyro_gp.beliefs.pseudo_rows import Cavity, PseudoRows, left_out, natural_moments
 from numpyro_gp.beliefs.shared import Shared
 from numpyro_gp.checks import check_floating, check_nonnegative, fail
-from numpyro_gp.kernels.base import Kernel, KernelLike, as_kernel
+from numpyro_gp.kernels.base import Kernel, as_kernel
 from numpyro_gp.kernels.jitter import ample_jitter
+from numpyro_gp.kernels.operands import KernelLike
 from numpyro_gp.means import Mean, MeanLike, as_mean
 from numpyro_gp.primitives.function_draw import mean_at
 from numpyro_gp.primitives.given_both import CombinedData, shared_of

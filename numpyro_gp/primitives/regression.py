@@ -15,10 +15,11 @@ from numpyro_gp.beliefs.coupled import Coupled
 from numpyro_gp.beliefs.members import each_member
 from numpyro_gp.beliefs.optimum import GaussianData
 from numpyro_gp.checks import check_factorised, check_positive, fail, when_known
-from numpyro_gp.kernels.base import Kernel, KernelLike, as_kernel
+from numpyro_gp.kernels.base import Kernel, as_kernel
 from numpyro_gp.kernels.functionals import Functional
 from numpyro_gp.kernels.jitter import jittered
 from numpyro_gp.kernels.members import batch_shape
+from numpyro_gp.kernels.operands import KernelLike
 from numpyro_gp.linalg import add_to_diagonal, factorise, matmul
 from numpyro_gp.means import MeanLike
 from numpyro_gp.primitives.function_draw import mean_at

@@ -60,19 +60,6 @@ def test_finite_features_are_the_kernel(name):
     np.testing.assert_allclose(inner(found), EXACT[name].matrix(X), atol=2e-13)
 
 
-@pytest.mark.parametrize(
-    "kernel",
-    [
-        k.Coregion(jnp.array([[1.0, 0.2], [0.5, -1.0], [0.3, 0.4]]), jnp.array([0.5, 0.0, 0.2])),
-        k.ZeroMeanCategory(1.5, jnp.array([0.2, 0.5, 0.3])),
-    ],
-)
-def test_categories_are_finite(kernel):
-    kernel = kernel.on(1)
-    found = features(kernel, jax.random.key(0), 64, CODES)(CODES)
-    np.testing.assert_allclose(inner(found), kernel.matrix(CODES), atol=1e-14)
-
-
 @pytest.mark.parametrize(("lengthscale", "error"), [(0.5, 1e-13), (0.03, 1e-13), (0.01, 0.02), (0.002, None)])
 def test_a_short_period_keeps_its_variance_whatever_number_is_asked_for(lengthscale, error):
     """Of 16 harmonics alone it would have lost 0.6 of 1.5 at 0.05; below 0.03 there are too few for the shape."""

@@ -1,7 +1,6 @@
 """Posteriors of every engine and what they predict, against closed forms."""
 
 import dataclasses
-import functools
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +10,6 @@ import numpyro.distributions as dist
 import optax
 import pytest
 from numpyro.infer import SVI, Trace_ELBO
-from numpyro.infer.autoguide import AutoNormal
 from scipy import stats
 
 import numpyro_gp as ngp
@@ -207,68 +205,6 @@ def test_functions_of_exact_regression_and_of_several_outputs():
     np.testing.assert_array_equal(named, few)
     with pytest.raises(ValueError, match=r"gp must be the name of one process of the model: \['g', 'y'\]"):
         posterior.function_draws(jax.random.key(0), X)
-
-
-@pytest.mark.long
-def test_a_saved_posterior_predicts_the_same_bits(tmp_path):
-    X = jnp.asarray(CASE["Xs"])
-    guide, params = fitted(noisy_model, AutoNormal, steps=2)
-    svi = ngp.Posterior.from_svi(noisy_model, guide, params)
-    draws = {"f": jnp.arange(15.0).reshape(3, 5) / 15, "noise": jnp.array([0.2, 0.3, 0.4])}
-    chains = {"num_chains": 3, "extra_fields": {"energy": jnp.arange(3.0)}}
-    mcmc = dataclasses.replace(ngp.Posterior.from_mcmc(noisy_model, draws), **chains)
-    svi.save(tmp_path / "svi.npz")
-    mcmc.save(tmp_path / "mcmc.npz")
-    new_guide = ngp.AutoGP(noisy_model, {"f": ngp.guides.coupled(natural=True)}, rest=AutoNormal)
-    loaded = {
-        "svi": ngp.Posterior.load(tmp_path / "svi.npz", noisy_model, new_guide, CASE["X"], CASE["y"]),
-        "mcmc": ngp.Posterior.load(tmp_path / "mcmc.npz", noisy_model),
-    }
-    for own, other in ((svi, loaded["svi"]), (mcmc, loaded["mcmc"])):
-        first, second = (p.predict(jax.random.key(1), X, num_samples=3) for p in (own, other))
-        np.testing.assert_array_equal(first.mean, second.mean)
-        np.testing.assert_array_equal(first.variance, second.variance)
-        assert own.kind == other.kind
-    assert loaded["mcmc"].num_chains == 3
-    np.testing.assert_array_equal(loaded["mcmc"].extra_fields["energy"], np.arange(3.0))
-    with pytest.raises(ValueError, match="guide must be the guide of the fit, but got None"):
-        ngp.Posterior.load(tmp_path / "svi.npz", noisy_model)
-
-
-def taken(X, y=None, num_samples=1.0, gp=0.0):
-    """A model with arguments named like keywords of `predict` and `functions`."""
-    f = ngp.gp("f", ngp.kernels.RBF(1.0, 0.5), jnp.zeros((1, 1)))
-    with numpyro.plate("data", len(X)):
-        ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=y, offset=jnp.full(len(X), num_samples + gp))
-
-
-def test_arguments_of_the_model_that_a_method_would_take_are_refused():
-    """``predict(num_samples=3)`` gave the model its default, 1."""
-    X, key = jnp.zeros((2, 1)), jax.random.key(0)
-    posterior = ngp.Posterior.from_mcmc(taken, {"f": jnp.zeros((4, 1))})
-    calls = {
-        "predict": lambda **own: posterior.predict(key, X, **own),
-        "predictor": lambda **own: posterior.predictor(key, **own),
-        "draws": lambda **own: posterior.draws(key, X, X[:, 0], **own),
-        "hyperparameters": lambda **own: posterior.hyperparameters(key, X, X[:, 0], **own),
-        "function_draws": lambda **own: posterior.function_draws(key, X, **own),
-    }
-    for method, call in calls.items():
-        message = (
-            f"the model must be free of an argument named like one of {method} .*, but got an argument 'num_samples'"
-        )
-        with pytest.raises(TypeError, match=message):
-            call(num_samples=3)
-    with pytest.raises(TypeError, match=r"like one of predict .* 'num_samples'"):
-        posterior.predict(key, iter([X]), num_samples=3)
-    with pytest.raises(TypeError, match=r"like one of functions .* 'gp'"):
-        posterior.functions(key, None, X, gp="f")
-    np.testing.assert_allclose(posterior.predict(key, X).mean, 1.0)
-    by_place = posterior.predict(key, X, None, 3.0, num_samples=2)
-    np.testing.assert_allclose(by_place.mean, 3.0)
-    assert by_place.num_draws == 2
-    bound = ngp.Posterior.from_mcmc(functools.partial(taken, num_samples=5.0), {"f": jnp.zeros((4, 1))})
-    np.testing.assert_allclose(bound.predict(key, X, num_samples=2).mean, 5.0)
 
 
 def test_keywords_of_particles_are_those_of_their_posterior():

@@ -15,7 +15,7 @@ from numpyro.infer.reparam import NeuTraReparam
 import numpyro_gp as ngp
 from numpyro_gp.stein import IMQ, RBF, SVGD, Curvature, Groups, PerSite, svgd_direction
 from numpyro_gp.stein.svgd import _times
-from tests.stein.models import KEY, LABELS, X, Y, gp_model, hyper, state_of
+from tests.stein.models import KEY, LABELS, X, gp_model, hyper, state_of
 
 
 @pytest.mark.long
@@ -79,15 +79,6 @@ BAD = {"a": jnp.array([0.1, 0.2, 0.3, 0.4]), "b": jnp.array([0.0, -1.0, 9.0, -0.
 def guarded_engine(keep=slice(None)):
     start = {name: value[keep] for name, value in BAD.items()}
     return SVGD(guarded, optax.sgd(0.05), num_stein_particles=len(start["a"]), init_particles=start)
-
-
-@pytest.mark.long
-def test_faults_are_named_by_particle_and_site():
-    svgd = guarded_engine()
-    state = state_of(svgd, 20.0)
-    assert svgd.faults(state, 20.0) == []
-    assert svgd.faults(state, 2.0) == [(2, "a"), (2, "b")]  # the density of the whole particle is NaN
-    assert svgd.faults(state, 9.0, root=True) == [(2, "b")]  # only the slope of the root, at zero, is infinite
 
 
 @pytest.mark.long
@@ -239,31 +230,6 @@ def test_a_model_in_the_coordinates_of_a_guide():
     # Five particles of a normal at rest: their mean is exact; the start is 0.3 away.
     assert abs(draws.mean() - 3.0) < 0.02
     assert 0.3 < draws.std() < 0.6
-
-
-@pytest.mark.long
-def test_posterior_mixes_the_particles():
-    def model(X, y=None):
-        noise = numpyro.sample("noise", dist.LogNormal(-2.0, 0.5))
-        f = ngp.gp("f", ngp.kernels.RBF(1.0, 0.5), X)
-        with numpyro.plate("data", X.shape[0]):
-            ngp.observe("y", f(X), ngp.likelihoods.Gaussian(noise), obs=y)
-
-    svgd = SVGD(model, optax.adam(0.1), PerSite(), 4)
-    result = svgd.run(KEY, 20, X, Y, progress_bar=False)
-    posterior = ngp.Posterior.from_stein(model, svgd, result.params)
-    again = ngp.Posterior.from_stein(model, svgd, result.state)
-    assert posterior.kind == "stein"
-    assert posterior.num_draws == 4
-    prediction = posterior.predict(KEY, X)
-    f = svgd.particles(result.params)
-    gram = np.exp(-((np.asarray(X) - np.asarray(X).T) ** 2) / (2 * 0.25))
-    # A conditional on the jittered values at X: features L^-1 K, and what they leave of the prior variance.
-    features = np.linalg.solve(np.linalg.cholesky(gram + 1e-6 * np.eye(12)), gram)
-    means, rest = np.asarray(f["f"]) @ features, 1.0 - np.sum(features**2, axis=0)
-    np.testing.assert_allclose(prediction.mean, means.mean(0), atol=1e-8)
-    np.testing.assert_allclose(prediction.variance, np.mean(f["noise"] ** 2) + rest + means.var(0), atol=1e-6)
-    np.testing.assert_array_equal(again.predict(KEY, X).mean, prediction.mean)
 
 
 def test_messages():

@@ -1,0 +1,107 @@
+"""Answers at the data of the fit: draws of all sites, hyper-parameters, ArviZ."""
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from numpyro_gp.arrays import Array
+from numpyro_gp.posterior.arviz import arviz_container, sample_stats
+from numpyro_gp.posterior.data_inside import is_conditioned
+from numpyro_gp.posterior.draws import TrainingDraws, draws_at_data, hyperparameter_draws, stored_index, training_draws
+from numpyro_gp.posterior.kept import Kept
+from numpyro_gp.primitives.local_process import LocalProcess
+from numpyro_gp.primitives.opening import recorded_processes
+from numpyro_gp.rows.call import call_of, check_taken, is_data
+from numpyro_gp.rows.look import look
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class AtData(Kept):
+    """A posterior asked at the arguments of its fit, data included."""
+
+    def holds_data(self, *args: object, **kwargs: object) -> bool:
+        """Whether the model, called with the arguments of its fit, has its data for `predict_at`."""
+        call = call_of(self.model, args, kwargs)
+        with recorded_processes() as found:
+            look(self.fitted_model, call)
+        return any(is_conditioned(process) or isinstance(process, LocalProcess) for process in found.values())
+
+    def draws(self, key: Array, *args: object, num_samples: int | None = None, **kwargs: object) -> TrainingDraws:
+        """Draws of all latent sites, the pointwise log likelihood and replicated data, at the data of the fit.
+
+        ``args`` and ``kwargs`` are the arguments of the model, data included. The log likelihood is on the
+        true predictive density, not the bound: ``log E_{p(f_n | v)} p(y_n | f_n)`` at drawn whitened values
+        ``v`` (from the belief, the chain or the particle) and hyper-parameters. Beliefs that whitened values
+        do not describe (decoupled ones) give ``log p(y_n | f_n)`` at drawn ``f_n``.
+
+        Parameters
+        ----------
+        num_samples : int, optional
+            All stored draws, or 1000 from a guide. Of chains, as many of each.
+        """
+        self._check_taken("draws", args, num_samples=num_samples)
+        call = call_of(self.model, args, kwargs)
+        return training_draws(self, draws_at_data(self, key, call, num_samples), call)
+
+    def hyperparameters(
+        self, key: Array, *args: object, num_samples: int | None = None, **kwargs: object
+    ) -> dict[str, Array]:
+        """Draws of the latent sites outside every plate that are not GP sites; see `draws` for the arguments."""
+        self._check_taken("hyperparameters", args, num_samples=num_samples)
+        call = call_of(self.model, args, kwargs)
+        return hyperparameter_draws(self, draws_at_data(self, key, call, num_samples, is_whole=False), call)
+
+    def to_arviz(
+        self,
+        key: Array,
+        *args: object,
+        num_samples: int | None = None,
+        coords: Mapping[str, Sequence[object]] | None = None,
+        dims: Mapping[str, Sequence[str]] | None = None,
+        **kwargs: object,
+    ) -> Any:
+        """ArviZ's container (``InferenceData``, or a tree from ArviZ 1 on) of this posterior at the data of the fit.
+
+        Groups: posterior, posterior predictive, log likelihood (see `draws` for what it is), observed data,
+        constant data, and what NUTS recorded. For ``plot_energy`` run it with
+        ``extra_fields=("energy", "diverging")``. The attribute ``sampling`` says what the draws are: those of
+        a guide and particles are no chains.
+
+        LOO of a container estimates the leave-one-out density of the model under this posterior. With
+        ``inducing`` inputs at all data it agrees with exact leave-one-out; with fewer it is that of the
+        sparse model ``p(y_n | v)``, whose terms are independent given ``v``.
+
+        Parameters
+        ----------
+        key : PRNG key
+        *args, **kwargs
+            Arguments of the model as in the fit, data included.
+        num_samples : int, optional
+            As for `draws`.
+        coords, dims : dict, optional
+            Values along named dimensions, and names of the dimensions of a site or argument where the
+            names of plates do not do.
+        """
+        # Imported at the call: criticism is built on posteriors, which must not depend on it.
+        self._check_taken("to_arviz", args, num_samples=num_samples, coords=coords, dims=dims)
+        found = self.draws(key, *args, num_samples=num_samples, **kwargs)
+        arguments = call_of(self.model, args, kwargs).arguments
+        constant = {n: np.asarray(x) for n, x in arguments.items() if is_data(x) and n not in found.arguments}
+        stats = sample_stats(self.extra_fields, stored_index(self, num_samples), self.num_chains)
+        return arviz_container(self.kind, found, constant, stats, self.num_chains, coords=coords, dims=dims)
+
+    def _check_taken(self, method: str, args: tuple[object, ...], **own: object) -> None:
+        """Refuse arguments of the model that a method took for its own ``own``, as far as these are not defaults."""
+        declared = _defaults_of(type(self), method)
+        is_default = lambda name, value: value is declared[name] or (isinstance(value, int) and value == declared[name])  # noqa: E731
+        check_taken(self.model, args, method, {n: x for n, x in own.items() if not is_default(n, x)})
+
+
+@functools.cache
+def _defaults_of(kind: type, method: str) -> dict[str, object]:
+    """Defaults of the arguments of a method."""
+    return {name: one.default for name, one in inspect.signature(getattr(kind, method)).parameters.items()}
