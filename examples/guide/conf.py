@@ -79,7 +79,7 @@ class Api(SphinxDirective):
                 continue
             if callable(value):
                 kind, options = ("class", ["   :members:"]) if inspect.isclass(value) else ("function", [])
-                options += [f"   :inherited-members: {BASES[name]}"] * (name in BASES)
+                options += [f"   :inherited-members: {BASES[name]}"] if name in BASES else []
                 options += ["   :special-members: __call__"] * ("__call__" in vars(value) or name == "AutoGP")
                 yield from ("", f".. auto{kind}:: {name}", *options)
             else:
