@@ -8,6 +8,9 @@ from numpyro_gp.arrays import Array
 from numpyro_gp.kernels.hyperparameters import inner_products
 from numpyro_gp.linalg import moved_columns
 
+# Rows and columns of a matrix in single precision whose distances are found by differences, at little more cost there.
+FEW_ROWS, FEW_COLUMNS = 300, 16
+
 
 def squared_distances(A: Float[Array, "N1 D"], B: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
     """``|a_i - b_j|^2``: differences in one column, whose error is that of the inputs, and the product in several."""
@@ -42,10 +45,16 @@ def _pair(A: Float[Array, "N1 D"], change: Float[Array, "N1 D"], B: Float[Array,
 
 @jax.custom_jvp
 def squared_distances_gram(A: Float[Array, "N D"]) -> Float[Array, "N N"]:
-    """``|a_i - a_j|^2``: symmetric to the last bit; it and its derivatives are exactly zero on the diagonal."""
-    if A.shape[1] == 1:
+    """``|a_i - a_j|^2``: symmetric to the last bit; it and its derivatives are exactly zero on the diagonal.
+
+    By differences in one column, and of few rows in single precision in several too: rows that are near to each other
+    and many lengthscales from the mean of all, as in blocks of neighbours, are then as far apart as they are.
+    """
+    is_single = jnp.finfo(A.dtype).bits <= 32
+    if A.shape[1] == 1 or (is_single and A.shape[0] <= FEW_ROWS and A.shape[1] <= FEW_COLUMNS):
         # In ``a_i - a_j`` a compiler that has fused the scaling rounds only one of the two.
-        return jnp.square(jnp.maximum(A, A.T) - jnp.minimum(A, A.T))
+        columns = [A[:, column : column + 1] for column in range(A.shape[1])]
+        return sum(jnp.square(jnp.maximum(one, one.T) - jnp.minimum(one, one.T)) for one in columns)
     products, norms = inner_products(A, A), jnp.sum(A * A, axis=1)
     return _off_diagonal(jnp.maximum((norms[:, None] + norms[None, :]) - (products + products.T), 0))
 

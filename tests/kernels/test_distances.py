@@ -67,6 +67,18 @@ def test_float32_gram_of_inputs_that_a_compiler_scales(columns, rng):
         np.testing.assert_allclose(np.diag(matrix(Matern12(1.0, 1.0), X, X.copy())), 1, rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("columns", [2, 14])
+def test_float32_gram_of_pairs_that_are_far_from_the_mean(columns, rng):
+    """By the product up to 1e-3, which no jitter of 1e-4 makes positive definite; as in blocks found in other units."""
+    X = 60 * rng.normal(size=(16, columns)) / np.sqrt(columns)
+    X = np.concatenate([X, X + 0.02 * rng.normal(size=X.shape)]).astype(np.float32)
+    squares = cdist(X.astype(float), X.astype(float), "sqeuclidean")
+    found = np.asarray(jax.jit(RBF(1.0, 1.0).matrix)(X))
+    np.testing.assert_allclose(found, np.exp(-0.5 * squares), rtol=0, atol=5e-6)
+    np.testing.assert_array_equal(found, found.T)
+    assert np.isfinite(np.linalg.cholesky(found + np.float32(1e-4) * np.eye(32, dtype=np.float32))).all()
+
+
 def test_gradient_of_a_float32_gram_with_coincident_points():
     X = np.array([[0.0, 1.0], [0.0, 1.0], [3.0, 1.0]], np.float32)
     for family in FORMULAS:
