@@ -53,8 +53,11 @@ def squared_distances_gram(A: Float[Array, "N D"]) -> Float[Array, "N N"]:
     is_single = jnp.finfo(A.dtype).bits <= 32
     if A.shape[1] == 1 or (is_single and A.shape[0] <= FEW_ROWS and A.shape[1] <= FEW_COLUMNS):
         # In ``a_i - a_j`` a compiler that has fused the scaling rounds only one of the two.
-        columns = [A[:, column : column + 1] for column in range(A.shape[1])]
-        return sum(jnp.square(jnp.maximum(one, one.T) - jnp.minimum(one, one.T)) for one in columns)
+        found = jnp.zeros((A.shape[0], A.shape[0]), A.dtype)
+        for column in range(A.shape[1]):
+            one = A[:, column : column + 1]
+            found = found + jnp.square(jnp.maximum(one, one.T) - jnp.minimum(one, one.T))
+        return found
     products, norms = inner_products(A, A), jnp.sum(A * A, axis=1)
     return _off_diagonal(jnp.maximum((norms[:, None] + norms[None, :]) - (products + products.T), 0))
 
