@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -191,6 +192,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def is_of_second_stage(item: pytest.Item) -> bool:
     """Whether a test takes seconds, or is one of random algorithms."""
     return any(item.get_closest_marker(name) for name in ("long", "statistical"))
+
+
+@pytest.fixture
+def collect() -> Callable[[], int]:
+    """Collects what the test itself has left: looking through all that JAX keeps alive takes seconds each time."""
+    gc.freeze()
+    return gc.collect
 
 
 @pytest.fixture

@@ -41,7 +41,6 @@ def vector(*shape):
 
 COUPLED = b.Coupled(vector(3), lower(3))
 BELIEFS = {
-    "point": b.Point(vector(3)),
     "points": b.Point(vector(2, 3)),
     "coupled": COUPLED,
     "coupled of two": b.Coupled(vector(2, 3), lower(3, 2)),
@@ -49,7 +48,6 @@ BELIEFS = {
     "a user's own": Delegate(COUPLED),
     "orthogonal": b.Orthogonal(OWN, vector(2, 4), vector(2, 3), lower(3, 2)),
     "hybrid": b.Hybrid(OWN, vector(4), vector(3), lower(3)),
-    "decoupled": b.Decoupled(OWN, vector(4), lower(3)),
     "decoupled of two": b.Decoupled(OWN, vector(2, 4), lower(3, 2)),
     "layer": b.DecoupledLayer(OWN, vector(2, 4), mean="gp", scale_tril=lower(3, 2)),
     "layer, cb": b.DecoupledLayer(OWN, vector(4), mean="cb", B_tril=lower(3)),

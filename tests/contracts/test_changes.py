@@ -1,7 +1,6 @@
 """A value that the user's code reads, wherever it stands, may change: nothing that was compiled before hides it."""
 
 import functools
-import gc
 import os
 import sys
 import types
@@ -157,7 +156,7 @@ def test_a_module_that_is_loaded_again():
 
 
 @pytest.mark.long
-def test_an_object_that_holds_its_engine_is_not_kept_by_what_was_compiled_for_it():
+def test_an_object_that_holds_its_engine_is_not_kept_by_what_was_compiled_for_it(collect):
     class Trainer:
         def __init__(self):
             self.svi = SVI(self.model, ngp.AutoGP(self.model), optax.sgd(1e-3), Trace_ELBO())
@@ -169,7 +168,7 @@ def test_an_object_that_holds_its_engine_is_not_kept_by_what_was_compiled_for_it
     ngp.fit(jax.random.key(0), trainer.svi, 2, X, Y, progress=False)
     reference = weakref.ref(trainer)
     del trainer
-    gc.collect()
+    collect()
     assert reference() is None
 
 

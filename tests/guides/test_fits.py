@@ -1,7 +1,6 @@
 """What a fit was set up with belongs to its result, not to the guide that was used last."""
 
 import dataclasses
-import gc
 import pickle
 import weakref
 
@@ -197,7 +196,7 @@ def test_members_that_were_not_in_the_fit_stand_at_inducing_inputs_of_their_own(
 
 
 @pytest.mark.long
-def test_fits_are_forgotten_with_their_guide_and_the_oldest_of_many():
+def test_fits_are_forgotten_with_their_guide_and_the_oldest_of_many(collect):
     guide = ngp.AutoGP(model)
     for number in range(MOST + 2):
         begin(guide, None, {}).ends({"a": np.full(2, number)})
@@ -211,5 +210,5 @@ def test_fits_are_forgotten_with_their_guide_and_the_oldest_of_many():
     fit(svi, OTHER)
     reference = weakref.ref(guide)
     del guide, svi
-    gc.collect()
+    collect()
     assert reference() is None

@@ -129,17 +129,18 @@ def test_gradients_are_finite_differences_and_finite_without_variance(name):
     likelihood, y, logs, _ = CASES[name]
     masks = {key for key in ("left", "right", "lower", "upper", "low") if getattr(likelihood, key, None) is not None}
 
-    @jax.jit
-    def value_and_slopes(mean, variance):
-        total = lambda m, v: jnp.sum(likelihood.expected_log_prob(y, m, v))  # noqa: E731
-        return likelihood.expected_log_prob(y, mean, variance), jax.grad(total, (0, 1))(mean, variance)
+    def total(mean, variance):
+        value = likelihood.expected_log_prob(y, mean, variance)
+        return jnp.sum(value), value
+
+    slopes_and_value = jax.jit(jax.grad(total, (0, 1), has_aux=True))
 
     assert masks
-    value, (d_mean, d_variance) = value_and_slopes(MEAN, VARIANCE)
+    (d_mean, d_variance), _ = slopes_and_value(MEAN, VARIANCE)
     for slope, step in ((d_mean, (1e-4, 0.0)), (d_variance, (0.0, 1e-4))):
-        up, down = (value_and_slopes(MEAN + s * step[0], VARIANCE + s * step[1])[0] for s in (1, -1))
+        up, down = (slopes_and_value(MEAN + s * step[0], VARIANCE + s * step[1])[1] for s in (1, -1))
         assert_allclose(slope, (up - down) / 2e-4, rtol=1e-5, atol=1e-5)
-    value, slopes = value_and_slopes(MEAN, np.zeros(3))
+    slopes, value = slopes_and_value(MEAN, np.zeros(3))
     # A callable stands at one step of rounding from a variance of zero.
     assert_allclose(value, [log(m) for log, m in zip(logs, MEAN)], rtol=1e-6)
     assert all(np.isfinite(slope).all() for slope in slopes)
@@ -323,14 +324,18 @@ def test_intervals_without_ends_are_values_that_are_seen():
     """As for new data, where `Interval` leaves its ends out."""
     seen = Truncated(Gaussian(0.7), low=-1.0)
     left_out = Truncated(Interval(Gaussian(0.7)), low=-1.0)
-    for call in ("expected_log_prob", "predictive_log_prob"):
-        found, wanted = (getattr(own, call)(Y, MEAN, VARIANCE) for own in (left_out, seen))
-        assert_allclose(found, wanted, rtol=1e-9)
+    calls = ("expected_log_prob", "predictive_log_prob")
+    both = jax.jit(lambda own: [getattr(own, call)(Y, MEAN, VARIANCE) for call in calls])
+    assert_allclose(both(left_out), both(seen), rtol=1e-9)
 
 
 def test_a_bound_at_the_centre_has_a_slope():
     """Of ``log P(T > y)`` in ``f`` at ``f = y``: ``2 pdf(0) / scale``, 0.75 with four degrees of freedom and scale 1."""
+
+    @jax.jit
+    @jax.grad
+    def slope(f, scale):
+        return Censored(ngp.likelihoods.StudentT(4.0, scale), right=np.array([True])).log_prob(jnp.zeros(1), f)[0]
+
     for scale in (1.0, 0.5):
-        censored = Censored(ngp.likelihoods.StudentT(4.0, scale), right=jnp.array([True]))
-        slope = jax.grad(lambda f, own=censored: own.log_prob(jnp.zeros(1), f)[0])(jnp.zeros(1))
-        assert_allclose(slope, [0.75 / scale], rtol=1e-6)
+        assert_allclose(slope(jnp.zeros(1), scale), [0.75 / scale], rtol=1e-6)

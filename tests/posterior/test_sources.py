@@ -1,6 +1,5 @@
 """Draws of a posterior, and what is refused because it would be the prior."""
 
-import gc
 import inspect
 import warnings
 import weakref
@@ -148,7 +147,7 @@ def test_laplace_in_a_list_is_refused():
 
 
 @pytest.mark.long
-def test_what_has_predicted_is_freed():
+def test_what_has_predicted_is_freed(collect):
     """A guide, its model and a likelihood of the user's hold data; JAX and this library remember programs, not them."""
 
     class Held:
@@ -176,7 +175,7 @@ def test_what_has_predicted_is_freed():
         return weakref.ref(held)
 
     first, second = predicts(), predicts()
-    gc.collect()
+    collect()
     assert first() is None
     assert second() is None
 

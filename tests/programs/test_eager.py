@@ -1,6 +1,5 @@
 """One program where a model runs eagerly: same values and gradients, same refusals, nothing stale."""
 
-import gc
 import weakref
 
 import jax
@@ -77,7 +76,7 @@ def test_functions_of_a_user_are_never_stale():
         np.testing.assert_allclose(one_program(lambda mean, X: mean(X))(mean, Z), scale)
 
 
-def test_trees_with_functions_are_not_remembered():
+def test_trees_with_functions_are_not_remembered(collect):
     """Only those of the library are: a mean function of the user's may hold data."""
 
     def mean(X):
@@ -87,6 +86,6 @@ def test_trees_with_functions_are_not_remembered():
         ngp.gp("f", ngp.kernels.RBF(1.0, 0.5), jnp.zeros((1, 1)), mean=mean)(jnp.zeros((2, 1)))
     reference = weakref.ref(mean)
     del mean
-    gc.collect()
+    collect()
     assert reference() is None
     assert not is_of_library(jax.tree.structure(jax.tree_util.Partial(jnp.sin)))

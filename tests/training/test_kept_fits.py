@@ -1,6 +1,5 @@
 """Programs are kept for what they are made of: the same fit compiles nothing, a changed value is never missed."""
 
-import gc
 import weakref
 
 import jax
@@ -107,10 +106,10 @@ def test_precision_switched_between_fits():
 
 
 @pytest.mark.long
-def test_an_engine_that_is_gone_leaves_no_program():
+def test_an_engine_that_is_gone_leaves_no_program(collect):
     svi = engine_of(plain)
     ngp.fit(jax.random.key(0), svi, 3, X, Y, progress=False)
     reference = weakref.ref(svi)
     del svi
-    gc.collect()
+    collect()
     assert reference() is None

@@ -63,20 +63,19 @@ def lowest_loss():
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_fit_ends_at_the_best_optimum_where_one_from_medians_ends_in_noise(dtype):
     with x64(dtype == "float64"):
-        guide = ngp.AutoGP(model)
-        trapped, found = (run(guide, 150, dtype, search=search) for search in (False, True))
+        guide, best = ngp.AutoGP(model), lowest_loss()
+        found = run(guide, 150, dtype, search=True)
         assert found.losses.dtype == dtype
-        noises = [float(guide.median(result.params)["noise"]) for result in (trapped, found)]
-    best = lowest_loss()
-    assert noises[0] > 0.9
-    assert trapped.losses[-1] > best + 10
-    assert noises[1] < 0.2
-    assert abs(found.losses[-1] - best) < 0.5
+        assert float(guide.median(found.params)["noise"]) < 0.2
+        assert abs(found.losses[-1] - best) < 0.5
+        if dtype == "float32":  # the user's default; in double precision it is the same trap
+            trapped = run(guide, 150, dtype, search=False)
+            assert float(guide.median(trapped.params)["noise"]) > 0.9
+            assert trapped.losses[-1] > best + 10
 
 
-@pytest.mark.parametrize(
-    "kind", [AutoDelta, *(pytest.param(kind, marks=pytest.mark.long) for kind in (AutoNormal, AutoMultivariateNormal))]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("kind", [AutoNormal, AutoMultivariateNormal])
 def test_guides_of_numpyro_start_at_the_best_point_too(kind):
     guide = kind(model, init_loc_fn=init_to_median)
     # Short of noise and of the true lengthscale, 16 steps tell which way a fit goes.
