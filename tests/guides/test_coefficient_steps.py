@@ -16,27 +16,28 @@ from tests.oracles.vectors import cases
 
 @pytest.mark.parametrize("case", cases("orthogonal"))
 @pytest.mark.parametrize("kind", ["exact", "diagonal"])
-@pytest.mark.parametrize("scale", [1.0, 0.25])
-def test_a_plain_step_is_the_oracle_natural_step(case, kind, scale):
+def test_a_plain_step_is_the_oracle_natural_step(case, kind):
     """All blocks at once; a loss scaled by c takes the step of c rho in every block (particles of NumPyro do that)."""
     basis, X, y = basis_of(case, "Z_beta"), jnp.asarray(case["X"]), jnp.asarray(case["y"])
     likelihood = Gaussian(np.sqrt(case["noise"]))
     precision = np.linalg.inv(case["S_chol"] @ case["S_chol"].T)
     start = tuple(map(jnp.asarray, (case["a_gamma"], precision @ case["m"], precision)))
 
-    def loss(stored, shift, precision):
+    def loss(stored, shift, precision, scale):
         a, weight, zeros, _ = natural_coefficients(stored, kind, 1.0, case["eps"] if kind == "diagonal" else 0.0)
         belief = Orthogonal(
             jnp.asarray(case["Z_gamma"]), a, *natural_to_mean(shift, precision), None, Probe(weight, zeros)
         )
         return scale * (belief.kl(basis) - likelihood.expected_log_prob(y, *belief.marginals(basis, X)).sum())
 
-    slopes = jax.jit(jax.grad(loss, (0, 1, 2)))(*start)
-    a, *naturals = (value - case["rho"] / scale * slope for value, slope in zip(start, slopes, strict=True))
-    mean, factor = natural_to_mean(*naturals)
-    np.testing.assert_allclose(a, case[f"step_{kind}/a_gamma"], rtol=1e-8, atol=1e-8)
-    np.testing.assert_allclose(mean, case[f"step_{kind}/m"], rtol=1e-8, atol=1e-8)
-    np.testing.assert_allclose(factor @ factor.T, case[f"step_{kind}/S"], atol=1e-8)
+    slope_at = jax.jit(jax.grad(loss, (0, 1, 2)))
+    for scale in (1.0, 0.25):
+        slopes = slope_at(*start, scale)
+        a, *naturals = (value - case["rho"] / scale * slope for value, slope in zip(start, slopes, strict=True))
+        mean, factor = natural_to_mean(*naturals)
+        np.testing.assert_allclose(a, case[f"step_{kind}/a_gamma"], rtol=1e-8, atol=1e-8)
+        np.testing.assert_allclose(mean, case[f"step_{kind}/m"], rtol=1e-8, atol=1e-8)
+        np.testing.assert_allclose(factor @ factor.T, case[f"step_{kind}/S"], atol=1e-8)
 
 
 class Dense:

@@ -27,8 +27,7 @@ def test_map_inverts_the_natural_parameters(case):
 
 @pytest.mark.parametrize("case", cases("natgrad"))
 @pytest.mark.parametrize(("tag", "likelihood"), [("gaussian", None), ("bernoulli_probit", Bernoulli("probit"))])
-@pytest.mark.parametrize("size", ["full", "partial"])
-def test_a_plain_step_is_the_oracle_natural_step(case, tag, likelihood, size):
+def test_a_plain_step_is_the_oracle_natural_step(case, tag, likelihood):
     """An ordinary gradient step in these parameters (no custom rule) lands elsewhere by more than 0.1."""
     basis, X = basis_of(case), jnp.asarray(case["X"])
     likelihood = Gaussian(np.sqrt(case["noise"])) if likelihood is None else likelihood
@@ -40,11 +39,12 @@ def test_a_plain_step_is_the_oracle_natural_step(case, tag, likelihood, size):
 
     start = natural_of(case)
     slopes = jax.jit(jax.grad(loss, (0, 1)))(*start)
-    step = case[f"rho_{size}"]
-    mean, factor = natural_to_mean(*[p - step * g for p, g in zip(start, slopes, strict=True)])
-    np.testing.assert_allclose(mean, case[f"{tag}_{size}/m"], atol=1e-6)
-    np.testing.assert_allclose(factor @ factor.T, case[f"{tag}_{size}/S"], atol=1e-6)
-    if tag == "gaussian" and size == "full":
+    for size in ("partial", "full"):
+        step = case[f"rho_{size}"]
+        mean, factor = natural_to_mean(*[p - step * g for p, g in zip(start, slopes, strict=True)])
+        np.testing.assert_allclose(mean, case[f"{tag}_{size}/m"], atol=1e-6)
+        np.testing.assert_allclose(factor @ factor.T, case[f"{tag}_{size}/S"], atol=1e-6)
+    if tag == "gaussian":
         np.testing.assert_allclose(mean, case["titsias/m"], atol=1e-6)
         np.testing.assert_allclose(
             -loss(*[p - g for p, g in zip(start, slopes, strict=True)]), case["titsias/bound"], atol=1e-6

@@ -1,5 +1,7 @@
 """A saved variational fit is loaded without the training data: the file has the shapes of the arguments."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -44,17 +46,23 @@ def fitted(guide, of=model, **kwargs):
     return ngp.Posterior.from_svi(of, guide, ngp.fit(KEY, svi, 2, X, Y, **kwargs, progress=False).params)
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        pytest.param(lambda: ngp.AutoGP(model), marks=pytest.mark.long),
-        pytest.param(lambda: ngp.AutoGP(model, rest=AutoLowRankMultivariateNormal), marks=pytest.mark.long),
-        pytest.param(listed, marks=pytest.mark.long),
-    ],
-    ids=["belief", "low rank", "list"],
-)
+def belief():
+    return ngp.AutoGP(model)
+
+
+def low_rank():
+    return ngp.AutoGP(model, rest=AutoLowRankMultivariateNormal)
+
+
+@functools.cache
+def fitted_by(make):
+    return fitted(make(), Z=Z)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("make", [belief, low_rank, listed])
 def test_a_fit_is_loaded_into_a_new_guide_without_its_data(make, tmp_path):
-    whole = fitted(make(), Z=Z)
+    whole = fitted_by(make)
     whole.save(tmp_path / "fit.npz")
     guide = make()
     again = ngp.Posterior.load(tmp_path / "fit.npz", model, guide)
@@ -109,7 +117,7 @@ def test_where_values_matter_they_are_asked_for(make, tmp_path):
 
 
 def test_files_of_older_releases_have_no_shapes(tmp_path):
-    whole = fitted(ngp.AutoGP(model), Z=Z)
+    whole = fitted_by(belief)
     kind, groups, notes = whole.parts()
     write_arrays(tmp_path / "fit.npz", kind, groups, {"num_chains": notes["num_chains"]})
     with pytest.raises(ValueError, match="guide must be the guide that was fitted, but got one that has not been run"):

@@ -1,5 +1,7 @@
 """Values of a fit are those at its inducing inputs: predictions refuse others of the same number."""
 
+from functools import cache
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -32,9 +34,9 @@ def variational(own=model, guide=None):
     return SVI(own, guide or ngp.AutoGP(own), optax.adam(0.01), Trace_ELBO())
 
 
-def by_fit(Z, svi=None, **given):
+def by_fit(Z, svi=None):
     svi = svi or variational()
-    result = ngp.fit(KEY, svi, 1, X, Y, progress=False, **(given or {"Z": Z}))
+    result = ngp.fit(KEY, svi, 1, X, Y, Z=Z, progress=False)
     return ngp.Posterior.from_svi(svi.model, svi.guide, result.params)
 
 
@@ -43,28 +45,34 @@ def by_run(Z, svi=None):
     return ngp.Posterior.from_svi(model, svi.guide, svi.run(KEY, 1, X, Y, Z=Z, progress_bar=False).params)
 
 
-def by_chain(Z, sampler=ngp.NUTS):
+@cache
+def fitted():
+    """For tests that ask it and leave it as it is."""
+    return by_fit(Z)
+
+
+def by_chain(sampler=ngp.NUTS):
     mcmc = MCMC(sampler(model), num_warmup=2, num_samples=2, progress_bar=False)
     mcmc.run(KEY, X, Y, Z=Z)
     return ngp.Posterior.from_mcmc(model, mcmc)
 
 
-def by_particles(Z):
+@cache
+def by_particles():
     svgd = ngp.stein.SVGD(model, optax.adam(0.01), num_stein_particles=1)
     return ngp.Posterior.from_stein(model, svgd, ngp.fit(KEY, svgd, 1, X, Y, Z=Z, progress=False).params)
 
 
-def by_chain_of_numpyro(Z):
-    return by_chain(Z, numpyro.infer.NUTS)
+def by_chain_of_numpyro():
+    return by_chain(numpyro.infer.NUTS)
 
 
-FITS = [by_fit, pytest.param(by_run, marks=pytest.mark.long), by_chain]
-FITS += [pytest.param(by_chain_of_numpyro, marks=pytest.mark.long), by_particles]
+FITS = [fitted, by_chain, pytest.param(by_chain_of_numpyro, marks=pytest.mark.long), by_particles]
 
 
 @pytest.mark.parametrize("fit", FITS)
 def test_predictions_at_other_inducing_inputs_are_refused(fit):
-    posterior = fit(Z)
+    posterior = fit()
     wanted = posterior.predict(KEY, X[:3], Z=Z).mean
     assert jnp.array_equal(posterior.predict(KEY, X[:3], Z=jnp.asarray(Z)).mean, wanted)
     with pytest.raises(ValueError, match=REFUSAL):
@@ -83,7 +91,7 @@ def test_predictions_at_other_inducing_inputs_are_refused(fit):
 )
 def test_all_that_reads_the_process_refuses_them(ask):
     with pytest.raises(ValueError, match=REFUSAL):
-        ask(by_fit(Z))
+        ask(fitted())
 
 
 @pytest.mark.parametrize("fit", [by_fit, pytest.param(by_run, marks=pytest.mark.long)])
@@ -97,15 +105,15 @@ def test_a_guide_that_is_fitted_again_stands_at_its_new_inducing_inputs(fit):
 
 
 def test_a_saved_posterior_knows_them(tmp_path):
-    by_particles(Z).save(tmp_path / "particles.npz")
-    saved, new_guide = by_fit(Z), ngp.AutoGP(model)
+    by_particles().save(tmp_path / "particles.npz")
+    saved, new_guide = fitted(), ngp.AutoGP(model)
     saved.save(tmp_path / "fit.npz")
     with pytest.raises(TypeError, match=r"args and kwargs must be arguments of the model, but got .*missing .*'X'"):
         ngp.Posterior.load(tmp_path / "fit.npz", model, new_guide, Z=OTHER)
     particles = ngp.Posterior.load(tmp_path / "particles.npz", model)
-    fitted = ngp.Posterior.load(tmp_path / "fit.npz", model, new_guide, np.zeros((1, 2)), np.zeros(1), Z=OTHER)
-    np.testing.assert_array_equal(fitted.predict(KEY, X, Z=Z).mean, saved.predict(KEY, X, Z=Z).mean)
-    for posterior in (particles, fitted):
+    loaded = ngp.Posterior.load(tmp_path / "fit.npz", model, new_guide, np.zeros((1, 2)), np.zeros(1), Z=OTHER)
+    np.testing.assert_array_equal(loaded.predict(KEY, X, Z=Z).mean, saved.predict(KEY, X, Z=Z).mean)
+    for posterior in (particles, loaded):
         posterior.predict(KEY, X[:3], Z=Z)
         with pytest.raises(ValueError, match=REFUSAL):
             posterior.predict(KEY, X[:3], Z=OTHER)
