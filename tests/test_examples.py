@@ -43,7 +43,7 @@ def test_every_program_imports_and_calls_names_that_are_there():
 def test_every_folder_of_experiments_says_what_to_run():
     """A README for each, which names its programs; what makes pages of rows, and what programs share, lies elsewhere."""
     folders = {path.parent for path in PROGRAMS if path.parent.name != "examples"}
-    assert len(folders) == 9
+    assert len(folders) == 10
     for folder in folders:
         words = (folder / "README.md").read_text()
         named = {f"examples.papers.{folder.name}.{path.stem}" for path in PROGRAMS if path.parent == folder}

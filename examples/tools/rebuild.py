@@ -18,6 +18,7 @@ import numpy as np
 from examples import two_modes
 from examples.papers.additive import additive_coverage, additive_numbers
 from examples.papers.beyond import beyond_tables, how_long, neighbours, peers_tables
+from examples.papers.day import eleven_tasks
 from examples.papers.deep import decoupled_map, decoupled_means, decoupled_seconds, deep_defaults, deep_starts
 from examples.papers.gam import gam_interactions_tables, gam_peers_tables
 from examples.papers.hyperparameters import defaults
@@ -225,6 +226,7 @@ def covered(rows):
 
 # Tables that take numbers as numbers.
 READERS = {
+    "eleven_tasks": lambda path: tables.read(path, eleven_tasks.NUMBERS),
     "importance_weighting": tables.read,
     "gam_interactions": gam_interactions_tables.read,
     "beyond": beyond_tables.read,
@@ -261,6 +263,7 @@ TABLES = {
         ("start", "yacht: test log density", "housing: test log density", "energy: test log density"),
     ),
     "dgp_letters": letters,
+    "eleven_tasks": eleven_tasks.table,
     "equal_seconds": equal_seconds.table,
     "functionals_cox": functools.partial(means, by=("way",), metrics={"covered": 2, "width": 2, "rmse": 2}),
     "functionals_eight": functools.partial(means, by=("way",), metrics={"log_density": 2, "rmse": 2}),
