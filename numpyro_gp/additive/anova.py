@@ -9,8 +9,7 @@ exist (mathematics.md section 2.4).
 import dataclasses
 import functools
 import operator
-from collections.abc import Callable, Hashable, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -18,10 +17,10 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 
+from numpyro_gp.additive.component_kernels import Component, batches_of, column_kernel
 from numpyro_gp.additive.grids import grid_points
 from numpyro_gp.additive.inputs import Input, column_number, input_of, measures_of, pairs_of
 from numpyro_gp.arrays import Array, ArrayLike
-from numpyro_gp.beliefs.members import alike, picked
 from numpyro_gp.checks import check_choice, check_count, check_points, check_positive, fail, when_known
 from numpyro_gp.kernels import (
     RBF,
@@ -31,10 +30,8 @@ from numpyro_gp.kernels import (
     Matern32,
     Matern52,
     Uniform,
-    ZeroMean,
-    ZeroMeanCategory,
 )
-from numpyro_gp.kernels.batches import Batch, KernelBatches, batch_of, shapes_of, stacked
+from numpyro_gp.kernels.batches import Batch, KernelBatches, shapes_of
 from numpyro_gp.kernels.measures import Measure
 from numpyro_gp.means import MeanLike
 from numpyro_gp.primitives import AdditiveGP, additive_gp, observe
@@ -109,47 +106,27 @@ class Design:
             Prior variance of the constant.
         """
         dtype = jnp.result_type(lengthscales)
-        at = {slot: number for number, slot in enumerate(self.slots)}
-        free = [name for name, columns in self.components.items() if columns]
-        batches = [
-            Batch((name,), (), Constant(jnp.asarray(constant, dtype)))
-            for name, columns in self.components.items()
-            if not columns
-        ]
-        for own in alike(map(self._kind, free)):
-            names, columns = [free[c] for c in own], [self.components[free[c]] for c in own]
-            is_free = [d for d, column in enumerate(columns[0]) if not self.inputs[column].is_category]
-            places = np.array([[at[n, read[d]] for d in is_free] for n, read in zip(names, columns, strict=True)], int)
-            lengths = picked(lengthscales, places) if is_free else jnp.zeros((len(own), 0), dtype)
-            given = stacked([self._given(name) for name in names], dtype)
-            batches.append(batch_of(names, columns, self._product, picked(variances, np.array(own)), lengths, given))
-        return KernelBatches(tuple(self.components), tuple(batches))
+        whole = [name for name, columns in self.components.items() if not columns]
+        fixed = [Batch((name,), (), Constant(jnp.asarray(constant, dtype))) for name in whole]
+        free = [self._component(name, columns) for name, columns in self.components.items() if columns]
+        return KernelBatches(tuple(self.components), (*fixed, *batches_of(free, variances, lengthscales)))
 
-    def _given(self, name: str) -> tuple[object, ...]:
-        """Of each column of a component its measure, or the frequencies of its levels."""
+    def _component(self, name: str, columns: tuple[int, ...]) -> Component:
         with jax.ensure_compile_time_eval():  # known also where a model is traced, as inducing inputs are
             uniform = Uniform(0.0, 1.0)
-        return tuple(
-            np.asarray(self.inputs[d].frequencies)
-            if self.inputs[d].is_category
-            else (self.measures[d] if self.measures else uniform)
-            for d in self.components[name]
-        )
-
-    def _kind(self, name: str) -> Hashable:
-        """Equal for components whose kernels are one batch."""
-        sizes = tuple(len(self.inputs[d].levels) for d in self.components[name])
-        return shapes_of(self._given(name)), sizes
-
-    def _product(self, variance: Array, lengths: Array, given: tuple[Any, ...]) -> Kernel:
-        """A product over columns 0, 1, ..., of which it is ``given`` what `_given` says."""
-        unit, free = jnp.ones((), variance.dtype), iter(range(lengths.shape[0]))
-        parts = [
-            ZeroMeanCategory(unit, one).on(d)
-            if not isinstance(one, Measure)
-            else ZeroMean(self.family(unit, lengths[next(free)]), one).on(d)
-            for d, one in enumerate(given)
+        read = [self.inputs[d] for d in columns]
+        measures = [self.measures[d] if self.measures else uniform for d in columns]
+        given = [
+            np.asarray(one.frequencies) if one.is_category else own for one, own in zip(read, measures, strict=True)
         ]
+        count, sizes = sum(not one.is_category for one in read), tuple(len(one.levels) for one in read)
+        return Component(name, columns, given, count, (shapes_of(given), sizes), self._product)
+
+    def _product(self, variance: Array, lengths: Array, given: Sequence[object]) -> Kernel:
+        """A product over columns 0, 1, ..., of which it is ``given`` what a `Component` says."""
+        unit, free = jnp.ones((), variance.dtype), iter(lengths)
+        own = [next(free) if isinstance(one, Measure) else None for one in given]
+        parts = [column_kernel(unit, one, self.family, own[d]).on(d) for d, one in enumerate(given)]
         return variance * functools.reduce(operator.mul, parts)
 
     def inducing(self, dtype: np.dtype | None = None) -> dict[str, Array]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from numpyro_gp.kernels import RBF, Empirical, Gaussian, Matern12, Matern32
 from numpyro_gp.kernels.measures import Measure, legendre
-from numpyro_gp.kernels.profiles import RATES, double_mean, integral, over_normal
+from numpyro_gp.kernels.profiles import RATES, double_mean, integral, of_average, over_normal
 from numpyro_gp.kernels.zero_mean import CLOSED_FORM_BELOW, NODES
 
 
@@ -83,6 +83,11 @@ class Average(NamedTuple):
     a_slope: np.ndarray
     b: float
     b_slope: float
+
+    def shared(self, x: np.ndarray, of_x: np.ndarray, y: np.ndarray, of_y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """`of_average` of ``a`` at two sets of points, and its slope."""
+        value = of_average(x, y, self.b)
+        return value, (of_x * (1 + y) + of_y * (1 + x) - self.b_slope * (1 + value)) / (1 + self.b)
 
 
 def average(kind: type, measure: Any, lengthscale: float, x: np.ndarray) -> Average:
@@ -175,16 +180,8 @@ class Curve:
         else:
             own = average(self.kind, self.measure, lengthscale, self.points)
         first, rest = slice(0, size), slice(size, None)
-        d, slope = d[count:, count:], slope[count:, count:]
-        row, row_slope = own.a[first, None], own.a_slope[first, None]
-        shared = row + own.a + row * own.a - own.b
-        shared_slope = row_slope * (1 + own.a) + own.a_slope * (1 + row) - own.b_slope
-        value = d - shared / (1 + own.b)
-        slopes = slope - (shared_slope - shared * (own.b_slope / (1 + own.b))) / (1 + own.b)
-        a, a_slope = own.a[rest], own.a_slope[rest]
-        shared, shared_slope = 2 * a + a * a - own.b, 2 * a_slope * (1 + a) - own.b_slope
-        diagonal = Sloped(
-            -shared / (1 + own.b), -(shared_slope - shared * (own.b_slope / (1 + own.b)))[None] / (1 + own.b)
-        )
+        shared, of_shared = own.shared(own.a[first, None], own.a_slope[first, None], own.a, own.a_slope)
+        value, slopes = d[count:, count:] - shared, slope[count:, count:] - of_shared
         both = [Sloped(value[:, at], slopes[None, :, at]) for at in (first, rest)]
-        return KernelMatrices(both[0], both[1], diagonal)
+        shared, of_shared = own.shared(own.a[rest], own.a_slope[rest], own.a[rest], own.a_slope[rest])
+        return KernelMatrices(both[0], both[1], Sloped(-shared, -of_shared[None]))

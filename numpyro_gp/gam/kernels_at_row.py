@@ -3,6 +3,7 @@
 What depends on inducing inputs alone is found when they are made, so that a row costs a few products.
 """
 
+import operator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,8 +13,9 @@ from numpyro_gp.gam.column_kernels import atoms, average, deviation
 from numpyro_gp.gam.model import Model
 from numpyro_gp.gam.row_features import fixed_matrices, inducing_of
 from numpyro_gp.gam.table_layout import ReadTerm, is_difference
-from numpyro_gp.gam.term_kernels import SMOOTH, count_lengthscales
+from numpyro_gp.gam.term_kernels import SMOOTH, count_lengthscales, together
 from numpyro_gp.kernels import RBF
+from numpyro_gp.kernels.profiles import of_average
 
 
 class AtRow(NamedTuple):
@@ -75,9 +77,7 @@ class CurveAtRow(NamedTuple):
         else:
             lengths, point = self.lengths[:, 0], np.array([x])
             a = np.stack([average(self.kind, self.measure, float(length), point).a for length in lengths])
-        whole = 1 + self.b
-        cross = d[:, size:] - (a + (1 + a) * self.a - self.b) / whole
-        return AtRow(cross, ((self.b - a * (2 + a)) / whole)[:, 0])
+        return AtRow(d[:, size:] - of_average(a, self.a, self.b), -of_average(a, a, self.b)[:, 0])
 
 
 class TermAtRow:
@@ -107,12 +107,8 @@ class TermAtRow:
             found.append(self._fixed(read[self.count :]))
         whole = found[0]
         for one in found[1:]:
-            whole = AtRow(*(a * b if self._is_product else a + b + a * b for a, b in zip(whole, one, strict=True)))
+            whole = AtRow(*map(together if self.kind == "te" else operator.mul, whole, one))
         return whole
-
-    @property
-    def _is_product(self) -> bool:
-        return self.kind != "te"
 
     def _fixed(self, read: np.ndarray) -> AtRow:
         """What no lengthscale moves; of levels kept, since there are few."""

@@ -17,10 +17,11 @@ from numpyro_gp.gam.column_kernels import Curve, KernelMatrices, Sloped, without
 from numpyro_gp.gam.hyperparameters import most_lengths, names_of
 from numpyro_gp.gam.model import Model
 from numpyro_gp.gam.table_layout import ReadTerm, is_difference
-from numpyro_gp.gam.term_kernels import SMOOTH, count_lengthscales, mean_over
+from numpyro_gp.gam.term_kernels import SMOOTH, count_lengthscales, mean_over, together
 from numpyro_gp.gam.terms import TIME
 from numpyro_gp.gam.time_kernels import time_matrices
 from numpyro_gp.kernels import Empirical, ZeroMean
+from numpyro_gp.kernels.category import around_average
 from numpyro_gp.kernels.jitter import least_jitter_of
 
 # Relative jitter of a Gram matrix that moves with a lengthscale. All here is in double precision, whatever that of JAX
@@ -203,7 +204,7 @@ def kernel_of(model: Model, part: ReadTerm, Z: np.ndarray, X: np.ndarray) -> Any
     if term.by:
         kind = "factor" if is_difference(part, model.layout.read_terms) else "re"
         levels = fixed_matrices(kind, given[count:], Z[:, count:], X[:, count:], count)
-    join = Sloped.__mul__ if term.kind == "ti" else lambda a, b: a + b + a * b
+    join = together if term.kind == "te" else Sloped.__mul__
 
     def kernel(lengths: np.ndarray) -> KernelMatrices:
         found = [curve(float(length)) for curve, length in zip(curves, lengths, strict=True)]
@@ -221,8 +222,7 @@ def fixed_matrices(kind: str, given: Sequence[object], Z: np.ndarray, X: np.ndar
         z, x = (one[:, 0] - mean_over(given[0]) for one in (Z, X))
         pairs = (z[:, None] * z, z[:, None] * x, x * x)
     elif kind == "factor":
-        p = np.asarray(given[0], float)
-        whole = np.eye(len(p)) - np.outer(p, p) / np.sum(p**2)
+        whole = around_average(np.asarray(given[0], float), np)
         z, x = (one[:, 0].astype(int) for one in (Z, X))
         pairs = (whole[np.ix_(z, z)], whole[np.ix_(z, x)], whole[x, x])
     else:

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import math
 import operator
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -12,12 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from numpyro_gp.additive.columns import Column
+from numpyro_gp.additive.component_kernels import Component, batches_of, column_kernel
 from numpyro_gp.additive.grids import grid_points
 from numpyro_gp.arrays import Array
-from numpyro_gp.beliefs.members import alike, picked
 from numpyro_gp.checks import fail
 from numpyro_gp.gam.table_layout import ReadTerm, TableLayout, is_difference
-from numpyro_gp.gam.terms import TIME, Term
+from numpyro_gp.gam.terms import TIME
 from numpyro_gp.gam.time_kernels import TimePrior, circle_of, points_of, time_inducing, time_kernel
 from numpyro_gp.kernels import (
     CategoryDelta,
@@ -25,13 +25,10 @@ from numpyro_gp.kernels import (
     Gaussian,
     Kernel,
     Linear,
-    Periodic,
     Uniform,
-    ZeroMean,
-    ZeroMeanCategory,
     ZeroMeanLinear,
 )
-from numpyro_gp.kernels.batches import KernelBatches, batch_of, shapes_of, stacked
+from numpyro_gp.kernels.batches import KernelBatches, shapes_of
 
 SMOOTH = ("s", "te", "ti")
 MEASURES = ("empirical", "uniform", "gaussian")
@@ -82,19 +79,15 @@ class KernelData:
         lengthscales : array (L,)
             In standard deviations of a column; one for each column of each curve and surface.
         """
-        parts, dtype = self.layout.read_terms, variances.dtype
-        ends = np.cumsum([0, *map(count_lengthscales, parts)])
-        batches = []
-        for own in alike(map(self._kind, parts)):
-            first, size = parts[own[0]], count_lengthscales(parts[own[0]])
-            lengths = jnp.zeros((len(own), 0), dtype)
-            if size:
-                lengths = picked(lengthscales, ends[list(own), None] + np.arange(size))
-            given = stacked([self.column_data(parts[at]) for at in own], dtype)
-            make = functools.partial(self._form, first, tuple(range(len(first.columns))))
-            names, columns = [parts[at].name for at in own], [parts[at].columns for at in own]
-            batches.append(batch_of(names, columns, make, picked(variances, np.asarray(own)), lengths, given))
+        parts = self.layout.read_terms
+        batches = batches_of([self._component(part) for part in parts], variances, lengthscales)
         return KernelBatches(tuple(part.name for part in parts), tuple(batches))
+
+    def _component(self, part: ReadTerm) -> Component:
+        term, given, differs = part.term, self.column_data(part), is_difference(part, self.layout.read_terms)
+        kind = term.kind, term.kernel, bool(term.by), differs, shapes_of(given), len(self.inducing[part.name])
+        make = functools.partial(self._form, part, tuple(range(len(part.columns))))
+        return Component(part.name, part.columns, given, count_lengthscales(part), kind, make)
 
     def kernel(self, part: ReadTerm, variance: Array, lengthscales: Sequence[Array]) -> Kernel:
         """The kernel of a term; the lengthscales are those of its columns of numbers, in standard deviations."""
@@ -109,7 +102,7 @@ class KernelData:
         if term.kind == "linear":
             base: Kernel = ZeroMeanLinear(one, given[0]).on(own[0])
         elif term.kind == "factor":
-            base = ZeroMeanCategory(one, given[0]).on(own[0])
+            base = column_kernel(one, given[0]).on(own[0])
         elif term.kind == "re":
             base = CategoryDelta(one).on(own[0])
             base = base * Linear(one).on(own[1]) if term.by else base
@@ -117,13 +110,13 @@ class KernelData:
             base = time_kernel(term.kind, one, lengthscales, given[0]).on(own[0])
         else:
             curves: list[Kernel] = [
-                _curve(term, one, lengthscales[place], given[place]).on(own[place])
+                column_kernel(one, given[place], term.kernel, lengthscales[place]).on(own[place])
                 for place in range(len(term.columns))
             ]
             base = functools.reduce(together if term.kind == "te" else operator.mul, curves)
             if term.by:
                 is_own = not is_difference(part, self.layout.read_terms)
-                levels = CategoryDelta(one) if is_own else ZeroMeanCategory(one, given[-1])
+                levels = CategoryDelta(one) if is_own else column_kernel(one, given[-1])
                 base = base * levels.on(own[-1])
         return variance * base
 
@@ -143,19 +136,6 @@ class KernelData:
             found[0] = Empirical(jnp.asarray(low + (high - low) * np.arange(CIRCLE) / CIRCLE))
         return [(found[0], high - low), *found[1:]]
 
-    def _kind(self, part: ReadTerm) -> Hashable:
-        """Equal for terms whose kernels are one batch."""
-        term, differs = part.term, is_difference(part, self.layout.read_terms)
-        points = len(self.inducing[part.name])
-        return term.kind, term.kernel, bool(term.by), differs, shapes_of(self.column_data(part)), points
-
-
-def _curve(term: Term, one: Array, lengthscale: Array, given: Any) -> Kernel:
-    if not isinstance(given, tuple):
-        return ZeroMean(term.kernel(one, lengthscale), given)
-    measure, period = given
-    return ZeroMean(Periodic(one, lengthscale, period), measure)
-
 
 def count_lengthscales(part: ReadTerm) -> int:
     """How many lengthscales a term has: one for each column of a curve or surface; two numbers of a term of time."""
@@ -164,8 +144,11 @@ def count_lengthscales(part: ReadTerm) -> int:
     return len(part.term.columns) if part.term.kind in SMOOTH else 0
 
 
-def together(first: Kernel, second: Kernel) -> Kernel:
-    """``(1 + k1)(1 + k2) - 1``: both effects and their interaction, all of which average to zero."""
+def together(first: Any, second: Any) -> Any:
+    """``(1 + k1)(1 + k2) - 1``: both effects and their interaction, all of which average to zero.
+
+    Of kernels, and of their values with or without slopes.
+    """
     return first + second + first * second
 
 

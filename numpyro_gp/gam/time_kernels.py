@@ -29,6 +29,7 @@ from numpyro_gp.kernels import (
     Wiener,
     ZeroMean,
 )
+from numpyro_gp.kernels.profiles import less_average
 from numpyro_gp.starting.series import (
     CIRCLE,
     CYCLE,
@@ -146,8 +147,8 @@ class _Centring:
         a = self.weights @ matrix[: self.count]
         c = float(self.weights @ a[: self.count])
         rows, Q = slice(self.count, self.count + self.size), self.count
-        found = matrix[rows, Q:] - a[rows, None] - (a[Q:] - c)
-        own = (diagonal - 2 * a + c)[Q + self.size :]
+        found = less_average(matrix[rows, Q:], a[rows, None], a[Q:], c)
+        own = less_average(diagonal, a, a, c)[Q + self.size :]
         return [found[:, : self.size], found[:, self.size :], own]
 
 

@@ -1,5 +1,7 @@
 """A kernel for one column of category codes whose functions average to zero: the main effect of a category."""
 
+from types import ModuleType
+
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
@@ -8,6 +10,7 @@ from numpyro_gp.arrays import Array, ArrayField, store, value_type
 from numpyro_gp.checks import check_positive, fail, when_known
 from numpyro_gp.kernels.hyperparameters import positive_scalar
 from numpyro_gp.kernels.nonstationary import OfCodes
+from numpyro_gp.kernels.profiles import Values
 
 
 @value_type()
@@ -55,5 +58,10 @@ class ZeroMeanCategory(OfCodes):
         return jnp.asarray(np.arange(count), self.probabilities.dtype), self.probabilities
 
     def covariance(self) -> Float[Array, "C C"]:
-        p = self.probabilities
-        return self.variance * (jnp.eye(p.shape[0], dtype=p.dtype) - jnp.outer(p, p) / jnp.sum(p**2))
+        return self.variance * around_average(self.probabilities)
+
+
+def around_average(p: Values, xp: ModuleType = jnp) -> Values:
+    """``I - p p^T / |p|^2``: covariances of levels of unit variance whose average under ``p`` is zero, a projection."""
+    found: Values = xp.eye(p.shape[0], dtype=p.dtype) - xp.outer(p, p) / xp.sum(p**2)
+    return found

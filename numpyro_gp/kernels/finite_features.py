@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array
-from numpyro_gp.kernels.category import ZeroMeanCategory
+from numpyro_gp.kernels.category import ZeroMeanCategory, around_average
 from numpyro_gp.kernels.hyperparameters import per_input
 from numpyro_gp.kernels.measures import mean_of
 from numpyro_gp.kernels.nonstationary import Constant, Coregion, Linear, Polynomial, at_codes
@@ -55,9 +55,7 @@ def _coregion(kernel: Coregion, X: Array) -> Blocks:
 
 def _centred(kernel: ZeroMeanCategory, X: Array) -> Blocks:
     """The covariance of the levels is ``variance`` times a projection, its own root."""
-    count, p = kernel.probabilities.shape[0], kernel.probabilities
-    root = jnp.sqrt(kernel.variance) * (jnp.eye(count, dtype=p.dtype) - jnp.outer(p, p) / jnp.sum(p**2))
-    return _exact(at_codes(root, X))
+    return _exact(at_codes(jnp.sqrt(kernel.variance) * around_average(kernel.probabilities), X))
 
 
 FINITE = {

@@ -6,14 +6,16 @@ single precision takes two exponentials, and a fit in double precision one.
 
 import math
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import erf
 
+from numpyro_gp.arrays import Array
 from numpyro_gp.kernels.stationary import RBF, Matern12, Matern32, Matern52
 
+Values = TypeVar("Values", Array, np.ndarray)
 # Lengthscales in units of the decay of the exponential.
 RATES: dict[type, float] = {RBF: 1.0, Matern12: 1.0, Matern32: math.sqrt(3), Matern52: math.sqrt(5)}
 
@@ -41,6 +43,21 @@ def double_mean(kind: type, l: Any, xp: ModuleType = jnp) -> Any:
     if kind is Matern32:
         return 2 * (2 * w - 3 + (3 + w) * xp.exp(-w)) / (w * w)
     return 2 * (8 * w - 15 + (15 + 7 * w + w * w) * xp.exp(-w)) / (3 * w * w)
+
+
+def of_average(a_x: Values, a_y: Values, b: Any) -> Values:
+    """What conditioning on an average of zero takes off ``d = kappa - 1``: ``(a(x) + a(y) + a(x) a(y) - b) / (1 + b)``.
+
+    Of arrays of NumPy and of JAX: kernels that average to zero are ``k0(x, y) = d - of_average(a(x), a(y), b)``.
+    """
+    taken: Values = (a_x + a_y + a_x * a_y - b) / (1 + b)
+    return taken
+
+
+def less_average(k: Values, a_x: Values, a_y: Values, c: Any) -> Values:
+    """``k(x, y) - a(x) - a(y) + c``: covariances of a function less its average, of whose growth nothing is taken."""
+    left: Values = k - a_x - (a_y - c)
+    return left
 
 
 def over_normal(x: object, l: Any, mean: Any, sd: Any, xp: ModuleType = jnp) -> tuple[Any, Any]:

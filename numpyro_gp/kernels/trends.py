@@ -17,6 +17,7 @@ from numpyro_gp.checks import check_floating, fail
 from numpyro_gp.kernels.base import Kernel, KernelField, as_kernel
 from numpyro_gp.kernels.hyperparameters import positive_scalar, require_axes
 from numpyro_gp.kernels.measures import Empirical
+from numpyro_gp.kernels.profiles import less_average
 from numpyro_gp.linalg import matmul
 
 # Up to where ``exp(z) - 1 - z`` is a series, and its terms there: 0.5^14 / 15! is nothing in double precision.
@@ -242,10 +243,11 @@ class Centred(Kernel):
 
     def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
         first, second = self._average(X1)[:, None], self._average(X2)[None, :]
-        return self.kernel._cross(X1, X2) - first - second + self._average_of_all()
+        return less_average(self.kernel._cross(X1, X2), first, second, self._average_of_all())
 
     def _diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
-        return self.kernel._diagonal(X) - 2 * self._average(X) + self._average_of_all()
+        own = self._average(X)
+        return less_average(self.kernel._diagonal(X), own, own, self._average_of_all())
 
     def of_integers(self) -> Kernel:
         return Centred(self.kernel.of_integers(), self.measure)

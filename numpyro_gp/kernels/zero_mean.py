@@ -20,7 +20,7 @@ from numpyro_gp.kernels.averages import averages
 from numpyro_gp.kernels.base import Kernel
 from numpyro_gp.kernels.hyperparameters import per_input, positive_scalar
 from numpyro_gp.kernels.measures import Empirical, Gaussian, Measure, Uniform, column_of, legendre, mean_of
-from numpyro_gp.kernels.profiles import double_mean, integral, over_normal
+from numpyro_gp.kernels.profiles import double_mean, integral, of_average, over_normal
 from numpyro_gp.kernels.stationary import (
     RBF,
     Matern12,
@@ -268,7 +268,7 @@ class ZeroMean(Kernel):
             row, column = a_1[:, d][:, None], a_2[:, d][None, :]
             value = value * (
                 _deviation(type(self.kernel), X1[:, d][:, None] - X2[:, d][None, :], *self._own(d))
-                - (row + column + row * column - b[0, d]) / (1 + b[0, d])
+                - of_average(row, column, b[0, d])
             )
         return value
 
@@ -277,7 +277,7 @@ class ZeroMean(Kernel):
 
     def _diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
         a, b = self._deviations(X)
-        return self.kernel.variance * jnp.prod(-(2 * a + a * a - b) / (1 + b), axis=1)
+        return self.kernel.variance * jnp.prod(-of_average(a, a, b), axis=1)
 
 
 @value_type()

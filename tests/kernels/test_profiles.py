@@ -8,7 +8,7 @@ from scipy import stats
 from scipy.integrate import quad
 
 from numpyro_gp.kernels import RBF, Matern12, Matern32, Matern52
-from numpyro_gp.kernels.profiles import double_mean, integral, over_normal
+from numpyro_gp.kernels.profiles import double_mean, integral, less_average, of_average, over_normal
 
 CORRELATIONS = {
     RBF: lambda t: np.exp(-0.5 * t**2),
@@ -40,3 +40,17 @@ def test_averages_under_a_normal_distribution():
         a, b = over_normal(xp.asarray(x), l, mean, sd, xp)
         np.testing.assert_allclose(a, first, rtol=1e-12)
         np.testing.assert_allclose(b, second, rtol=1e-12)
+
+
+def test_what_averages_take_off_is_that_of_matrices():
+    """Conditioning on an average of zero, ``K - K w w^T K / w^T K w``, and a function less its average, ``P K P^T``."""
+    rng = np.random.default_rng(0)
+    x, w = rng.uniform(size=5), rng.dirichlet(np.ones(5))
+    K = CORRELATIONS[RBF](np.abs(x[:, None] - x) / 0.7)
+    P = np.eye(5) - np.outer(np.ones(5), w)
+    a, c = K @ w, w @ K @ w
+    for xp, tolerance in ((np, 1e-14), (jnp, 1e-13)):
+        one, other, gram = (xp.asarray(value) for value in (a[:, None], a[None, :], K))
+        conditioned = gram - 1 - of_average(one - 1, other - 1, c - 1)
+        np.testing.assert_allclose(conditioned, K - np.outer(a, a) / c, atol=tolerance)
+        np.testing.assert_allclose(less_average(gram, one, other, c), P @ K @ P.T, atol=tolerance)
