@@ -22,6 +22,8 @@ INK = "#222222"
 DRAWS = 2000
 # Most marks at the values of a column, and names of levels below an axis.
 MARKS, NAMES = 120, 12
+# Letters of such names that have room beside each other in a panel.
+LETTERS = 40
 
 
 def axes_of(ax: "Axes | None") -> "Axes":
@@ -65,7 +67,8 @@ def rug(ax: "Axes", values: np.ndarray) -> None:
 def names_below(ax: "Axes", names: Sequence[str]) -> None:
     """Levels at 0, 1, ... with their names: all, or every second, or third."""
     few = range(0, len(names), -(-len(names) // NAMES))
-    slant: dict[str, Any] = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"} if len(names) > 6 else {}
+    is_long = len(names) > 6 or sum(len(names[at]) + 2 for at in few) > LETTERS
+    slant: dict[str, Any] = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"} if is_long else {}
     ax.set_xticks(few, [names[at] for at in few], fontsize="small", **slant)
     ax.set_xlim(-0.5, len(names) - 0.5)
 

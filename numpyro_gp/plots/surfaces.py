@@ -102,7 +102,15 @@ def shade(
     """Colours between the points of a grid, values ``(len(x), len(y))``, with their scale."""
     options: dict[str, Any] = {"shading": "gouraud", "rasterized": True, "cmap": colours}
     image = axis.pcolormesh(x, y, values.T, vmin=ends[0], vmax=max(ends[1], ends[0] + 1e-12), **options)
-    axis.figure.colorbar(image, ax=axis, label=label)
+    bar = axis.figure.colorbar(image, ax=axis, label=label)
+
+    def as_tall(own: Any, _: object) -> Any:
+        """The place of the scale, as tall as a map is drawn, which may be less than its panel."""
+        axis.apply_aspect()
+        place, drawn = own.get_position(original=True), axis.get_position()
+        return type(place).from_bounds(place.x0, drawn.y0, place.width, drawn.height)
+
+    bar.ax.set_axes_locator(as_tall)
 
 
 def mark(axis: "Axes", x: np.ndarray, y: np.ndarray) -> None:

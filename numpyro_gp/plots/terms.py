@@ -88,7 +88,7 @@ def draw_terms(
                 is_same = link == "identity"  # a deviation has the unit of the mean where no link is undone
                 words = labels[name].split("\n")[0] if is_same else "on the scale of the link"
                 draw._replace(axis=beside).deviations(numbers, words)
-                _finish(beside, f"{name}, standard deviation")
+                _finish(beside, f"sd of {name}")
         else:
             shown += draw.curves(numbers[0], labels[name]) if numbers else draw.levels(labels[name])
             one_scale.append(draw)

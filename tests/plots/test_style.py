@@ -14,7 +14,7 @@ import matplotlib.pyplot as plt
 
 from numpyro_gp import plots
 from numpyro_gp.checks import check_level
-from numpyro_gp.plots.style import axes_of, look
+from numpyro_gp.plots.style import axes_of, look, names_below
 
 
 def test_series_differ_in_colour_and_line():
@@ -54,3 +54,13 @@ def test_new_axes_are_made_and_others_refused():
         axes_of(7)
     with pytest.raises(ValueError, match="level must be less than 1"):
         check_level(1.0)
+
+
+@pytest.mark.parametrize(
+    ("names", "slant"), [(list("abcdef"), 0.0), (["Alexanderplatz 1", "Hauptmarkt 3", "Am Markt 12"], 45.0)]
+)
+def test_long_names_of_levels_do_not_lie_on_each_other(names, slant):
+    figure, axis = plt.subplots(figsize=(3.4, 2.9), layout="constrained")
+    names_below(axis, names)
+    assert [label.get_rotation() for label in axis.get_xticklabels()] == [slant] * len(names)
+    plt.close(figure)

@@ -30,6 +30,10 @@ def test_a_grid_in_any_order_is_drawn_at_its_places():
     bars = [axis.get_ylabel() for axis in first.figure.axes[2:]]
     assert bars == ["zinc [ppm]"] * 2
     assert first.get_aspect() == 1.0
+    first.figure.set_size_inches(7.2, 6.0)  # panels taller than the maps
+    first.figure.draw_without_rendering()
+    heights = [(box.y0, box.y1) for box in (axis.get_position() for axis in (first, first.figure.axes[2]))]
+    np.testing.assert_allclose(heights[0], heights[1])
     plt.close(first.figure)
 
 

@@ -52,7 +52,7 @@ def figure():
 
 def test_every_kind_of_term_has_its_panel(figure):
     panels = {axis.get_title(loc="left"): axis for axis in figure.axes if axis.get_title(loc="left")}
-    assert list(panels) == ["curve", "surface", "surface, standard deviation", "levels", "by", "slopes"]
+    assert list(panels) == ["curve", "surface", "sd of surface", "levels", "by", "slopes"]
     assert [text.get_text() for text in panels["by"].get_legend().get_texts()] == ["a", "b"]
     assert [tick.get_text() for tick in panels["levels"].get_xticklabels()] == ["a", "b"]
     assert panels["surface"].get_ylabel() == "z"
@@ -62,11 +62,11 @@ def test_every_kind_of_term_has_its_panel(figure):
 
 def test_a_surface_has_its_deviations_beside_it_and_words_of_its_own(figure):
     panels = {axis.get_title(loc="left"): axis for axis in figure.axes}
-    scale = panels["surface, standard deviation"].collections[0]
+    scale = panels["sd of surface"].collections[0]
     np.testing.assert_array_equal(scale.get_array().reshape(5, 5), np.ones((5, 5)))
     mean = panels["surface"].collections[0].get_array().reshape(5, 5)
     np.testing.assert_allclose(mean, np.exp(1 + EFFECTS["surface"].mean.T))
-    for name in ("surface", "surface, standard deviation"):
+    for name in ("surface", "sd of surface"):
         np.testing.assert_array_equal(panels[name].lines[-1].get_xdata(), POINTS["surface"].values[0])
     assert {"one sd from zero", "rows of the data"} <= words_of(figure)
 
