@@ -34,8 +34,8 @@ class Cross(NamedTuple):
 class Frame(NamedTuple):
     """What the whitened values are in: ``u = level + L v``.
 
-    ``turn`` is zero and has the derivative ``W dK W^T``, so that ``dL = L Phi(d turn)``: for rules that are written in
-    it and pass ``L`` and ``W`` by.
+    ``turn`` is zero and its lower triangle has the derivative ``W dK W^T``, so that ``dL = L Phi(d turn)``: for rules
+    that are written in it and pass ``L`` and ``W`` by.
     """
 
     factor: Float[Array, "M M"]
@@ -45,7 +45,7 @@ class Frame(NamedTuple):
 
 @jax.custom_jvp
 def turn_of(gram: Float[Array, "M M"], inverse: Float[Array, "M M"]) -> Float[Array, "M M"]:  # noqa: ARG001
-    """Zero, whose derivative is ``W dK W^T`` (`Frame`)."""
+    """Zero, whose lower triangle has the derivative ``W dK W^T`` (`Frame`)."""
     return nothing(gram)
 
 

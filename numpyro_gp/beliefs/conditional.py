@@ -205,8 +205,7 @@ def _backward(residuals: tuple[Any, ...], cotangents: Posterior) -> tuple[object
     half = matmul(d_spread - 0.5 * d_kl * inner, covariance)  # 2 G H with G S = I - S
     moved = jnp.outer(matmul(inner, q), mean) + jnp.outer(matmul(inner, mean), q)
     turning = 2 * (matmul(covariance, half) - half) - moved + jnp.outer(pulled, q)
-    lower = half_diagonal(turning)
-    d_turn = 0.5 * (lower + lower.T)
+    d_turn = half_diagonal(turning)
     d_level = None if level is None else -matmul(side, q)
     # d/dE[u] - 2 d/dCov[u] E[u], and -2 d/dCov[u].
     turned = -matmul(matmul(flipped(frame.inverse), d_spread), frame.inverse)

@@ -18,7 +18,14 @@ from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.base import Marginals, positive
 from numpyro_gp.beliefs.basis import AbstractBasis
 from numpyro_gp.beliefs.many_rows import Moments, at_blocks, rows_of
-from numpyro_gp.beliefs.triangular_products import lower_moved, lower_outer_square, lower_times, moved_lower
+from numpyro_gp.beliefs.triangular_products import (
+    lower_moved,
+    lower_outer_square,
+    lower_times,
+    outer_square_in_forms,
+    quadratic_forms,
+    symmetric_moved,
+)
 from numpyro_gp.linalg import flipped, half_diagonal, identity_like, matmul, outer_square, row_times
 
 # Rows for each inducing point from which an eigendecomposition is repaid by the product that it saves, and
@@ -78,9 +85,12 @@ def whitened_marginals(
         inverse, turn, values = cross
         many = X.shape[0] >= ROWS_TO_REPAY * size and size >= SMALLEST
         found = _at_many_rows(basis, X, inverse, mean, factor, left) if many else None
+        moving = outer_square_in_forms(factor) if covariance is None else covariance
         spread = lower_outer_square(factor) if covariance is None else covariance
-        spread = spread if left is None else spread - jnp.broadcast_to(outer_square(left), spread.shape)
-        mean, variance = _marginals(turn, values, prior, mean, spread, factor, inverse, left, found)
+        if left is not None:
+            own = jnp.broadcast_to(outer_square(left), spread.shape)
+            moving, spread = moving - own, spread - own
+        mean, variance = _marginals(turn, values, prior, mean, moving, spread, factor, inverse, left, found)
     return Marginals(mean, positive(variance, prior))
 
 
@@ -109,6 +119,7 @@ def _marginals(
     cross: Float[Array, "M N"],
     prior: Float[Array, " N"],
     mean: Float[Array, "*batch M"],
+    moving: Float[Array, "*batch M M"],  # noqa: ARG001
     covariance: Float[Array, "*batch M M"],  # noqa: ARG001
     factor: Float[Array, "*batch M M"],
     inverse: Float[Array, "M M"],
@@ -116,6 +127,8 @@ def _marginals(
     found: Moments | None,
 ) -> Moments:
     """Mean and variance; ``covariance`` is of ``factor``, less that of ``left``; ``turn`` is of ``inverse``.
+
+    ``moving`` has the derivative of ``covariance`` in quadratic forms, and no value that is read.
 
     What is already ``found`` is returned: ``cross`` is then made for derivatives alone, which in turn need nothing of
     what is found, and a compiled program holds one of both.
@@ -137,16 +150,16 @@ def _marginals_jvp(
     product ``A diag(h) A^T``. The derivatives of ``S`` and ``K`` are taken where they are matrices, so those of
     ``C`` and ``W`` are left out here; they are followed when this rule is differentiated again.
     """
-    _, cross, prior, mean, covariance, _, inverse, left, _ = primals
-    turn_dot, cross_dot, prior_dot, mean_dot, covariance_dot, *_ = tangents
+    _, cross, prior, mean, _, covariance, _, inverse, left, _ = primals
+    turn_dot, cross_dot, prior_dot, mean_dot, moving_dot, *_ = tangents
     features, change = lower_times(inverse, cross), covariance - identity_like(covariance)
     excess, lead = matmul(change, features), (None,) * (mean.ndim - 1)
     variance = jnp.sum(features[lead] * excess, axis=-2)
     shrink = half_diagonal(turn_dot)
-    turned = covariance_dot - 2 * moved_lower(change, shrink)
+    turned = moving_dot - 2 * symmetric_moved(change, shrink)
     lifted = lower_moved(inverse, cross_dot)
     mean_change = matmul(mean_dot - matmul(mean, shrink), features) + matmul(mean, lifted)
-    variance_change = jnp.sum(features[lead] * matmul(turned, features) + 2 * excess * lifted[lead], axis=-2)
+    variance_change = quadratic_forms(turned, features) + 2 * jnp.sum(excess * lifted[lead], axis=-2)
     # As `plain_marginals` has it: JAX takes the batch axes of a value from there where a compiled function is mapped.
     rest = open_variance(features, prior, left)
     prior = jnp.broadcast_to(prior - jnp.where(rest < 0, rest, 0), variance.shape)

@@ -17,7 +17,8 @@ from numpyro.distributions import constraints
 from numpyro.distributions.transforms import ParameterFreeTransform, biject_to
 
 from numpyro_gp.arrays import Array, ArrayLike, over_axes
-from numpyro_gp.linalg import half_log_det, inverse_factors, matmul, outer_square, symmetric_gradient
+from numpyro_gp.beliefs.triangular_products import lower_outer_square
+from numpyro_gp.linalg import half_log_det, inverse_factors, matmul, symmetric_gradient
 
 # Optimisers find natural parameters by this part of their names, which no user's own parameter has by chance.
 NATURAL_MARK = "/ngp:natural_"
@@ -62,7 +63,7 @@ def _found(shift: Array, precision: Array) -> tuple[Expectations, tuple[Array, A
     """By one Cholesky of the index-reversed precision; and ``m``, ``C``, ``C^-1`` and the precision itself."""
     root, root_inverse = inverse_factors(precision)
     mean = matmul(root, matmul(root.T, shift))
-    found = Expectations(mean, root, outer_square(root), half_log_det(root))
+    found = Expectations(mean, root, lower_outer_square(root), half_log_det(root))
     return found, (mean, root, root_inverse, precision)
 
 
