@@ -27,6 +27,7 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "numpyd
 
 html_theme = "furo"
 html_title = f"numpyro_gp {release}"
+html_static_path, html_css_files = ["static"], ["pages.css"]
 html_show_copyright = False
 html_show_sourcelink = False
 highlight_language = "none"  # formulas of the guide stand in fences without a language
