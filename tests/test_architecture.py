@@ -104,6 +104,16 @@ def test_the_page_of_rooms_has_their_order_and_names_files_that_exist():
         assert (PACKAGE / name).exists() or (ROOT / name).exists(), f"{name} is not there"
 
 
+def test_the_page_of_rooms_has_what_each_imports():
+    known: dict[str, set[str]] = {part: set() for part in LEVEL}
+    for path, tree in trees().items():
+        own = place(path).split("/")[0].removesuffix(".py")
+        known[own] |= {name.split(".")[1] for name in imports(path, tree)} - {own}
+    for part, others in known.items():
+        line = f"{part:12s} {' '.join(sorted(others, key=lambda name: (LEVEL[name], name)))}".rstrip()
+        assert f"\n{line}\n" in (PACKAGE / "README.md").read_text(), f"write into the page of rooms: {line}"
+
+
 def test_imports_only_point_up():
     for path, tree in trees().items():
         own = place(path).split("/")[0].removesuffix(".py")

@@ -2,21 +2,28 @@
 
 import importlib
 import re
+from pathlib import Path
 
 import numpyro
 import pytest
 
 import numpyro_gp as ngp
-from tests.walk import INSIDE, calls, walked
+from tests.walk import INSIDE, call_of, walked
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("name", INSIDE)
-def test_at_most_eight_stops(name):
-    way = walked(calls()[name], INSIDE[name])
-    assert way.stops[0].split()[-1].endswith(name)
-    assert way.stops[-1].endswith(("step", "trace_at"))
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.long] * (name != "gam")) for name in INSIDE])
+def test_at_most_eight_stops_which_are_those_of_the_page_of_rooms(name):
+    way = walked(call_of(name), INSIDE[name])
+    assert name in way.stops[0] or name in way.stops[0].split()[-1]
+    assert way.stops[-1].endswith(("step", "trace_at", "find_mode"))
     assert len(way.stops) <= 8
+    page = (Path(ngp.__file__).parent / "README.md").read_text()
+    assert printed(name, way) in page, f"write into the page: {printed(name, way)}"
+
+
+def printed(name, way):
+    """The stops of a way, as the page of rooms has them."""
+    return "\n".join([f"{name}:", *(f"  {number}. {stop}" for number, stop in enumerate(way.stops, 1))])
 
 
 def found(name):

@@ -110,7 +110,7 @@ class BoundParts(NamedTuple):
     model: Model
     vector_layout: VectorLayout
     evaluator: ClosedFormPriors | CompiledPriors
-    density: Density
+    density: Density | None  # of Gaussian noise the bound itself is closed
     sizes: np.ndarray
 
     @property
@@ -125,7 +125,8 @@ class BoundParts(NamedTuple):
     def of(cls, model: Model) -> "BoundParts":
         vector_layout = vector_layout_of(model)
         sizes = np.array([len(model.kernel_data.inducing.get(name, [0])) for name in names_of(model)])
-        return cls(model, vector_layout, evaluator_of(model, vector_layout), density_of(model, vector_layout), sizes)
+        density = None if vector_layout.is_exact else density_of(model, vector_layout)
+        return cls(model, vector_layout, evaluator_of(model, vector_layout), density, sizes)
 
 
 class Bound:
@@ -189,12 +190,14 @@ class Bound:
     def _at_pseudo_data(
         self, free: np.ndarray, values: BoundArguments
     ) -> tuple[BoundValue, np.ndarray, np.ndarray | float]:
+        density = self.parts.density
         assert self._row_features is not None
+        assert density is not None
         features, inverse = self._row_features(values.lengths)
         totals = []
 
         def expected(mean: np.ndarray, variance: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
-            totals.append(self.parts.density(free, self.data.y, mean, variance, self.data.weights))
+            totals.append(density(free, self.data.y, mean, variance, self.data.weights))
             return totals[-1].value, totals[-1].of_mean, totals[-1].of_variance
 
         with np.errstate(over="ignore", invalid="ignore"):  # far from the mode, from where a step comes back
@@ -222,7 +225,7 @@ class Bound:
         if self.is_exact:
             return 0.0
         old, new, at = self.pseudo_data, self.next_pseudo_data, self.marginals
-        if np.isfinite(cap):
+        if np.isfinite(cap) and self.parts.density is not None:
             narrow = self.parts.density(free, self.data.y, at.mean, np.minimum(at.variance, cap), self.data.weights)
             new = PseudoData.by(narrow, at.mean)
         for part in 0.5 ** np.arange(MOST_HALVINGS):

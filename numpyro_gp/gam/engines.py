@@ -95,14 +95,10 @@ def guide_of(model: Model) -> AutoGP:
     return AutoGP(model, {"f": recipe}, AutoMultivariateNormal if is_joint else AutoNormal)
 
 
-def variational(
-    key: MakeKey, model: Model, most_steps: int, batch: int | None, tables: bool, progress: bool
-) -> EngineResult:
-    """Steps in the hyper-parameters alone where terms and rows allow it, else stochastic ones in all."""
+def has_search(model: Model, tables: bool) -> bool:
+    """Whether terms and rows allow steps in the hyper-parameters alone."""
     is_held = model.size * len(model.rows.y) <= MOST_FEATURES
-    if batch is None and model.size <= most_joint(model) and (is_held or (tables and has_tables(model))):
-        return by_quasi_newton(model, most_steps, tables)
-    return by_stochastic_steps(key(), model, most_steps, batch, progress)
+    return model.size <= most_joint(model) and (is_held or (tables and has_tables(model)))
 
 
 def by_quasi_newton(model: Model, most_steps: int, tables: bool = True) -> EngineResult:
@@ -216,21 +212,23 @@ def particles(key: Array, model: Model, num_particles: int, progress: bool) -> E
 def run(
     key: MakeKey, model: Model, engine: str, num_steps: int | None, batch: int | None, tables: bool, progress: bool
 ) -> EngineResult:
-    """Fit by an engine, with what there is to say of the data."""
-    found = _run(key, model, engine, num_steps, batch, tables, progress)
-    return dataclasses.replace(found, notes=(*found.notes, *rounded_away(model)))
+    """Fit by an engine, with what there is to say of the data.
 
-
-def _run(
-    key: MakeKey, model: Model, engine: str, num_steps: int | None, batch: int | None, tables: bool, progress: bool
-) -> EngineResult:
+    By variational inference, from which chains start too: steps in the hyper-parameters alone where terms and rows
+    allow it, else stochastic ones in all.
+    """
 
     def own(number: int) -> Array:
         keys: Array = jax.random.split(key())
         return keys[number]
 
-    if engine == "svgd":
-        return particles(own(1), model, num_steps or 20, progress)
     most = (num_steps or 2000) if engine == "svi" else 600
-    first = variational(functools.partial(own, 0), model, most, batch, tables, progress)
-    return first if engine == "svi" else chains(own(1), model, num_steps or 500, progress, first)
+    if engine == "svgd":
+        found = particles(own(1), model, num_steps or 20, progress)
+    elif batch is None and has_search(model, tables):
+        found = by_quasi_newton(model, most, tables)
+    else:
+        found = by_stochastic_steps(own(0), model, most, batch, progress)
+    if engine == "nuts":
+        found = chains(own(1), model, num_steps or 500, progress, found)
+    return dataclasses.replace(found, notes=(*found.notes, *rounded_away(model)))

@@ -130,18 +130,16 @@ class VectorLayout(NamedTuple):
 def vector_layout_of(model: Model) -> VectorLayout:
     """The hyper-parameters of a model, in the order of their names; exact where noise is Gaussian and of one size."""
     dtype = np.dtype(jnp.result_type(float))
-    return _default_layout(model, dtype) if has_default_priors(model) else _traced_layout(model, dtype)
+    if not has_default_priors(model):
+        return _traced_layout(model, dtype)
+    priors = default_priors(model, start_entries(model.start, model.kernel_data))
+    return VectorLayout({name: priors[name].shape for name in sorted(priors)}, dtype, model.family.spec == "gaussian")
 
 
 def has_default_priors(model: Model) -> bool:
     """Whether all priors are those that a model has by itself."""
     has_own = any(part.term.scale is not None or part.term.lengthscale is not None for part in model.layout.read_terms)
     return isinstance(model.family.spec, str) and not has_own
-
-
-def _default_layout(model: Model, dtype: np.dtype) -> VectorLayout:
-    priors = default_priors(model, start_entries(model.start, model.kernel_data))
-    return VectorLayout({name: priors[name].shape for name in sorted(priors)}, dtype, model.family.spec == "gaussian")
 
 
 @alone

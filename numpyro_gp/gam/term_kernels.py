@@ -122,18 +122,15 @@ class KernelData:
 
     def column_data(self, part: ReadTerm) -> list[Any]:
         """What the kernel of a term is given of each column: its measure or frequencies; with a period of a circle."""
-        with jax.ensure_compile_time_eval():  # numbers also where a model is traced
-            return self._column_data(part)
-
-    def _column_data(self, part: ReadTerm) -> list[object]:
         found = [self.measures[at] for at in part.columns]
-        if part.name not in self.periods:
-            return [points_of(found[0])] if part.term.kind in TIME else found
-        low, high = self.periods[part.name]
-        if part.term.kind == "season":
-            return [(circle_of(low, high - low), high - low)]
-        if not isinstance(found[0], Empirical):
-            found[0] = Empirical(jnp.asarray(low + (high - low) * np.arange(CIRCLE) / CIRCLE))
+        with jax.ensure_compile_time_eval():  # numbers also where a model is traced
+            if part.name not in self.periods:
+                return [points_of(found[0])] if part.term.kind in TIME else found
+            low, high = self.periods[part.name]
+            if part.term.kind == "season":
+                return [(circle_of(low, high - low), high - low)]
+            if not isinstance(found[0], Empirical):
+                found[0] = Empirical(jnp.asarray(low + (high - low) * np.arange(CIRCLE) / CIRCLE))
         return [(found[0], high - low), *found[1:]]
 
 
