@@ -1,22 +1,28 @@
-"""Answers at the data of the fit: draws of all sites, hyper-parameters, ArviZ."""
+"""Answers at the data of the fit: predictions from them, draws of all sites, hyper-parameters, ArviZ."""
 
 import dataclasses
 import functools
 import inspect
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, overload
 
 import numpy as np
 
-from numpyro_gp.arrays import Array
+from numpyro_gp.arrays import Array, ArrayLike
+from numpyro_gp.checks import fail
+from numpyro_gp.kernels.functionals import Functional
 from numpyro_gp.posterior.arviz import arviz_container, sample_stats
+from numpyro_gp.posterior.at_rows import RowPredictor
 from numpyro_gp.posterior.data_inside import is_conditioned
 from numpyro_gp.posterior.draws import TrainingDraws, draws_at_data, hyperparameter_draws, stored_index, training_draws
 from numpyro_gp.posterior.kept import Kept
+from numpyro_gp.posterior.prediction import Prediction
 from numpyro_gp.primitives.local_process import LocalProcess
 from numpyro_gp.primitives.opening import recorded_processes
+from numpyro_gp.primitives.regression import renamed
 from numpyro_gp.rows.call import call_of, check_taken, is_data
 from numpyro_gp.rows.look import look
+from numpyro_gp.rows.neighbours import NewRows
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -29,6 +35,72 @@ class AtData(Kept):
         with recorded_processes() as found:
             look(self.fitted_model, call)
         return any(is_conditioned(process) or isinstance(process, LocalProcess) for process in found.values())
+
+    @overload
+    def predict_at(
+        self, key: Array, X: Iterator[object], /, *args: object, **kwargs: object
+    ) -> Iterator[Prediction]: ...
+
+    @overload
+    def predict_at(
+        self, key: Array, X: Functional | NewRows | ArrayLike, /, *args: object, **kwargs: object
+    ) -> Prediction: ...
+
+    def predict_at(
+        self,
+        key: Array,
+        X: Functional | NewRows | ArrayLike | Iterator[object],
+        /,
+        *args: object,
+        gp: str | None = None,
+        noise_variance: ArrayLike | None = None,
+        num_samples: int | None = None,
+        chunk_size: int = 8192,
+        neighbours: int | str | None = None,
+        offset: ArrayLike | None = None,
+        noise: ArrayLike | None = None,
+        **kwargs: object,
+    ) -> Prediction | Iterator[Prediction]:
+        """Predict new data of a `gp_regression` model, or of a process by neighbours, at new inputs ``X``.
+
+        Such a model holds its data inside, so ``args`` and ``kwargs`` are its arguments in the fit, data
+        included: ``posterior.predict_at(key, X_new, X, y)``. Of a model given its data by neighbours they are
+        ``predict_at(key, X_new, near, y)``: each new row is predicted from the data nearest to it. So are new data of
+        ``ngp.gp(name, kernel, near[idx])``, seen through the likelihood of the fit.
+
+        Parameters
+        ----------
+        key : PRNG key
+        X : array (N, D), Functional or NewRows
+            New inputs of the process. With neighbours also what ``near.find(X_new, K)`` found. Of an iterator of inputs
+            comes a prediction for each, made when it is asked for.
+        gp : str, optional
+            Name of the data site, where the model has several.
+        noise_variance : array () or (N,), optional
+            Noise variance of the new data, not its standard deviation; by default that of the model, where it is one
+            number.
+        num_samples, chunk_size : int
+            As for `predict`; by neighbours 16 draws by default, as each factorises a block for every row.
+        neighbours : int or "auto", optional
+            Rows of the data that a new row is predicted from: the nearest 256 in the lengthscales of the posterior, or
+            all where there are fewer. It is not tied to the number of the fit, and more are often much better.
+            "auto" takes the least of 16, 64, 256 and 1024 from which 300 rows of the data, left out, are predicted as
+            well as from four times as many.
+        offset : array (N,), optional
+            Of the new data, where `observe` had one for those of the fit.
+        noise : array, optional
+            The old name of ``noise_variance``. It works in this release and warns.
+        """
+        own = {"gp": gp, "noise_variance": noise_variance, "num_samples": num_samples, "chunk_size": chunk_size}
+        self._check_taken("predict_at", args, **own, neighbours=neighbours, offset=offset, noise=noise)
+        variance, call = renamed("predict_at", noise_variance, noise), call_of(self.model, args, kwargs)
+        rows = RowPredictor(self, key, call, gp, num_samples, chunk_size, neighbours)
+        if not isinstance(X, Iterator):
+            return rows.predict(X, variance, offset)
+        if offset is not None or np.ndim(variance if variance is not None else 0):
+            got, cure = "numbers for each row", "Predict its parts one after the other, each with its own."
+            fail("offset and noise_variance", "None, or one variance, for an iterator of rows", got, cure)
+        return rows.each(X, variance)
 
     def draws(self, key: Array, *args: object, num_samples: int | None = None, **kwargs: object) -> TrainingDraws:
         """Draws of all latent sites, the pointwise log likelihood and replicated data, at the data of the fit.

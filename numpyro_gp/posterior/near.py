@@ -17,6 +17,7 @@ from numpyro_gp.primitives.local_process import NEIGHBOURS, LocalProcess, SeenPr
 from numpyro_gp.primitives.opening import recorded_processes
 from numpyro_gp.rows.call import Call
 from numpyro_gp.rows.joint_rows import JointRows, joint_rows
+from numpyro_gp.rows.nearest import tree_of
 from numpyro_gp.rows.neighbours import Neighbours, NewRows
 
 # Draws of a posterior whose lengthscales are looked at, and of a prediction where nobody says how many: each factorises
@@ -42,7 +43,36 @@ def refuse_old_rows(call: Call) -> None:
             fail(name, "new rows where they are predicted", "the neighbours of a fit", cure, TypeError)
 
 
-def with_neighbours(
+class RowFinder:
+    """New rows with the nearest of the data, asked for once or again and again: from the second time on by a tree."""
+
+    def __init__(self, near: Neighbours, count: int, lengthscale: Array) -> None:
+        self._near, self._count, self._lengthscale = near, min(count, near.size), lengthscale
+        self._calls, self._tree = 0, None
+
+    def __call__(self, X: Functional | NewRows | Array) -> Functional | NewRows | Array:
+        """``X`` itself where it has neighbours already, or is traced."""
+        if isinstance(X, (NewRows, Functional)) or not is_known(X):
+            return X
+        self._calls += 1
+        if self._calls == 1:
+            return self._near.find(X, self._count, lengthscale=self._lengthscale)
+        scale = np.asarray(self._lengthscale, float)
+        if self._tree is None:
+            self._tree = tree_of(np.asarray(self._near.inputs, float) / scale)
+        found = self._tree.query(np.asarray(X, float) / scale, self._count)[1]
+        return NewRows(X, found.reshape(-1, self._count).astype(np.int32))
+
+
+def check_neighbours(count: int | str | None) -> None:
+    """Refuse what is neither a number of neighbours nor "auto"."""
+    if isinstance(count, str) and count != "auto":
+        fail("neighbours", "a number or 'auto'", repr(count), "Pass neighbours='auto', or a number such as 256.")
+    if count not in (None, "auto"):
+        check_count("neighbours", count)
+
+
+def finder_of(
     posterior: Fitted,
     key: Array,
     X: object,
@@ -51,29 +81,25 @@ def with_neighbours(
     gp: str | None,
     index: np.ndarray,
     count: int | str | None,
-) -> Any:
-    """New rows with the nearest ``count`` of the data, in units of the median lengthscales of the posterior.
+) -> RowFinder | None:
+    """What finds the nearest ``count`` of the data, in units of the median lengthscales of the posterior.
 
-    Rows of a process that has no neighbours, and rows that are traced, stay as they are.
+    None of rows of a process that has no neighbours, of rows that have theirs, and of rows that are traced.
     """
     given = neighbours_of(call)
-    if isinstance(count, str) and count != "auto":
-        fail("neighbours", "a number or 'auto'", repr(count), "Pass neighbours='auto', or a number such as 256.")
-    if count not in (None, "auto"):
-        check_count("neighbours", count)
     if not given or isinstance(X, (NewRows, Functional)):
         if count is not None:
             got = f"{count}, with {type(X).__name__ if given else 'none in the arguments of the model'}"
             cure = "Leave it out, or pass the rows of new data themselves and the neighbours of the fit."
             fail("neighbours", "left out unless new rows are to be searched for", got, cure)
-        return X
+        return None
     if not all(map(is_known, (X, *jax.tree.leaves(given)))):
-        return X
+        return None
     found = near_in_units(posterior, key, call, plates, gp, index)
     if found is None:
-        return X
+        return None
     number = enough_neighbours(posterior, key, call, found[0]) if count == "auto" else count
-    return found[0].find(X, NEIGHBOURS if number is None else int(number), lengthscale=found[1])
+    return RowFinder(found[0], NEIGHBOURS if number is None else int(number), found[1])
 
 
 def near_in_units(

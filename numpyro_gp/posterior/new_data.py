@@ -9,22 +9,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from numpyro_gp.arrays import Array, ArrayLike, split_arrays
-from numpyro_gp.checks import check_count, check_floating, check_key, check_points, check_positive, fail, known
+from numpyro_gp.arrays import Array, ArrayLike
+from numpyro_gp.checks import check_count, check_floating, check_points, check_positive, fail, known
 from numpyro_gp.kernels.functionals import Functional
 from numpyro_gp.posterior import tracing
 from numpyro_gp.posterior.chunks import Reused, predict_chunks, warn_of_one_piece
-from numpyro_gp.posterior.data_inside import conditioned_observation
 from numpyro_gp.posterior.fitted import Fitted
 from numpyro_gp.posterior.local_functions import drawn_together
-from numpyro_gp.posterior.near import FEW_DRAWS, joint_rows_of, neighbours_of, refuse_old_rows, with_neighbours
+from numpyro_gp.posterior.near import joint_rows_of, neighbours_of, refuse_old_rows
 from numpyro_gp.posterior.prediction import Prediction
 from numpyro_gp.posterior.sources import Source
 from numpyro_gp.rows.call import Call
 from numpyro_gp.rows.cuts import row_axes, rows_to_cut
 from numpyro_gp.rows.joint_rows import JointRows
 from numpyro_gp.rows.look import Look, check_behind, check_numbering, check_rows, check_values
-from numpyro_gp.rows.neighbours import NewRows
 from numpyro_gp.sites import Observation, Trace, unwrap
 
 
@@ -148,50 +146,6 @@ def check_all_rows(sites: Trace, plates: frozenset[str]) -> None:
             got = f"{held} of {size} rows at random, in plate {name!r}"
             cure = "Pass None for the argument that sets its subsample_size, as batch=None."
             fail("args and kwargs", "arguments with which the model holds all rows", got, cure)
-
-
-def predict_conditioned(
-    posterior: Fitted,
-    key: Array,
-    X: Functional | NewRows | ArrayLike,
-    call: Call,
-    gp: str | None,
-    noise_variance: ArrayLike | None,
-    num_samples: int | None,
-    chunk_size: int,
-    neighbours: int | str | None = None,
-    offset: ArrayLike | None = None,
-) -> Prediction:
-    """Predict new data of a process that its model conditions; the arguments are those of `Posterior.predict_at`."""
-    key, size = check_key("key", key), check_count("chunk_size", chunk_size)
-    X = X if isinstance(X, (Functional, NewRows)) else check_points("X", X, leading=True)
-    plates, is_random = tracing.plates_at(posterior, call)
-    few = FEW_DRAWS if is_random and num_samples is None and neighbours_of(call) else num_samples
-    index = posterior.spread(few, is_random)
-    X = with_neighbours(posterior, key, X, call, plates, gp, index, neighbours)
-    # Rows of functionals are cut as those of inputs are, and so are the neighbours of rows.
-    arrays, whole = split_arrays(X)
-    rows = {f"X{number}": array for number, array in enumerate(arrays)}
-    places = tuple(rows)
-    if noise_variance is not None:
-        variance = check_positive("noise_variance", noise_variance)
-        rows["noise_variance"] = jnp.broadcast_to(variance, arrays[0].shape[:-1])
-    if offset is not None:
-        rows["offset"] = _of_each_row(offset, arrays[0].shape[:-1])
-
-    def one_draw(
-        fixed: tuple[Source, object], draw: tracing.Draw, part: tuple[dict[str, Array], object]
-    ) -> Observation:
-        process = tracing.process_at(posterior.at(fixed[0]), draw, call.at(fixed[1]), plates, gp, conditioned=True)
-        own = whole([part[0][place] for place in places])
-        return conditioned_observation(process, own, part[0].get("noise_variance"), part[0].get("offset"))
-
-    fixed, first = (posterior.source, call.arrays), (key, jnp.asarray(0))
-    axis = len(jax.eval_shape(lambda: one_draw(fixed, first, (rows, 0))).batch_shape) - 1
-    place = arrays[0].ndim - 2
-    axes, total = dict.fromkeys(rows, place), arrays[0].shape[place]
-    chunks = predict_chunks(one_draw, fixed, (key, index), rows, total, size, axes)
-    return Prediction(chunks, chunks.sizes, key, axis)
 
 
 def _local_draws(

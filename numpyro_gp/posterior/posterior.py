@@ -10,13 +10,13 @@ from numpyro_gp.checks import check_count, check_key, fail
 from numpyro_gp.guides.fits import as_fitted, given_of
 from numpyro_gp.kernels.functionals import Functional
 from numpyro_gp.posterior.at_data import AtData
+from numpyro_gp.posterior.at_rows import RowPredictor
 from numpyro_gp.posterior.conditioned import Conditioned
 from numpyro_gp.posterior.function_set import AskedFunctions, Functions, posterior_functions
 from numpyro_gp.posterior.local_functions import LocalFunctions
 from numpyro_gp.posterior.new_data import (
     draw_functions,
     plan_of,
-    predict_conditioned,
     predict_rows,
     predict_within,
 )
@@ -28,9 +28,8 @@ from numpyro_gp.posterior.sources import (
     of_guide,
     of_particles,
 )
-from numpyro_gp.primitives.regression import renamed
 from numpyro_gp.rows.call import Arguments, argument_names, call_of
-from numpyro_gp.rows.neighbours import NewRows
+from numpyro_gp.rows.neighbours import Neighbours
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -210,65 +209,27 @@ class Posterior(AtData):
         chunk_size: int = 8192,
         site: str | None = None,
         new: str | Sequence[str] = (),
+        neighbours: int | str | None = None,
         **kwargs: object,
-    ) -> Predictor:
+    ) -> Predictor | RowPredictor:
         """What predicts one row, or a few, again and again: ``predictor(X_new)`` is `predict` without its overhead.
 
         ``args`` and ``kwargs`` are the arguments of the model behind those that each call gives; the others are as in
-        `predict`.
+        `predict`. With neighbours among them they are all arguments of the fit, ``posterior.predictor(key, near, y)``,
+        and ``predictor(X_new)`` is `predict_at` without its overhead, of the data site ``site``.
         """
-        self._check_taken("predictor", (), num_samples=num_samples, chunk_size=chunk_size, site=site, new=new)
+        own = {"num_samples": num_samples, "chunk_size": chunk_size, "site": site, "new": new}
+        self._check_taken("predictor", (), **own, neighbours=neighbours)
         others = (new,) if isinstance(new, str) else tuple(new)
+        if any(isinstance(value, Neighbours) for value in (*args, *kwargs.values())):
+            if others:
+                fail("new", "left out where rows have neighbours", f"{others}", "Leave it out.")
+            call = call_of(self.model, args, kwargs)
+            return RowPredictor(self, key, call, site, num_samples, chunk_size, neighbours)
+        if neighbours is not None:
+            cure = "Leave it out, or pass the arguments of the fit: posterior.predictor(key, near, y)."
+            fail("neighbours", "left out where there are none among the arguments", neighbours, cure)
         return Predictor(self, key, Arguments(args, kwargs), site, num_samples, chunk_size, others)
-
-    def predict_at(
-        self,
-        key: Array,
-        X: Functional | NewRows | ArrayLike,
-        /,
-        *args: object,
-        gp: str | None = None,
-        noise_variance: ArrayLike | None = None,
-        num_samples: int | None = None,
-        chunk_size: int = 8192,
-        neighbours: int | str | None = None,
-        offset: ArrayLike | None = None,
-        noise: ArrayLike | None = None,
-        **kwargs: object,
-    ) -> Prediction:
-        """Predict new data of a `gp_regression` model, or of a process by neighbours, at new inputs ``X``.
-
-        Such a model holds its data inside, so ``args`` and ``kwargs`` are its arguments in the fit, data
-        included: ``posterior.predict_at(key, X_new, X, y)``. Of a model given its data by neighbours they are
-        ``predict_at(key, X_new, near, y)``: each new row is predicted from the data nearest to it. So are new data of
-        ``ngp.gp(name, kernel, near[idx])``, seen through the likelihood of the fit.
-
-        Parameters
-        ----------
-        key : PRNG key
-        X : array (N, D), Functional or NewRows
-            New inputs of the process. With neighbours also what ``near.find(X_new, K)`` found.
-        gp : str, optional
-            Name of the data site, where the model has several.
-        noise_variance : array () or (N,), optional
-            Noise variance of the new data, not its standard deviation; by default that of the model, where it is one
-            number.
-        num_samples, chunk_size : int
-            As for `predict`; by neighbours 16 draws by default, as each factorises a block for every row.
-        neighbours : int or "auto", optional
-            Rows of the data that a new row is predicted from: the nearest 256 in the lengthscales of the posterior, or
-            all where there are fewer. It is not tied to the number of the fit, and more are often much better.
-            "auto" takes the least of 16, 64, 256 and 1024 from which 300 rows of the data, left out, are predicted as
-            well as from four times as many.
-        offset : array (N,), optional
-            Of the new data, where `observe` had one for those of the fit.
-        noise : array, optional
-            The old name of ``noise_variance``. It works in this release and warns.
-        """
-        own = {"gp": gp, "noise_variance": noise_variance, "num_samples": num_samples, "chunk_size": chunk_size}
-        self._check_taken("predict_at", args, **own, neighbours=neighbours, offset=offset, noise=noise)
-        variance, call = renamed("predict_at", noise_variance, noise), call_of(self.model, args, kwargs)
-        return predict_conditioned(self, key, X, call, gp, variance, num_samples, chunk_size, neighbours, offset)
 
     def function_draws(
         self,

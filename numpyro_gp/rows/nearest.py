@@ -74,7 +74,7 @@ def _before(rows: np.ndarray, own: np.ndarray, count: int, kinds: np.ndarray | N
         parts = range(0, len(own), _together(len(rows)))
         ends = [own[at : at + _together(len(rows))] for at in parts]
         return np.concatenate([_by_distances(rows[one], rows, count, one, kinds)[0] for one in ends])
-    tree, found = _tree(rows), np.full((len(own), count), -1)
+    tree, found = tree_of(rows), np.full((len(own), count), -1)
     left, wanted = np.arange(len(own)), 2 * count + 8
     while len(left):
         wanted = min(wanted, len(rows))
@@ -105,7 +105,7 @@ def nearest(scaled: np.ndarray, new: np.ndarray, count: int, without: np.ndarray
     """
     wanted, tree = count + (without is not None), None
     if _has_tree(len(scaled), scaled.shape[1]):
-        tree = _tree(scaled)
+        tree = tree_of(scaled)
     step, parts = BLOCK * GROUP if tree is not None else _together(len(scaled)), []
     for at in range(0, len(new), step):
         rows = new[at : at + step]
@@ -137,7 +137,8 @@ def around(scaled: np.ndarray, count: int, twins: np.ndarray | None, asked: np.n
     return found
 
 
-def _tree(rows: np.ndarray) -> Any:
+def tree_of(rows: np.ndarray) -> Any:
+    """SciPy's tree of rows, for those who ask it again and again."""
     from scipy.spatial import cKDTree  # takes longer to import than all of this library
 
     return cKDTree(rows)

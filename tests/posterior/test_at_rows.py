@@ -1,0 +1,63 @@
+"""New rows of a process that has its data, one after the other and in streams: the numbers of `predict_at`."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import numpyro_gp as ngp
+from numpyro_gp.posterior import at_rows as module
+from tests.compiling import counted
+from tests.posterior.test_near import KEY, NEW, X, Y, by_numpy, posterior
+
+
+def test_a_predictor_by_neighbours_says_what_predict_at_does_and_looks_once(monkeypatch):
+    near, own, looks = ngp.neighbours(X, 5), posterior(3), []
+    finder_of, plates_at = module.finder_of, module.tracing.plates_at
+    monkeypatch.setattr(module, "finder_of", lambda *asked: looks.append("rows") or finder_of(*asked))
+    monkeypatch.setattr(module.tracing, "plates_at", lambda *asked: looks.append("model") or plates_at(*asked))
+    predictor = own.predictor(KEY, near, Y, neighbours=12)
+    first = predictor(NEW[:2])
+    with counted() as programs:  # by a tree, in the program of the first
+        found = [first, predictor(NEW[2:4]), predictor(NEW[4:5])]
+    assert programs.count <= 1  # of the moments of one row
+    assert looks == ["model", "rows"]
+    mean, variance = by_numpy(NEW[:5], 12)
+    np.testing.assert_allclose(np.concatenate([one.mean for one in found]), mean, rtol=1e-7, atol=1e-8)
+    np.testing.assert_allclose(np.concatenate([one.variance for one in found]), variance, rtol=1e-7)
+    inside = jax.jit(lambda rows: predictor(rows).mean)(jnp.asarray(NEW[:3]))  # the program looks itself: from all rows
+    np.testing.assert_allclose(inside, own.predict_at(KEY, NEW[:3], near, Y).mean, rtol=1e-6)
+    with pytest.raises(ValueError, match="X must be of at most 2 rows, as the first batch, but got 3 rows"):
+        predictor(NEW[:3])
+
+
+def test_streams_of_rows_with_neighbours_and_without():
+    near, own = ngp.neighbours(X, 5), posterior(2)
+    parts = [NEW[:8], NEW[8:16], NEW[16:]]
+    whole = own.predict_at(KEY, NEW, near, Y, neighbours=12)
+    found = list(own.predict_at(KEY, iter(parts), near, Y, neighbours=12))
+    np.testing.assert_allclose(np.concatenate([one.mean for one in found]), whole.mean, rtol=1e-9)
+    exact = own.predict_at(KEY, NEW, X, Y, noise_variance=0.5)
+    found = list(own.predict_at(KEY, iter(parts), X, Y, noise_variance=0.5))
+    np.testing.assert_allclose(np.concatenate([one.variance for one in found]), exact.variance, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda own, near: own.predictor(KEY, near, Y, new="data"), "new must be left out where rows have neighbours"),
+        (lambda own, near: own.predictor(KEY, neighbours=4), "neighbours must be left out where there are none"),
+        (lambda own, near: own.predictor(KEY, near, Y, neighbours=0), "neighbours must be at least 1"),
+        (
+            lambda own, near: own.predict_at(KEY, iter([NEW]), near, Y, noise_variance=np.ones(23)),
+            "offset and noise_variance must be None, or one variance, for an iterator",
+        ),
+        (
+            lambda own, near: list(own.predict_at(KEY, iter([(NEW, NEW)]), near, Y)),
+            r"chunks\[0\] must be one array of new rows, but got a tuple of 2",
+        ),
+    ],
+)
+def test_what_is_refused(call, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        call(posterior(), ngp.neighbours(X, 5))
