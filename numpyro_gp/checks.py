@@ -232,7 +232,9 @@ def check_count(argument: str, value: object, minimum: int = 1) -> int:
     """Return a Python integer that is at least ``minimum``."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         cure = f"Pass an int: {max(minimum, 1)}."
-        fail(argument, "a whole number", f"{value!r} ({type(value).__name__})", cure, TypeError)
+        shape = getattr(value, "shape", ())
+        got = f"an array of shape {shape}" if shape else f"{value!r:.60} ({type(value).__name__})"
+        fail(argument, "a whole number", got, cure, TypeError)
     if value < minimum:
         fail(argument, f"at least {minimum}", value, f"Pass {minimum} or more.")
     return int(value)

@@ -32,6 +32,7 @@ from numpyro_gp import checks
         (lambda: checks.check_key("key", jax.random.split(jax.random.key(0))), TypeError, "one JAX random key"),
         (lambda: checks.check_count("outputs", 0), ValueError, "outputs must be at least 1, but got 0"),
         (lambda: checks.check_count("outputs", 1.5), TypeError, "outputs must be a whole number, but got 1.5"),
+        (lambda: checks.check_count("num_steps", np.zeros((40, 1))), TypeError, r"num_steps must be a whole number, but got an array of shape \(40, 1\)\."),
         (lambda: checks.check_choice("link", "cloglog", ("logit", "probit")), ValueError, "link must be one of 'logit', 'probit', but got 'cloglog'"),
     ],
 )  # fmt: skip

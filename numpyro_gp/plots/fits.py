@@ -40,6 +40,8 @@ def convergence(
     >>> type(ax).__name__
     'Axes'
     """
+    if hasattr(losses, "losses"):
+        fail("losses", "one array, or several by name", f"a {type(losses).__name__}", "Pass result.losses.", TypeError)
     ax = axes_of(ax)
     limits = []
     for number, (name, run) in enumerate(named(losses, "losses").items()):

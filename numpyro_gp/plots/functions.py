@@ -20,6 +20,7 @@ from numpyro_gp.plots.style import (
     finish,
     is_date,
     look,
+    pair,
 )
 from numpyro_gp.posterior.prediction import Prediction
 
@@ -96,8 +97,9 @@ def function(
     if truth is not None:
         ax.plot(x[order], along("truth", truth, x.size)[order], color=INK, lw=1.2, ls="--", label="truth")
     if data is not None:
-        points = column("data[0]", data[0])
-        targets = along("data[1]", data[1], points.size)
+        places, values = pair("data", data)
+        points = column("data[0]", places)
+        targets = along("data[1]", values, points.size)
         ax.plot(points, targets, "o", ms=3.2, mfc="white", mec=INK, mew=0.8, label="data")
     if inducing is not None:
         ticks = column("inducing", inducing)

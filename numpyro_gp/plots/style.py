@@ -32,7 +32,7 @@ def axes_of(ax: "Axes | None") -> "Axes":
 
     if ax is None:
         return plt.figure(figsize=(6.0, 3.6), layout="constrained").subplots()
-    if not hasattr(ax, "fill_between"):
+    if not hasattr(ax, "transAxes"):
         fail("ax", "a matplotlib Axes", f"a {type(ax).__name__}", "Make one with fig, ax = plt.subplots().", TypeError)
     return ax
 
@@ -123,8 +123,20 @@ def along(argument: str, value: ArrayLike, size: int) -> np.ndarray:
     return array
 
 
+def pair(argument: str, value: tuple[ArrayLike, ArrayLike]) -> tuple[ArrayLike, ArrayLike]:
+    """Inputs and targets."""
+    if not isinstance(value, (tuple, list)) or len(value) != 2:
+        fail(
+            argument, "a pair of inputs and targets", f"a {type(value).__name__}", f"Pass {argument}=(X, y).", TypeError
+        )
+    return value[0], value[1]
+
+
 def draws_of(argument: str, value: ArrayLike, size: int) -> np.ndarray:
     """Draws ``(S, size)``; one draw may come without its axis."""
+    if hasattr(value, "predict"):
+        cure = "Pass posterior.predict(key, X), or fit.predict(table)."
+        fail(argument, "a prediction, or draws of a function", f"a {type(value).__name__}", cure, TypeError)
     array = _floats(argument, value)
     array = array[None] if array.ndim == 1 else array
     if array.ndim != 2 or array.shape[1] != size:
@@ -134,8 +146,9 @@ def draws_of(argument: str, value: ArrayLike, size: int) -> np.ndarray:
 
 
 def vector(argument: str, value: ArrayLike) -> np.ndarray:
-    """Draws of one number."""
+    """Draws of one number, which may be the only one of a vector."""
     array = _floats(argument, value)
+    array = array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array
     if array.ndim != 1 or not array.size:
         cure = "Pass one entry at a time: draws[:, 0]."
         fail(argument, "of shape (S,), one number for each draw", f"shape {array.shape}", cure)

@@ -8,7 +8,7 @@ import numpy as np
 
 from numpyro_gp.arrays import ArrayLike
 from numpyro_gp.checks import check_array, fail
-from numpyro_gp.plots.style import INK, Axes, along, draws_of, finish
+from numpyro_gp.plots.style import INK, Axes, along, draws_of, finish, pair
 from numpyro_gp.posterior.prediction import Prediction
 
 # Units of the second axis in units of the first.
@@ -81,8 +81,9 @@ def surface(
     ends = [mean.min(), mean.max()]
     places = targets = None
     if data is not None:
-        places = _two_columns("data[0]", data[0])
-        targets = along("data[1]", data[1], len(places))
+        given, values = pair("data", data)
+        places = _two_columns("data[0]", given)
+        targets = along("data[1]", values, len(places))
         ends = [min(ends[0], targets.min()), max(ends[1], targets.max())]
     shade(first, x, y, mean[order], label, VALUES, (float(ends[0]), float(ends[1])))
     shade(second, x, y, scale[order], label, DEVIATIONS, (float(scale.min()), float(scale.max())))

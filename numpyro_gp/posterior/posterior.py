@@ -79,6 +79,9 @@ class Posterior(AtData):
         cls, model: Callable[..., object], guide: Callable[..., object], params: Mapping[str, object]
     ) -> "Posterior":
         """Posterior of a variational fit: ``params = svi.get_params(state)`` or ``result.params``."""
+        if hasattr(model, "sample_posterior"):
+            cure = "Pass the model first: Posterior.from_svi(model, guide, result.params)."
+            fail("model", "the model function", f"the guide {type(model).__name__}", cure, TypeError)
         own, inducing = as_fitted(guide, params)
         return cls(model, "svi", of_guide(own, params), inducing=inducing, given=given_of(guide, params))
 

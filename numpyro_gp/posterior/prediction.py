@@ -140,13 +140,12 @@ class Prediction:
         otherwise from ``num_samples`` draws. Those of counts and labels are values that were drawn, and whole.
         """
         probabilities = jnp.atleast_1d(check_array("levels", levels)).astype(self.mean.dtype)
-        given = known(levels)
+        given, count = known(levels), check_count("num_samples", num_samples)
         if not probabilities.size or (given is not None and not np.all((given > 0) & (given < 1))):
             fail("levels", "one or more numbers between 0 and 1", f"{levels}", "Pass [0.05, 0.5, 0.95].")
         if isinstance(self.likelihood.uncensored, Gaussian):
             rows = self._reduce(partial(mixture.gaussian_quantiles, probabilities=probabilities))
             return jnp.moveaxis(rows, -1, 0)
-        count = check_count("num_samples", num_samples)
         key = jax.random.fold_in(self._key, 2)
         order = jnp.arange(-(-count // self.num_draws) * self.num_draws)
         every = (self._draws(number, order.size, key, order) for number in range(len(self._sizes)))

@@ -62,6 +62,8 @@ class Call(NamedTuple):
             kind = getattr(value, "dtype", type(value).__name__)
             arrays = [name for name in self.arguments if name in self.owners]
             cure = f"Name those with a row for each datum, as rows=[{arrays[0]!r}]." if arrays else "Pass an array."
+            if isinstance(value, (int, float, list, tuple)) or hasattr(value, "to_numpy"):
+                cure = f"Pass an array with a row for each datum: jnp.asarray({names[0]})."
             fail(names[0], required, f"{kind}", cure, TypeError)
         if unknown := [name for name in names if name not in self.owners]:
             arrays = [name for name in self.arguments if name in self.owners]

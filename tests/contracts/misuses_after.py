@@ -4,6 +4,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import matplotlib.pyplot as plt
 import numpy as np
 import optax
 from numpyro import handlers
@@ -133,6 +134,8 @@ RUNS: list[Row] = [
 
 ANSWERS: list[Row] = [
     (lambda: ngp.Posterior.from_svi(model, guide(), [1.0]), "params must be a dictionary"),
+    (lambda: ngp.Posterior.from_svi(guide(), model, {}), "model must be the model function, but got the guide AutoGP"),
+    (lambda: prediction().quantiles(0.1, 0.9), "num_samples must be a whole number, but got 0.9"),
     (lambda: ngp.Posterior.from_svi(model, ngp.AutoGP(model), {}), "guide must be the guide that was fitted"),
     (lambda: ngp.Posterior.from_svi(model, AutoDelta(model), {}), "guide must be the guide that was fitted"),
     (lambda: ngp.Posterior.from_svi(model, guide(), {}), "params must be the parameters of the guide"),
@@ -215,11 +218,22 @@ CRITICISM: list[Row] = [
     (lambda: plots.function(X, Y), r"X must be of shape \(N, 1\) or \(N,\)"),
     (lambda: plots.function(Y, Y, ax=3), "ax must be a matplotlib Axes"),
     (lambda: plots.function("X", Y), "X must be"),
+    (lambda: plots.function(Y, Y, ax=plt), "ax must be a matplotlib Axes, but got a module"),
+    (lambda: plots.function(Y, Y, data=Y), r"data must be a pair of inputs and targets.* Pass data=\(X, y\)"),
+    (
+        lambda: plots.surface(np.array([[0, 0], [0, 1], [1, 0], [1, 1]]), chain()),
+        r"prediction must be a prediction.* Pass posterior\.predict",
+    ),
+    (
+        lambda: plots.function(Y, chain()),
+        r"prediction must be a prediction, .*got a Posterior. Pass posterior\.predict",
+    ),
     (lambda: plots.layers(Y, []), "values must be one array for each layer"),
     (lambda: plots.calibration(prediction()), "y must be the data of the predictions"),
     (lambda: plots.calibration(Y + 3.0), "predictions.* must be PIT values between 0 and 1"),
     (lambda: plots.convergence({}), "losses must be a dictionary with an entry or more"),
     (lambda: plots.convergence(3.0), "losses.* must be of shape"),
+    (lambda: plots.convergence(ngp.FitResult({}, Y, None)), r"losses must be .* got a FitResult. Pass result\.losses"),
     (lambda: plots.hyperparameters({"a": chain()}, "rate"), "site must be one of"),
     (lambda: plots.ranks({}), "calibration must be the result of sbc"),
     (lambda: plots.particles({}), "values must be"),

@@ -23,6 +23,17 @@ def test_hyperparameters_have_a_row_each(ax, rng):
     assert thin.get_linewidth() < thick.get_linewidth()
 
 
+def test_the_only_number_of_a_vector_is_that_number(ax, rng):
+    """A lengthscale for each column, of one column."""
+    draws = rng.gamma(9.0, size=(300, 1))
+    plots.hyperparameters({"SVI": draws}, "lengthscale", ax=ax)
+    assert any(
+        np.allclose(line.get_xdata(), np.quantile(draws, [0.05, 0.95]))
+        for line in ax.lines
+        if len(line.get_xdata()) == 2
+    )
+
+
 def test_draws_of_a_guide_are_made_from_its_parameters_alone(ax):
     def model():
         numpyro.sample("noise", dist.LogNormal(0.0, 1.0))

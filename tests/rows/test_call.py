@@ -45,6 +45,7 @@ def test_arguments_of_a_model_that_takes_any_are_known_by_their_own_names():
         (lambda: call_of(model, (), {}), TypeError, "args and kwargs must be arguments of the model.*missing"),
         (lambda: call_of(model, (1,), {"q": 1}), TypeError, "but got an unexpected keyword argument 'q'"),
         (lambda: call_of(model, (1,), {}).numbers(None), TypeError, "X must be an array of numbers, whose rows are predicted, but got int"),
+        (lambda: call_of(model, ([[0.5]],), {}).numbers(None), TypeError, r"but got list\. Pass an array with a row for each datum: jnp\.asarray\(X\)\."),
         (lambda: call_of(model, (np.array([["a"]]),), {}).numbers(None), TypeError, "X must be an array of numbers.* but got <U1"),
         (lambda: call_of(model, (np.zeros(1),), {}).numbers(["Q"]), ValueError, r"got \['Q'\]"),
         (lambda: call_of(model, (np.zeros(2), np.zeros(3)), {}).numbers(("X", "y")), ValueError, "same, non-zero number of rows"),
