@@ -34,7 +34,7 @@ import pytest
 from jax._src import core
 from jax._src.interpreters import mlir
 
-from tests import by_numpy
+from tests import by_numpy, precision
 from tests.shapes import install
 
 # Shapes in the annotations of strictly typed files are checked at run time, here and not in the user's programs. That is
@@ -50,6 +50,7 @@ if "benchmark" not in sys.argv:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 jax.config.update("jax_numpy_rank_promotion", "raise")
+precision.install()
 # JAX makes a context of MLIR for each program and loads all dialects into it: a quarter of what one operation costs.
 CONTEXTS, PROGRAMS_OF_ONE = threading.local(), 50
 new_context = getattr(mlir, "make_ir_context", None)
