@@ -55,7 +55,7 @@ def test_discrepancy_of_coordinates_adds_squares(rng):
 
 
 def model():
-    numpyro.sample("rate", dist.Gamma(4.0, 1.0))
+    numpyro.sample("rate", dist.Weibull(4.0, 2.0))
 
 
 @pytest.mark.long

@@ -187,7 +187,7 @@ def test_spread_of_constrained_draws_is_taken_where_particles_move(rng):
 
     def model():
         numpyro.sample("w", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
-        numpyro.sample("rate", dist.Gamma(4.0, 1.0))
+        numpyro.sample("rate", dist.Weibull(4.0, 2.0))
 
     svgd = SVGD(model, optax.sgd(0.1), IMQ(), 3, metric=Spread(draws), evaluation="vmap")
     root = np.asarray(svgd.init(KEY).optim_state.root)

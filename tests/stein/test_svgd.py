@@ -125,7 +125,7 @@ def test_a_bad_particle_reaches_the_others_by_no_path(kernel):
 @pytest.mark.long
 def test_a_support_that_another_site_sets_is_refused():
     def moving():
-        a = numpyro.sample("a", dist.Gamma(4.0, 1.0))
+        a = numpyro.sample("a", dist.Weibull(4.0, 2.0))
         numpyro.sample("b", dist.Uniform(0.0, a))
 
     def given(top):
@@ -270,7 +270,7 @@ def test_a_state_of_another_engine_is_refused(is_new):
     """Three particles went on as three where four were asked for; a state without a metric was a raw error."""
 
     def rate():
-        numpyro.sample("rate", dist.Gamma(4.0, 1.0))
+        numpyro.sample("rate", dist.Weibull(4.0, 2.0))
 
     def engine(optimiser=None, number=3, **options):
         svgd = SVGD(rate, optimiser or optax.adam(0.1), IMQ(), number, **options)

@@ -58,9 +58,9 @@ SHOWN = jnp.array([True, False, True])
 def masked_sites(y, batch=None):
     """Constrained sites of which a mask hides some: a row each, within an event, and a vector each."""
     with numpyro.plate("data", 3, subsample_size=batch) as index, numpyro.handlers.mask(mask=SHOWN[index]):
-        rate = numpyro.sample("rate", dist.Gamma(3.0, 1.0))
+        rate = numpyro.sample("rate", dist.Weibull(3.0, 2.0))
         numpyro.sample("y", dist.Normal(rate, 1.0), obs=y[index])
-    numpyro.sample("within", dist.Gamma(jnp.array([2.0, 3.0, 4.0]), 1.0).mask(SHOWN).to_event(1))
+    numpyro.sample("within", dist.Weibull(jnp.array([2.0, 3.0, 4.0]), 2.0).mask(SHOWN).to_event(1))
     with numpyro.plate("vectors", 2), numpyro.handlers.mask(mask=jnp.array([False, True])):
         numpyro.sample("share", dist.Dirichlet(jnp.array([2.0, 3.0])))
 
@@ -80,8 +80,9 @@ def test_what_a_mask_hides_has_no_jacobian():
             gradient = slope(one)
             for name in ("rate", "share"):
                 np.testing.assert_allclose(found[name][number], gradient[name], rtol=1e-9, atol=1e-12)
-            # Gamma(a, 1) of exp(u): the score in u is a - exp(u)
-            wanted = jnp.where(SHOWN, jnp.array([2.0, 3.0, 4.0]) - jnp.exp(one["within"]), 0.0)
+            # Weibull(a, 2) of exp(u): the score in u is 2 - 2 (exp(u) / a)^2
+            score = 2 - 2 * (jnp.exp(one["within"]) / jnp.array([2.0, 3.0, 4.0])) ** 2
+            wanted = jnp.where(SHOWN, score, 0.0)
             np.testing.assert_allclose(found["within"][number], wanted, rtol=1e-9, atol=1e-12)
 
 
@@ -99,7 +100,7 @@ def test_masked_sites_of_a_minibatch_have_the_scores_of_all_on_average():
         rows = np.unique(np.round(np.asarray(jax.vmap(step)(jax.random.split(KEY, 40))), 12), axis=0)
     assert len(rows) == 3, "a batch is one of three rows, of which one is hidden"
     rate = jnp.exp(u)
-    wanted = jnp.where(SHOWN, 3.0 - rate + (y - rate) * rate, 0.0)
+    wanted = jnp.where(SHOWN, 2 - 2 * (rate / 3) ** 2 + (y - rate) * rate, 0.0)
     np.testing.assert_allclose(rows.mean(axis=0), wanted, rtol=1e-9, atol=1e-12)
 
 
@@ -110,7 +111,7 @@ def test_a_mask_that_hides_nothing_changes_nothing(scale):
 
     def model(mask):
         with numpyro.handlers.scale(scale=scale), numpyro.plate("p", 3), numpyro.handlers.mask(mask=mask):
-            numpyro.sample("r", dist.Gamma(2.0, 1.0))
+            numpyro.sample("r", dist.Weibull(2.0, 2.0))
             numpyro.sample("w", dist.Beta(2.0, 3.0))
 
     found = []
@@ -130,7 +131,7 @@ def test_particles_of_minibatches_do_not_take_all_rows_for_granted():
     """Their guide goes on to draw four rows: a score on "all" data was that of a minibatch, without a word."""
 
     def local(y, batch=None):
-        scale = numpyro.sample("scale", dist.Gamma(3.0, 1.0))
+        scale = numpyro.sample("scale", dist.Weibull(3.0, 2.0))
         with numpyro.plate("data", len(y), subsample_size=batch) as index:
             z = numpyro.sample("z", dist.Normal(0.0, 1.0))
             numpyro.sample("y", dist.Normal(z, scale), obs=y[index])
