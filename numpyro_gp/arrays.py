@@ -40,6 +40,8 @@ current_trace: Callable[[], object] = _place.get_opaque_trace_state
 Array = jax.Array
 Shape = tuple[int, ...]
 T = TypeVar("T")
+# Arrays of JAX or of NumPy, whichever come.
+Values = TypeVar("Values", jax.Array, np.ndarray)
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 # ``Converted[Held, Given]``: a field whose ``__post_init__`` makes what is held out of what the constructor is given.

@@ -49,7 +49,7 @@ from numpyro_gp.primitives.marginal_likelihood import CollapsedMarginal, Margina
 from numpyro_gp.primitives.opening import recorded_calls
 from numpyro_gp.programs.keep import run_quickly
 from numpyro_gp.rows.call import Call
-from numpyro_gp.sites import Observation, Trace, role, unwrap
+from numpyro_gp.sites import Observation, Site, Trace, role, unwrap
 
 CENSORED = tuple(getattr(dist, name) for name in dir(dist) if name.endswith("CensoredDistribution"))
 OF_DISTANCE = (RBF, Matern12, Matern32, Matern52, RationalQuadratic)
@@ -170,7 +170,7 @@ class _RowDensities:
             "inputs": next((x for f, x in calls[:1] if x.ndim == 2 and x.shape[1] == f.columns), None),
         }
 
-    def of_site(self, name: str, site: Any, calls: Calls, is_point: bool, key: Array) -> dict[str, Any] | None:
+    def of_site(self, name: str, site: Site, calls: Calls, is_point: bool, key: Array) -> dict[str, Any] | None:
         """Moments of each datum, how probable what is below it is, and its log density; None where there are none."""
         fn, y = _plain(site["fn"]), site["value"]
         by_neighbours = isinstance(fn, (GivenNeighbours, CombinedMarginal))
@@ -234,14 +234,14 @@ class _RowDensities:
         return found
 
 
-def _plain(fn: Any) -> Any:
+def _plain(fn: dist.Distribution) -> Any:
     """The distribution inside plates, masks and events; what censors or transforms another stays around it."""
     while isinstance(fn, (dist.ExpandedDistribution, dist.MaskedDistribution, dist.Independent)):
         fn = fn.base_dist
     return fn
 
 
-def _copies(whole: Any, fn: Any, key: Array, count: int) -> Array | None:
+def _copies(whole: Any, fn: dist.Distribution, key: Array, count: int) -> Array | None:
     """New data from an observed site; None where draws are no such data, or there are none.
 
     They are what is behind censored data, and counts of cells beside the events and nodes of a pattern.
@@ -256,7 +256,7 @@ def _copies(whole: Any, fn: Any, key: Array, count: int) -> Array | None:
     return drawn
 
 
-def lower_end(site: Any) -> float:
+def lower_end(site: Site) -> float:
     """The lower end of the support of a hyper-parameter, where it is a number."""
     low = getattr(_plain(site["fn"]).support, "lower_bound", None)
     value = None if low is None else known(low)
@@ -269,7 +269,7 @@ def _left_out(loc: Array, data: GaussianData, y: Array) -> tuple[Array, Array]:
     return loc + data.scale * mean, data.scale**2 * variance
 
 
-def _gap(f: Any, inputs: Array, site: Any) -> Array | float:
+def _gap(f: Any, inputs: Array, site: Site) -> Array | float:
     """From the collapsed bound to an upper bound of the log evidence, per datum; NaN where they do not apply.
 
     They do for one process whose marginals are those of the data, whatever known level they have. Of many rows they

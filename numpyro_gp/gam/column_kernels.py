@@ -8,11 +8,11 @@ A fit evaluates some thirty rows by a thousand a few dozen times: less work than
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from numpyro_gp.kernels import RBF, Empirical, Gaussian, Matern12, Matern32
+from numpyro_gp.kernels import RBF, Empirical, Gaussian, Matern12, Matern32, Uniform
 from numpyro_gp.kernels.measures import Measure, legendre
 from numpyro_gp.kernels.profiles import RATES, double_mean, integral, of_average, over_normal
 from numpyro_gp.kernels.zero_mean import CLOSED_FORM_BELOW, NODES
@@ -90,10 +90,11 @@ class Average(NamedTuple):
         return value, (of_x * (1 + y) + of_y * (1 + x) - self.b_slope * (1 + value)) / (1 + self.b)
 
 
-def average(kind: type, measure: Any, lengthscale: float, x: np.ndarray) -> Average:
+def average(kind: type, measure: Measure, lengthscale: float, x: np.ndarray) -> Average:
     """Of an interval or a normal distribution."""
     if isinstance(measure, Gaussian):
         return _over_normal(float(measure.mean), float(measure.sd), lengthscale, x)
+    assert isinstance(measure, Uniform)
     low, length = float(measure.low), float(measure.high) - float(measure.low)
     found = _over_unit(kind, lengthscale / length, (x - low) / length)
     return Average(found.a, found.a_slope / length, found.b, found.b_slope / length)

@@ -5,7 +5,7 @@ whitened values. Draws of the first are those that the library's own posterior m
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -33,7 +33,8 @@ from numpyro_gp.gam.term_features import TermFeatures
 from numpyro_gp.gam.term_posteriors import Dense, LowRank, Normal, Point, conditional
 from numpyro_gp.guides.natural import NATURAL_MARK
 from numpyro_gp.posterior import Posterior
-from numpyro_gp.posterior.tracing import check_source, draws_of, trace_at
+from numpyro_gp.posterior.sources import Source
+from numpyro_gp.posterior.tracing import Draw, check_source, draws_of, trace_at
 from numpyro_gp.programs.keep import run, run_quickly
 from numpyro_gp.programs.threefry import normal, split, words_of
 from numpyro_gp.rows.call import call_of
@@ -41,6 +42,9 @@ from numpyro_gp.rows.look import look
 
 # Draws of hyper-parameters where nobody says how many.
 DRAWS = 100
+
+
+Tree = TypeVar("Tree")
 
 
 class Draws(NamedTuple):
@@ -103,7 +107,7 @@ def guide_normal_of(model: Model, params: Mapping[str, Any]) -> GuideNormal | No
     return GuideNormal(loc, np.diag(scale), True)
 
 
-def guide_draws(model: Model, key: Array, free: GuideNormal, count: int) -> Any:
+def guide_draws(model: Model, key: Array, free: GuideNormal, count: int) -> ModelValues:
     """The `ModelValues` of draws of a fit by ``ngp.gam``, whose density is that of the prior over that of the fit.
 
     In NumPy where the model has the priors and JAX the random numbers that they have by themselves: nothing compiles.
@@ -126,9 +130,9 @@ def guide_draws(model: Model, key: Array, free: GuideNormal, count: int) -> Any:
     def every(key: Array, loc: Array, root: Array) -> ModelValues:
         return jax.vmap(one, (0, None, None))(jax.random.split(key, count), loc, root)
 
-    return _numbers(
-        run_quickly(every, key, free.loc.astype(vector_layout.dtype), free.root.astype(vector_layout.dtype))
-    )
+    start = free.loc.astype(vector_layout.dtype), free.root.astype(vector_layout.dtype)
+    found: ModelValues = _numbers(run_quickly(every, key, *start))
+    return found
 
 
 def _without_programs(
@@ -156,8 +160,9 @@ def _without_programs(
     return ModelValues(*found)
 
 
-def _numbers(found: object) -> Any:
-    return jax.tree.map(np.asarray, found)
+def _numbers(found: Tree) -> Tree:
+    numbers: Tree = jax.tree.map(np.asarray, found)
+    return numbers
 
 
 def sample_posterior(
@@ -186,15 +191,18 @@ def sample_posterior(
     count = (DRAWS if len(free.loc) else 1) if num_draws is None else check_count("num_draws", num_draws)
     found = guide_draws(model, key, free, count)
     shift, precision = (np.asarray(params[name], float) for name in said)
-    return _draws(found, _conditionals(term_features, found, shift, precision), found.log_density)
+    return _draws(found, _conditionals(term_features, found, shift, precision), np.asarray(found.log_density))
 
 
-def _draws(found: Any, term_posteriors: Sequence[Normal], log_ratio: np.ndarray | None) -> Draws:
+def _draws(found: ModelValues, term_posteriors: Sequence[Normal], log_ratio: np.ndarray | None) -> Draws:
     scales, lengths = np.asarray(found.scales, float), np.asarray(found.lengths, float)
-    return Draws(scales, lengths, found.likelihood, dict(found.values), term_posteriors, log_ratio)
+    values = {name: np.asarray(value) for name, value in found.values.items()}
+    return Draws(scales, lengths, found.likelihood, values, term_posteriors, log_ratio)
 
 
-def _conditionals(term_features: TermFeatures, found: Any, shift: np.ndarray, precision: np.ndarray) -> list[Normal]:
+def _conditionals(
+    term_features: TermFeatures, found: ModelValues, shift: np.ndarray, precision: np.ndarray
+) -> list[Normal]:
     pairs = zip(np.asarray(found.scales, float), np.asarray(found.lengths, float), strict=True)
     return [conditional(shift, precision, term_features.factor(*own)) for own in pairs]
 
@@ -213,7 +221,7 @@ def _of_posterior(
     is_random = check_source(posterior, call, look(posterior.fitted_model, call).sites, frozenset({"data"}))
     index = posterior.spread(num_draws, is_random)
 
-    def values_at(own: Posterior, draw: Any, arrays: list[Array]) -> dict[str, Any]:
+    def values_at(own: Posterior, draw: Draw, arrays: list[Array]) -> dict[str, Any]:
         found = own.source.values(jax.random.split(draw[0])[0], draw[1], call.at(arrays))
         if "f" not in found:  # particles in the coordinates of a fit: the model says which values they stand for
             found = found | {"f": trace_at(own, draw, call.at(arrays), frozenset({"data"}))["f"]["value"]}
@@ -224,25 +232,25 @@ def _of_posterior(
     belief = run(at, posterior.source, first, call.arrays)
     is_one = isinstance(belief, (Conditional, BlockLowRank))  # the same at every draw, as parameters are
 
-    def one(own: Posterior, draw: object, arrays: list[Array]) -> tuple[ModelValues, Any]:
+    def one(own: Posterior, draw: Draw, arrays: list[Array]) -> tuple[ModelValues, object]:
         values = values_at(own, draw, arrays)
         given = {name: x for name, x in values.items() if name != "f"}
         f = values["f"]
         found = None if is_one else (f.whitened() if isinstance(f, AbstractBelief) else f)
         return evaluate(model, given, is_free=False), found
 
-    def every(source: Any, draws: object, arrays: list[Array]) -> Any:
+    def every(source: Source, draws: object, arrays: list[Array]) -> Any:
         return jax.lax.map(lambda draw: one(posterior.at(source), draw, arrays), draws)
 
     found, each = _numbers(run(every, posterior.source, draws_of(key, index), call.arrays))
     term_posteriors = _term_posteriors(term_features, found, belief if is_one else None, each)
     log_ratio = None
     if free is not None and posterior.guide is not None:
-        log_ratio = guide_draws(model, key, free, len(index)).log_density
+        log_ratio = np.asarray(guide_draws(model, key, free, len(index)).log_density)
     return _draws(found, term_posteriors, log_ratio)
 
 
-def _term_posteriors(term_features: TermFeatures, found: Any, belief: object, each: Any) -> Sequence[Normal]:
+def _term_posteriors(term_features: TermFeatures, found: ModelValues, belief: object, each: Any) -> Sequence[Normal]:
     """The normal distribution of the whitened values at each draw."""
     if isinstance(belief, Conditional):
         return _conditionals(term_features, found, *(np.asarray(one, float) for one in belief.said))

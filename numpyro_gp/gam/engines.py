@@ -83,7 +83,7 @@ def most_joint(model: Model) -> int:
     return JOINT_OF_SERIES if model.kernel_data.time_priors else JOINT
 
 
-def ready(posterior: Posterior, guide: object = None) -> Callable[[], tuple[Posterior, Any]]:
+def ready(posterior: Posterior, guide: object = None) -> Callable[[], tuple[Posterior, object]]:
     """A posterior and a guide that there are already."""
     return functools.partial(lambda *both: both, posterior, guide)
 
@@ -115,7 +115,12 @@ def by_quasi_newton(model: Model, most_steps: int, tables: bool = True) -> Engin
 
 
 def of_values(
-    model: Model, values: Mapping[str, Any], losses: Any, steps: int, notes: tuple[str, ...], is_double: bool
+    model: Model,
+    values: Mapping[str, np.ndarray],
+    losses: np.ndarray,
+    steps: int,
+    notes: tuple[str, ...],
+    is_double: bool,
 ) -> EngineResult:
     """The result that parameters of the guide are, found a moment ago or read from a file."""
     params = {name: _rounded(value) for name, value in values.items()}
@@ -178,7 +183,7 @@ def by_stochastic_steps(key: Array, model: Model, most_steps: int, batch: int | 
     adam = optax.adam(optax.exponential_decay(0.05, 100, 0.75, end_value=0.005))
     step = optax.exponential_decay(first, 100, 0.75, end_value=last)
     svi = SVI(model, guide, natural_gradient(adam, step), Trace_ELBO())
-    options: dict[str, Any] = {} if whole else {"batch": some}
+    options: dict[str, object] = {} if whole else {"batch": some}
     result, rises = fit_to_plateau(
         key, svi, model.arguments, options, block=BLOCK, most_steps=most_steps, progress=progress
     )
@@ -189,7 +194,7 @@ def by_stochastic_steps(key: Array, model: Model, most_steps: int, batch: int | 
 
 def chains(key: Array, model: Model, num_samples: int, progress: bool, first: EngineResult) -> EngineResult:
     """NUTS, in the coordinates of a variational fit where that is joint."""
-    target: Any = model
+    target: Callable[..., object] = model
     if model.size <= most_joint(model) and first.result is not None:
         target = conditioned(model, first.guide, first.result.params, *model.arguments)
     mcmc = MCMC(NUTS(target), num_warmup=max(num_samples // 2, 100), num_samples=num_samples, progress_bar=progress)

@@ -7,7 +7,7 @@ So the search starts from the best of many draws of the prior. And scales that m
 a plateau and a cliff: mean and covariance are those of importance-weighted draws, not of the curvature alone.
 """
 
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from numpyro_gp.gam.hyperparameters import BoundArguments, ClosedFormPriors, vec
 from numpyro_gp.gam.model import Model
 from numpyro_gp.gam.modes import Collapsed, at_mode
 from numpyro_gp.gam.row_features import kernel_of
+from numpyro_gp.gam.table_layout import ReadTerm
 from numpyro_gp.gam.term_kernels import count_lengthscales
 
 # Rows up to which the evidence is exact: one evaluation takes some 0.3 s there.
@@ -155,7 +156,7 @@ class Evidence(Bound):
         return mean, np.linalg.cholesky(covariance)
 
 
-def _at_rows(model: Model, part: Any, X: np.ndarray) -> Any:
+def _at_rows(model: Model, part: ReadTerm, X: np.ndarray) -> Callable[[np.ndarray], Sloped]:
     """The kernel of a term of unit variance at all rows, as a function of its lengthscales, with slopes."""
     own = list(part.columns)
     rows, place = np.unique(X[:, own], axis=0, return_inverse=True)

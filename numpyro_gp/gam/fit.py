@@ -112,6 +112,7 @@ def load(path: str | os.PathLike[str], family: object = None) -> Fit:
     key = saved.key
     if saved.engine == "svi":
         assert saved.params is not None
+        assert saved.losses is not None
         found = of_values(saved.model, saved.params, saved.losses, saved.steps, saved.notes, saved.is_double)
     else:
         assert saved.posterior is not None

@@ -4,7 +4,7 @@ What depends on inducing inputs alone is found when they are made, so that a row
 """
 
 import operator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from numpyro_gp.gam.row_features import fixed_matrices, inducing_of
 from numpyro_gp.gam.table_layout import ReadTerm, is_difference
 from numpyro_gp.gam.term_kernels import SMOOTH, count_lengthscales, together
 from numpyro_gp.kernels import RBF
+from numpyro_gp.kernels.measures import Measure
 from numpyro_gp.kernels.profiles import of_average
 
 
@@ -42,7 +43,7 @@ class CurveAtRow(NamedTuple):
 
     kind: type
     period: float | None
-    measure: Any
+    measure: Measure
     lengths: np.ndarray
     columns: np.ndarray
     weights: np.ndarray
@@ -50,7 +51,7 @@ class CurveAtRow(NamedTuple):
     b: np.ndarray
 
     @classmethod
-    def of(cls, kind: type, given: Any, lengths: np.ndarray, Z: np.ndarray) -> "CurveAtRow":
+    def of(cls, kind: type, given: object, lengths: np.ndarray, Z: np.ndarray) -> "CurveAtRow":
         """Of what `KernelData.column_data` gives."""
         measure, period = given if isinstance(given, tuple) else (given, None)
         kind = RBF if period is not None else kind

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -11,7 +12,8 @@ import numpy as np
 import numpyro
 from numpyro import handlers
 
-from numpyro_gp.arrays import Array, ArrayLike
+from numpyro_gp.additive.shares import AnyArray
+from numpyro_gp.arrays import Array, ArrayLike, Values
 from numpyro_gp.beliefs.members import picked
 from numpyro_gp.checks import check_choice
 from numpyro_gp.gam.family import PARAMETERS, Family, Prior, Start, as_family, quick_glm
@@ -106,7 +108,7 @@ class Model:
         dtype = jnp.result_type(float) if dtype is None else dtype
         return additive_gp("f", self.kernels(dtype), self.inducing(dtype), mean=self._mean, jitter=self.jitter)
 
-    def _mean(self, X: object) -> Any:
+    def _mean(self, X: Array) -> Array:
         return offset_at(self, X)
 
     @property
@@ -157,6 +159,7 @@ class Model:
                 default_priors(self, jnp.asarray(self.start_values, dtype))["f_lengthscale"].sample("f_lengthscale")
             )
         for part in others:
+            assert part.term.lengthscale is not None
             prior = part.term.lengthscale.expand([len(part.term.columns)]).to_event(1)
             own.append(numpyro.sample(f"f_lengthscale {part.name}", prior))
         both = plain + others, smooth
@@ -164,10 +167,11 @@ class Model:
         return _in_order(own, drawn, wanted, dtype)
 
 
-def offset_at(model: Model, X: Any) -> Any:
+def offset_at(model: Model, X: Values) -> Values:
     """The constant of the quick GLM and offsets, at encoded inputs."""
     constant = model.start.constant if isinstance(X, np.ndarray) else model._numbers(X.dtype).constant
-    return constant + X[..., list(model.layout.offsets)].sum(axis=-1)
+    offset: Values = constant + X[..., list(model.layout.offsets)].sum(axis=-1)
+    return offset
 
 
 def sample_hyperparameters(model: Model, dtype: np.dtype) -> tuple[Array, Array, Any]:
@@ -182,7 +186,7 @@ def start_entries(start: Start, kernel_data: KernelData) -> np.ndarray:
     return np.array([*start, *of_time], float)
 
 
-def default_priors(model: Model, entries: Any) -> dict[str, Prior]:
+def default_priors(model: Model, entries: AnyArray) -> dict[str, Prior]:
     """Priors of all hyper-parameters for which no term and no likelihood has its own, by the names of their sites.
 
     ``entries`` are those of `start_entries`, in NumPy or JAX: other data of the same shapes compile nothing.
@@ -209,7 +213,7 @@ def default_priors(model: Model, entries: Any) -> dict[str, Prior]:
     return priors | (PARAMETERS[model.family.spec](start) if isinstance(model.family.spec, str) else {})
 
 
-def _in_order(values: list[Array], names: list[Any], wanted: list[Any], dtype: np.dtype) -> Array:
+def _in_order(values: list[Array], names: Sequence[object], wanted: Sequence[object], dtype: np.dtype) -> Array:
     """Values by name in another order, as one array."""
     if not values:
         return jnp.zeros((0,), dtype)

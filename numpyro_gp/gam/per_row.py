@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from numpyro_gp.arrays import Values
 from numpyro_gp.checks import fail
 from numpyro_gp.gam.family import TRIALS, Family
 from numpyro_gp.gam.table_layout import TableLayout
@@ -22,7 +23,7 @@ def is_per_row(shape: tuple[int, ...], count: int, lead: int) -> bool:
     return len(shape) > lead and shape[-1] == count
 
 
-def at_places(likelihood: object, places: Any, count: int, lead: int = 1) -> Any:
+def at_places(likelihood: object, places: object, count: int, lead: int = 1) -> Any:
     """A likelihood at some of ``count`` rows of a fit, by their numbers ``(K,)``: leaves ``(S, N)`` to ``(S, K)``."""
 
     def cut(leaf: Any) -> object:
@@ -42,9 +43,12 @@ def with_trials(likelihood: Any, trials: object) -> Any:
     return likelihood if trials is None else dataclasses.replace(likelihood, trials=trials)
 
 
-def trials_at(layout: TableLayout, X: Any) -> Any:
+def trials_at(layout: TableLayout, X: Values) -> Values | None:
     """Trials ``(N,)`` of encoded rows; None where the response does not count successes."""
-    return None if layout.trials is None else X[..., layout.trials]
+    if layout.trials is None:
+        return None
+    trials: Values = X[..., layout.trials]
+    return trials
 
 
 def at_rows(likelihood: object, layout: TableLayout, X: np.ndarray, places: np.ndarray, count: int) -> Any:

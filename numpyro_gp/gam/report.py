@@ -1,7 +1,7 @@
 """The summary of a fit, from one pass over draws of the hyper-parameters and over its rows."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -79,7 +79,7 @@ def facts_of(
     model, count, notes = term_features.model, len(found.places), []
     others = {name: np.asarray(value, float) for name, value in draws.values.items() if not name.startswith("f_")}
     r = size_of_counts(draws.likelihood, len(model.rows.y))[found.places]
-    facts: dict[str, Any] = {"family": model.family.name}
+    facts: dict[str, object] = {"family": model.family.name}
     explained = float(deviance_explained(model, found.densities.fitted, r, found.places))
     facts |= {"deviance explained": explained} if np.isfinite(explained) else {}
     if density:

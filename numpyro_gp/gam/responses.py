@@ -2,7 +2,7 @@
 
 import copy
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,17 +25,18 @@ from numpyro_gp.likelihoods.links import mean_of
 # Nodes of an expectation over f, and draws of new data behind quantiles.
 NODES, SAMPLES = 48, 2000
 Generator = np.random.Generator
+Parameters = Mapping[str, Any]  # arrays (S, 1), and the name of a link
 
 
 class Response(NamedTuple):
     """Mean and variance of a datum at ``f``, and draws of it; parameters ``(S, 1)`` by name."""
 
-    mean: Callable[[np.ndarray, Any], np.ndarray]
-    variance: Callable[[np.ndarray, Any], np.ndarray]
-    draw: Callable[[Generator, np.ndarray, Any], np.ndarray]
+    mean: Callable[[np.ndarray, Parameters], np.ndarray]
+    variance: Callable[[np.ndarray, Parameters], np.ndarray]
+    draw: Callable[[Generator, np.ndarray, Parameters], np.ndarray]
 
 
-def _of_link(f: np.ndarray, p: Any) -> np.ndarray:
+def _of_link(f: np.ndarray, p: Parameters) -> np.ndarray:
     found: np.ndarray = mean_of(p["link"], f)
     return found
 
@@ -45,7 +46,7 @@ def _exp(f: np.ndarray, p: object) -> np.ndarray:  # noqa: ARG001
     return found
 
 
-def _beta(rng: Generator, f: np.ndarray, p: Any) -> np.ndarray:
+def _beta(rng: Generator, f: np.ndarray, p: Parameters) -> np.ndarray:
     mean = np.clip(_of_link(f, p), 1e-12, 1 - 1e-12)
     found: np.ndarray = rng.beta(p["concentration"] * mean, p["concentration"] * (1 - mean))
     return found

@@ -74,7 +74,7 @@ class Fit:
 
     model: Model
     posterior: Posterior
-    guide: Any
+    guide: object
     result: FitResult | None
     engine: str
     steps: int

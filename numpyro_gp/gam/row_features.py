@@ -7,7 +7,7 @@ columns of a term are computed once, and so are terms without a lengthscale.
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -104,7 +104,7 @@ def jitter_of_programs(model: Model) -> Jitter:
 class ComponentRows(NamedTuple):
     """A component at rows: its kernel, moved by so many lengthscales, which of its rows each row is, its jitter."""
 
-    kernel: Any
+    kernel: Callable[[np.ndarray], KernelMatrices]
     moved: int
     rows: np.ndarray
     usual_jitter: float = 0.0
@@ -185,7 +185,7 @@ def component_rows_of(model: Model, part: ReadTerm, X: np.ndarray) -> ComponentR
     return ComponentRows(kernel_of(model, part, Z, rows), count, place.reshape(-1), usual)
 
 
-def kernel_of(model: Model, part: ReadTerm, Z: np.ndarray, X: np.ndarray) -> Any:
+def kernel_of(model: Model, part: ReadTerm, Z: np.ndarray, X: np.ndarray) -> Callable[[np.ndarray], KernelMatrices]:
     """The kernel of a term of unit variance at inducing inputs and rows of its columns, for lengthscales ``(P,)``."""
     term, given = part.term, model.kernel_data.column_data(part)
     count = count_lengthscales(part)
@@ -196,7 +196,8 @@ def kernel_of(model: Model, part: ReadTerm, Z: np.ndarray, X: np.ndarray) -> Any
         return lambda _: fixed
     curves = []
     for place in range(count):
-        measure, period = given[place] if isinstance(given[place], tuple) else (given[place], None)
+        own = given[place]
+        measure, period = own if isinstance(own, tuple) else (own, None)
         if not isinstance(measure, Empirical):
             ZeroMean(term.kernel(1.0, 1.0), measure)  # refuses what has no closed form
         curves.append(Curve.of(term.kernel, measure, period, Z[:, place], X[:, place]))

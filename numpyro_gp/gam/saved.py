@@ -46,7 +46,7 @@ class Saved(NamedTuple):
     steps: int
     notes: tuple[str, ...]
     key: Array
-    params: dict[str, Any] | None
+    params: dict[str, np.ndarray] | None
     is_double: bool
     losses: np.ndarray | None
     posterior: Posterior | None

@@ -78,7 +78,7 @@ class Screening:
 
 def screen(
     terms: object,
-    data: Any,
+    data: object,
     family: object = "gaussian",
     *,
     response: str | None = None,

@@ -5,7 +5,7 @@ stay when code is renamed; a prior is its class of NumPyro and its parameters.
 """
 
 import datetime
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, NoReturn
 
 import jax
@@ -89,7 +89,7 @@ def encoded(value: Any, arrays: list[np.ndarray]) -> object:
     _refuse(value)
 
 
-def _prior(prior: dist.Distribution, arrays: list[np.ndarray]) -> Any:
+def _prior(prior: dist.Distribution, arrays: list[np.ndarray]) -> object:
     """A class of NumPyro and its parameters, where these make the same distribution again."""
     given = {name: np.asarray(getattr(prior, name)) for name in type(prior).arg_constraints if hasattr(prior, name)}
     try:
@@ -129,13 +129,13 @@ def decoded(value: object, arrays: list[np.ndarray]) -> Any:
     return _known(kind, DATES, "kind of value").fromisoformat(own)
 
 
-def _known(word: str, words: dict[str, Any], what: str) -> Any:
+def _known(word: str, words: Mapping[str, object], what: str) -> Any:
     if word not in words:
         refuse_word(what, words, word)
     return words[word]
 
 
-def _with_fields(word: str, fields: dict[str, Any]) -> Any:
+def _with_fields(word: str, fields: dict[str, object]) -> Any:
     own, fields = _known(word, CLASSES, "class"), DEFAULTS.get(word, {}) | fields
     check_words(f"fields of {word}", own.attributes, fields)
     return own.kind(**{attribute: fields[name] for name, attribute in own.attributes.items()})

@@ -3,7 +3,6 @@
 import dataclasses
 import html
 import math
-from typing import Any
 
 import numpy as np
 
@@ -47,7 +46,7 @@ class Summary:
 
     title: str
     rows: tuple[Row, ...]
-    facts: dict[str, Any]
+    facts: dict[str, object]
     notes: tuple[str, ...]
 
     def cells(self) -> list[list[str]]:
@@ -96,7 +95,7 @@ def _aligned(rows: list[list[str]]) -> list[str]:
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
-def deviance_explained(model: Model, fitted: np.ndarray, r: object, some: Any = slice(None)) -> float:
+def deviance_explained(model: Model, fitted: np.ndarray, r: object, some: slice | np.ndarray = slice(None)) -> float:
     """``1 - D(y, fitted) / D(y, constant + offsets)`` of some rows; NaN for likelihoods whose deviance is not here.
 
     ``r`` is that of the negative binomial, () or one for each of these rows.

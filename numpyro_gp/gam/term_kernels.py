@@ -95,7 +95,12 @@ class KernelData:
         return self._form(part, part.columns, variance, lengthscales, given)
 
     def _form(
-        self, part: ReadTerm, own: Sequence[int], variance: Array, lengthscales: Sequence[Array], given: list[Any]
+        self,
+        part: ReadTerm,
+        own: Sequence[int],
+        variance: Array,
+        lengthscales: Sequence[Array],
+        given: Sequence[Any],
     ) -> Kernel:
         """The kernel of a term on columns ``own``, of which it is ``given`` what `column_data` says."""
         term, one = part.term, jnp.ones((), jnp.result_type(variance))
@@ -120,7 +125,7 @@ class KernelData:
                 base = base * levels.on(own[-1])
         return variance * base
 
-    def column_data(self, part: ReadTerm) -> list[Any]:
+    def column_data(self, part: ReadTerm) -> list[object]:
         """What the kernel of a term is given of each column: its measure or frequencies; with a period of a circle."""
         found = [self.measures[at] for at in part.columns]
         with jax.ensure_compile_time_eval():  # numbers also where a model is traced
@@ -159,11 +164,14 @@ def kernel_data_of(layout: TableLayout, X: np.ndarray, weights: np.ndarray | Non
     return dataclasses.replace(bare, inducing=inducing)
 
 
-def mean_over(measure: Any) -> float:
+def mean_over(measure: object) -> float:
     """The mean of one column, in NumPy."""
     if isinstance(measure, Empirical):
         return float(np.asarray(measure.points) @ np.asarray(measure.weights))
-    return float(measure.mean) if isinstance(measure, Gaussian) else 0.5 * float(measure.low + measure.high)
+    if isinstance(measure, Gaussian):
+        return float(measure.mean)
+    assert isinstance(measure, Uniform)
+    return 0.5 * float(measure.low + measure.high)
 
 
 def _measure_of(x: np.ndarray, column: Column, weights: np.ndarray | None, measure: str) -> object:

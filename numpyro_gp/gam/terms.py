@@ -51,10 +51,10 @@ class Term:
     columns: tuple[str, ...]
     by: str | None = None
     cyclic: bool | tuple[float, float] = False
-    kernel: Any = Matern52
+    kernel: type = Matern52
     num_inducing: int | None = None
-    scale: Any = None
-    lengthscale: Any = None
+    scale: dist.Distribution | None = None
+    lengthscale: dist.Distribution | None = None
     period: float | None = None
 
     @property
@@ -123,7 +123,7 @@ def as_terms(terms: object) -> Terms:
     return terms
 
 
-def _columns(argument: str, names: tuple[Any, ...], count: tuple[int, ...]) -> tuple[str, ...]:
+def _columns(argument: str, names: tuple[str, ...], count: tuple[int, ...]) -> tuple[str, ...]:
     for name in names:
         if not isinstance(name, str) or not name:
             cure = 'Name it as a string: "age".'

@@ -6,6 +6,7 @@ cycle its memory and its period. Their priors follow from the rows (`ngp.startin
 """
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -216,9 +217,13 @@ class SeasonMatrices:
         return self.curve(shape).merged(lambda leaf: leaf.at(0, 2)).merged(Sloped.__mul__, fall)
 
 
-def time_matrices(kind: str, given: object, Z: np.ndarray, X: np.ndarray) -> Any:
+MATRICES = {"trend": TrendMatrices, "cycle": CycleMatrices, "season": SeasonMatrices}
+
+
+def time_matrices(kind: str, given: object, Z: np.ndarray, X: np.ndarray) -> Callable[[np.ndarray], KernelMatrices]:
     """The kernel of a term of time at inducing inputs and rows ``(M,)``, ``(U,)``, as a function of its parameters."""
-    return {"trend": TrendMatrices, "cycle": CycleMatrices, "season": SeasonMatrices}[kind](given, Z, X)
+    found: Callable[[np.ndarray], KernelMatrices] = MATRICES[kind](given, Z, X)
+    return found
 
 
 def time_inducing(term: Term, x: np.ndarray, period: float | None) -> np.ndarray:

@@ -58,7 +58,7 @@ def shared_sites(sites: Mapping[str, Any], plates: frozenset[str]) -> dict[str, 
     return {n: s for n, s in sites.items() if is_latent(s) and role(s) is None and not frames[n] & plates}
 
 
-def site_quantiles(name: str, fn: Any, levels: Array) -> Array:
+def site_quantiles(name: str, fn: dist.Distribution, levels: Array) -> Array:
     """Quantiles of each entry of a site's value, levels on the first axis."""
     inner, shape = fn, fn.batch_shape + fn.event_shape
     while isinstance(inner, (dist.Independent, dist.ExpandedDistribution, dist.MaskedDistribution)):

@@ -83,7 +83,7 @@ class Remainder:
         finally:
             self.has_density = True
 
-    def _zero(self, site: Any) -> Array | None:
+    def _zero(self, site: Site) -> Array | None:
         if site["type"] == "sample" and site["name"] in self.sites and role(site) is not None:
             return jnp.zeros(site["fn"].shape(), getattr(unwrap(site["fn"]), "dtype", None))
         return None

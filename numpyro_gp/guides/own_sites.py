@@ -41,7 +41,7 @@ from numpyro_gp.programs.set_up import (
 from numpyro_gp.rows.batch_plates import inside_blocks, keyed_rows
 from numpyro_gp.rows.call import Arguments, named_arguments
 from numpyro_gp.rows.shapes import described
-from numpyro_gp.sites import Trace, is_latent, role, unwrap
+from numpyro_gp.sites import Site, Trace, is_latent, role, unwrap
 
 
 class GuideOfSites(AutoGuide):
@@ -177,7 +177,7 @@ class GuideOfSites(AutoGuide):
     def _distribution(
         self,
         name: str,
-        site: Any,
+        site: Site,
         args: tuple[object, ...],
         kwargs: dict[str, object],
         values: Mapping[str, object] | None = None,
@@ -199,7 +199,7 @@ class GuideOfSites(AutoGuide):
             made = made.given(values)
         return local_sites.described(name, kind, made)
 
-    def _whole_shape(self, site: Any) -> tuple[int, ...]:
+    def _whole_shape(self, site: Site) -> tuple[int, ...]:
         """Shape of a site's value over whole plates, whose sizes are those that the guide was made for."""
         shape, kind = list(jnp.shape(site["value"])), role(site)
         for frame in site["cond_indep_stack"]:

@@ -6,11 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from numpyro_gp.arrays import Array, ArrayField, store, value_type
+from numpyro_gp.arrays import Array, ArrayField, Values, store, value_type
 from numpyro_gp.checks import check_positive, fail, when_known
 from numpyro_gp.kernels.hyperparameters import positive_scalar
 from numpyro_gp.kernels.nonstationary import OfCodes
-from numpyro_gp.kernels.profiles import Values
 
 
 @value_type()

@@ -6,16 +6,15 @@ single precision takes two exponentials, and a fit in double precision one.
 
 import math
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import erf
 
-from numpyro_gp.arrays import Array
+from numpyro_gp.arrays import Values
 from numpyro_gp.kernels.stationary import RBF, Matern12, Matern32, Matern52
 
-Values = TypeVar("Values", Array, np.ndarray)
 # Lengthscales in units of the decay of the exponential.
 RATES: dict[type, float] = {RBF: 1.0, Matern12: 1.0, Matern32: math.sqrt(3), Matern52: math.sqrt(5)}
 

@@ -27,30 +27,30 @@ CENSORED = (dist.LeftCensoredDistribution, dist.RightCensoredDistribution)
 DRAWS, TOGETHER = 1024, 16
 
 
-def _normal(d: Any, y: Array) -> Tails:
+def _normal(d: dist.Distribution, y: Array) -> Tails:
     z = (y - d.loc) / d.scale
     return log_ndtr(z), log_ndtr(-z)
 
 
-def _half_normal(d: Any, y: Array) -> Tails:
+def _half_normal(d: dist.Distribution, y: Array) -> Tails:
     above = LOG_2 + log_ndtr(-y / d.scale)
     return log1m_exp(above), above
 
 
-def _logistic(d: Any, y: Array) -> Tails:
+def _logistic(d: dist.Distribution, y: Array) -> Tails:
     z = (y - d.loc) / d.scale
     return log_sigmoid(z), log_sigmoid(-z)
 
 
-def _gumbel(d: Any, y: Array) -> Tails:
+def _gumbel(d: dist.Distribution, y: Array) -> Tails:
     below = -jnp.exp(-(y - d.loc) / d.scale)
     return below, log1m_exp(below)
 
 
-def _symmetric(log_tail: Callable[[Any, Array], Array]) -> Callable[[Any, Array], Tails]:
+def _symmetric(log_tail: Callable[[dist.Distribution, Array], Array]) -> Callable[[dist.Distribution, Array], Tails]:
     """Of ``log P(Z > |z|)`` of a distribution that is the same on both sides of its centre."""
 
-    def tails(d: Any, y: Array) -> Tails:
+    def tails(d: dist.Distribution, y: Array) -> Tails:
         z = (y - d.loc) / d.scale
         small = log_tail(d, jnp.where(z < 0, -z, z))  # with a slope at the centre, where that of abs is zero
         return jnp.where(z < 0, small, log1m_exp(small)), jnp.where(z < 0, log1m_exp(small), small)
@@ -58,7 +58,7 @@ def _symmetric(log_tail: Callable[[Any, Array], Array]) -> Callable[[Any, Array]
     return tails
 
 
-def _student_tail(d: Any, size: Array) -> Array:
+def _student_tail(d: dist.Distribution, size: Array) -> Array:
     # The density is flat around its centre: the tail is 1/2 - pdf(0) size there, to the third power of the size.
     is_near = size < jnp.finfo(size.dtype).eps ** (1 / 3)
     df = jnp.broadcast_to(d.df, size.shape)
@@ -70,7 +70,7 @@ def _student_tail(d: Any, size: Array) -> Array:
     return jnp.where(is_near, near, far) - LOG_2
 
 
-def _waiting(hazard: Callable[[Any, Array], Array]) -> Callable[[Any, Array], Tails]:
+def _waiting(hazard: Callable[[dist.Distribution, Array], Array]) -> Callable[[dist.Distribution, Array], Tails]:
     """Of the cumulative hazard ``-log P(Y > y)``."""
     return lambda d, y: (log1m_exp(-hazard(d, y)), -hazard(d, y))
 
@@ -79,17 +79,17 @@ def _of_beta(a: Array, b: Array, x: Array, rest: Array) -> Tails:
     return log_beta_parts(*jnp.broadcast_arrays(a, b, x, rest))
 
 
-def _binomial(d: Any, y: Array) -> Tails:
+def _binomial(d: dist.Distribution, y: Array) -> Tails:
     return _of_beta(jnp.maximum(d.total_count - jnp.floor(y), 1.0), jnp.floor(y) + 1, 1 - d.probs, d.probs)
 
 
-def _zero_inflated(d: Any, y: Array) -> Tails:
+def _zero_inflated(d: dist.Distribution, y: Array) -> Tails:
     below, above = log_tails(d.base_dist, y)
     closed, opened = jnp.log(d.gate), jnp.log1p(-d.gate)
     return jnp.logaddexp(closed, opened + below), opened + above
 
 
-def _transformed(d: Any, y: Array) -> Tails:
+def _transformed(d: dist.Distribution, y: Array) -> Tails:
     sign: Any = 1
     for transform in reversed(d.transforms):
         sign, y = sign * transform.sign, transform.inv(y)
@@ -97,7 +97,7 @@ def _transformed(d: Any, y: Array) -> Tails:
     return jnp.where(sign > 0, below, above), jnp.where(sign > 0, above, below)
 
 
-def _by_cdf(d: Any, y: Array) -> Tails:
+def _by_cdf(d: dist.Distribution, y: Array) -> Tails:
     """What is left: right to the rounding error of the distribution function."""
     smallest = jnp.finfo(y.dtype).eps
     found = jnp.clip(d.cdf(y), smallest, 1 - smallest)
@@ -105,7 +105,7 @@ def _by_cdf(d: Any, y: Array) -> Tails:
 
 
 # The first that a distribution is an instance of.
-KNOWN: tuple[tuple[type, Callable[[Any, Array], Tails]], ...] = (
+KNOWN: tuple[tuple[type, Callable[[dist.Distribution, Array], Tails]], ...] = (
     (dist.Normal, _normal),
     (dist.HalfNormal, _half_normal),
     (dist.StudentT, _symmetric(_student_tail)),
@@ -130,7 +130,7 @@ KNOWN: tuple[tuple[type, Callable[[Any, Array], Tails]], ...] = (
 )
 
 
-def log_tails(distribution: Any, y: Array) -> Tails:
+def log_tails(distribution: dist.Distribution, y: Array) -> Tails:
     """``log P(Y <= y)`` and ``log P(Y > y)``, also for values, infinite ones among them, outside of the support."""
     rule = next((rule for kind, rule in KNOWN if isinstance(distribution, kind)), _by_cdf)
     support: Any = distribution.support
@@ -152,12 +152,12 @@ def log_tails(distribution: Any, y: Array) -> Tails:
     )
 
 
-def before(distribution: Any, y: Array) -> Array:
+def before(distribution: dist.Distribution, y: Array) -> Array:
     """The value after which ``y`` comes: ``P(Y > before(y)) = P(Y >= y)``."""
     return jnp.ceil(y) - 1 if distribution.support.is_discrete else y
 
 
-def log_mass(distribution: Any, lower: Array, upper: Array) -> Array:
+def log_mass(distribution: dist.Distribution, lower: Array, upper: Array) -> Array:
     """``log P(lower <= Y <= upper)``: a difference on the side where it cancels least, the density where it is narrow.
 
     There 3 nodes of Gauss and Legendre are as right as the difference is, by its rounding, at their border.
@@ -202,7 +202,7 @@ def moments_of(distribution: object) -> tuple[Array, Array]:
     fail("likelihood", "one whose moments can be found", f"a {type(distribution).__name__}", cure)
 
 
-def _moments_by_quantiles(d: Any) -> tuple[Array, Array]:
+def _moments_by_quantiles(d: dist.Distribution) -> tuple[Array, Array]:
     """``E icdf(Phi(z))`` by 40 nodes of Gauss and Hermite."""
     nodes, weights = gauss_hermite(40)
     dtype = jnp.result_type(float, *jax.tree.leaves(d))
@@ -212,7 +212,7 @@ def _moments_by_quantiles(d: Any) -> tuple[Array, Array]:
     return mean, jnp.tensordot(jnp.asarray(weights, dtype), (values - mean[None]) ** 2, 1)
 
 
-def _moments_by_draws(d: Any) -> tuple[Array, Array]:
+def _moments_by_draws(d: dist.Distribution) -> tuple[Array, Array]:
     """The same draws at every call, so that predictions are."""
 
     def add(sums: tuple[Array, Array], key: Array) -> tuple[tuple[Array, Array], None]:

@@ -9,10 +9,10 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal
 
 from numpyro_gp.programs.private import parts_of_loop
-from numpyro_gp.programs.trace import ANY_POINT
+from numpyro_gp.programs.trace import ANY_POINT, aval_of
 
 MIXED = -1  # of an axis: its rows have been combined
 WHOLE = frozenset({"reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or"})
@@ -67,7 +67,7 @@ class _Walk:
             axes.update({var: axis for var, axis in zip(equation.outvars, after, strict=True) if axis is not None})
         return None
 
-    def _inside(self, equation: Any, before: list[int | None]) -> tuple[list[int | None], str | None]:
+    def _inside(self, equation: JaxprEqn, before: list[int | None]) -> tuple[list[int | None], str | None]:
         """Axes of the results of a loop or branch, and what combines rows in it."""
         name, params = equation.primitive.name, equation.params
         if name == "cond":
@@ -101,15 +101,17 @@ def _made_of(program: Jaxpr, values: Iterable[object]) -> set[object]:
     return found
 
 
-def _after(equation: Any, before: list[int | None]) -> list[int | None]:
+def _after(equation: JaxprEqn, before: list[int | None]) -> list[int | None]:
     """Axis of the rows in each result, `MIXED` where they are combined, None where it is not known."""
     if rule := RULES.get(equation.primitive.name):
         return [rule(equation, before)] + [None] * (len(equation.outvars) - 1)
     if len(equation.outvars) == len(equation.invars) > 1:  # each result is of its own input, as behind a barrier
-        shapes = [(a.aval.shape, b.aval.shape) for a, b in zip(equation.invars, equation.outvars, strict=True)]
+        shapes = [(aval_of(a).shape, aval_of(b).shape) for a, b in zip(equation.invars, equation.outvars, strict=True)]
         if all(one == other for one, other in shapes):
             return before
-    known = [(atom.aval.shape, axis) for atom, axis in zip(equation.invars, before, strict=True) if axis is not None]
+    known = [
+        (aval_of(atom).shape, axis) for atom, axis in zip(equation.invars, before, strict=True) if axis is not None
+    ]
     after: list[int | None] = []
     for var in equation.outvars:
         axes = {axis for shape, axis in known if _becomes(shape, axis, getattr(var.aval, "shape", ()))}
@@ -131,24 +133,24 @@ def _shifted(axis: int, gone: Any) -> int:
     return axis - len([one for one in gone if one < axis])
 
 
-def _reduced(equation: Any, before: list[int | None]) -> int | None:
+def _reduced(equation: JaxprEqn, before: list[int | None]) -> int | None:
     axis, gone = _only(before), tuple(equation.params["axes"])
     assert axis is not None
     return MIXED if axis in gone else _shifted(axis, gone)
 
 
-def _along(equation: Any, before: list[int | None]) -> int | None:
+def _along(equation: JaxprEqn, before: list[int | None]) -> int | None:
     axis = _only(before)
     return MIXED if axis == equation.params.get("axis", equation.params.get("dimension")) else axis
 
 
-def _spread(equation: Any, before: list[int | None]) -> int | None:
+def _spread(equation: JaxprEqn, before: list[int | None]) -> int | None:
     axis = before[0]
     return None if axis is None else int(equation.params["broadcast_dimensions"][axis])
 
 
-def _reshaped(equation: Any, before: list[int | None]) -> int | None:
-    axis, old, new = before[0], equation.invars[0].aval.shape, equation.outvars[0].aval.shape
+def _reshaped(equation: JaxprEqn, before: list[int | None]) -> int | None:
+    axis, old, new = before[0], aval_of(equation.invars[0]).shape, aval_of(equation.outvars[0]).shape
     if axis is None:
         return None
     left = math.prod(old[:axis])
@@ -156,36 +158,36 @@ def _reshaped(equation: Any, before: list[int | None]) -> int | None:
     return places[-1] if places else None
 
 
-def _transposed(equation: Any, before: list[int | None]) -> int | None:
+def _transposed(equation: JaxprEqn, before: list[int | None]) -> int | None:
     return None if before[0] is None else tuple(equation.params["permutation"]).index(before[0])
 
 
-def _squeezed(equation: Any, before: list[int | None]) -> int | None:
+def _squeezed(equation: JaxprEqn, before: list[int | None]) -> int | None:
     return None if before[0] is None else _shifted(before[0], equation.params["dimensions"])
 
 
-def _cut(equation: Any, before: list[int | None]) -> int | None:
+def _cut(equation: JaxprEqn, before: list[int | None]) -> int | None:
     """Some of the rows alone are other rows' neighbours, or the first: what is made of them is not of one row."""
     axis = before[0]
     if axis is None:
         return None
-    is_whole = equation.outvars[0].aval.shape[axis] == equation.invars[0].aval.shape[axis]
+    is_whole = aval_of(equation.outvars[0]).shape[axis] == aval_of(equation.invars[0]).shape[axis]
     return axis if is_whole else MIXED
 
 
-def _reversed(equation: Any, before: list[int | None]) -> int | None:
+def _reversed(equation: JaxprEqn, before: list[int | None]) -> int | None:
     return MIXED if before[0] in equation.params["dimensions"] else before[0]
 
 
-def _joined(equation: Any, before: list[int | None]) -> int | None:
+def _joined(equation: JaxprEqn, before: list[int | None]) -> int | None:
     axis = _only(before)
     return None if axis == equation.params["dimension"] else axis
 
 
-def _gathered(equation: Any, before: list[int | None]) -> int | None:
+def _gathered(equation: JaxprEqn, before: list[int | None]) -> int | None:
     """By rows of a plate all rows come back in their order: the axis is then that of the indices."""
     how, sizes = equation.params["dimension_numbers"], equation.params["slice_sizes"]
-    result, count = equation.outvars[0].aval.shape, equation.invars[0].aval.shape
+    result, count = aval_of(equation.outvars[0]).shape, aval_of(equation.invars[0]).shape
     axis, placed = before[0], [at for at in range(len(result)) if at not in how.offset_dims]
     if axis is not None and sizes[axis] == count[axis]:
         gone = {*how.collapsed_slice_dims, *how.operand_batching_dims}
@@ -196,10 +198,10 @@ def _gathered(equation: Any, before: list[int | None]) -> int | None:
     return placed[index] if index is not None and index < len(placed) else None
 
 
-def _product(equation: Any, before: list[int | None]) -> int | None:
+def _product(equation: JaxprEqn, before: list[int | None]) -> int | None:
     (left, right), (left_batch, right_batch) = equation.params["dimension_numbers"]
     sides = [(left, left_batch), (right, right_batch)]
-    sizes = [len(atom.aval.shape) for atom in equation.invars]
+    sizes = [len(aval_of(atom).shape) for atom in equation.invars]
     free = sizes[0] - len(left) - len(left_batch)
     places = set()
     for number, (axis, (contracted, batch)) in enumerate(zip(before, sides, strict=True)):
@@ -214,9 +216,9 @@ def _product(equation: Any, before: list[int | None]) -> int | None:
     return places.pop() if len(places) == 1 else MIXED
 
 
-def _solved(equation: Any, before: list[int | None]) -> int | None:
+def _solved(equation: JaxprEqn, before: list[int | None]) -> int | None:
     matrix, right = before
-    size = len(equation.invars[1].aval.shape)
+    size = len(aval_of(equation.invars[1]).shape)
     if matrix is not None and matrix >= size - 2:
         return MIXED
     if right is None:
@@ -224,12 +226,12 @@ def _solved(equation: Any, before: list[int | None]) -> int | None:
     return MIXED if right == (size - 2 if equation.params["left_side"] else size - 1) else right
 
 
-def _factorised(equation: Any, before: list[int | None]) -> int | None:
+def _factorised(equation: JaxprEqn, before: list[int | None]) -> int | None:
     axis = before[0]
-    return MIXED if axis is not None and axis >= len(equation.invars[0].aval.shape) - 2 else axis
+    return MIXED if axis is not None and axis >= len(aval_of(equation.invars[0]).shape) - 2 else axis
 
 
-RULES: dict[str, Callable[[object, list[int | None]], int | None]] = {
+RULES: dict[str, Callable[[JaxprEqn, list[int | None]], int | None]] = {
     **dict.fromkeys(WHOLE, _reduced),
     **dict.fromkeys(ALONG, _along),
     **dict.fromkeys(("slice", "dynamic_slice"), _cut),

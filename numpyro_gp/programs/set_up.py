@@ -163,7 +163,7 @@ class Validated(Messenger):
         if is_data and is_validated(fn) and fn.support is not None:
             when_known(_warn_outside, jnp.all(fn.support(msg["value"])))
 
-    def _check_parameters(self, fn: Any) -> None:
+    def _check_parameters(self, fn: dist.Distribution) -> None:
         for name, value in fn.get_args().items() if is_validated(fn) else ():
             constraint = fn.arg_constraints[name]
             if not constraints.is_dependent(constraint):

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import ShapedArray
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var, jaxpr_as_fun
 
 from numpyro_gp.arrays import current_trace
@@ -191,6 +192,12 @@ class Same:
 
     def __hash__(self) -> int:
         return id(self.value)
+
+
+def aval_of(atom: Any) -> ShapedArray:
+    """Shape and type of a value of a program."""
+    found: ShapedArray = atom.aval
+    return found
 
 
 def size_of(program: Jaxpr) -> int:

@@ -5,10 +5,9 @@ cut with them, and are none the worse for it; ``0.1 * rows`` is.
 """
 
 from collections.abc import Iterable
-from typing import Any
 
 import jax.numpy as jnp
-from jax.extend.core import Literal
+from jax.extend.core import JaxprEqn, Literal
 
 from numpyro_gp.programs.private import constants_of_loop
 
@@ -44,7 +43,7 @@ class Counts:
     def _of(self, atom: object) -> tuple[frozenset[str], bool] | None:
         return None if isinstance(atom, Literal) else self._made.get(atom)
 
-    def see(self, equation: Any, inputs: list[object]) -> None:
+    def see(self, equation: JaxprEqn, inputs: list[object]) -> None:
         """Follow what is made of rows through one operation."""
         name = equation.primitive.name
         if name == "scan":  # its body was followed where rows are constants of it

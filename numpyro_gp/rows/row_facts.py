@@ -6,10 +6,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal
 
 from numpyro_gp.programs.private import constants_of_loop
-from numpyro_gp.programs.trace import replaced
+from numpyro_gp.programs.trace import aval_of, replaced
 from numpyro_gp.rows.counts import COPIES, RESHAPES, Counts
 
 
@@ -53,7 +53,7 @@ class Facts:
         results = [read(atom) for atom in program.outvars]
         return replaced(program, eqns=equations, outvars=results), known(results)
 
-    def _kept(self, equation: Any, inputs: list[object], before: list[Any]) -> Any:
+    def _kept(self, equation: JaxprEqn, inputs: list[object], before: list[Any]) -> Any:
         """The input that the result of an operation is, if it is one."""
         name, params = equation.primitive.name, equation.params
         if name == "select_n" and before[0] == NEVER:
@@ -68,7 +68,7 @@ class Facts:
             self.readers.setdefault(before[0], set()).add(before[1].name)
         return inputs[0] if _takes_all_rows(params, inputs) else None
 
-    def _without_gathers(self, equation: Any, before: list[Any]) -> dict[str, Any]:
+    def _without_gathers(self, equation: JaxprEqn, before: list[Any]) -> dict[str, Any]:
         """The body of a loop, which knows what is known of its constants: they come first among its inputs."""
         body, count = equation.params["jaxpr"], constants_of_loop(equation.params)
         facts = {var: fact for var, fact in zip(body.jaxpr.invars[:count], before) if isinstance(fact, str)}
@@ -88,11 +88,11 @@ class _RowsOfPlate(str):
     name: str
 
 
-def _learnt(equation: Any, before: list[object]) -> Any:
+def _learnt(equation: JaxprEqn, before: list[object]) -> Any:
     """What is known of the result of an operation."""
     if not equation.outvars:  # a callback
         return None
-    name, result = equation.primitive.name, equation.outvars[0].aval
+    name, result = equation.primitive.name, aval_of(equation.outvars[0])
     is_whole = hasattr(result, "dtype") and jnp.issubdtype(result.dtype, jnp.integer)
     if name == "iota":
         return COUNTING if result.ndim == 1 and is_whole else None
@@ -100,7 +100,7 @@ def _learnt(equation: Any, before: list[object]) -> Any:
         return before[0]
     if not before or before[0] != COUNTING:
         return None
-    if name == "convert_element_type" or (name in RESHAPES and result.size == equation.invars[0].aval.size):
+    if name == "convert_element_type" or (name in RESHAPES and result.size == aval_of(equation.invars[0]).size):
         return before[0] if is_whole else None
     zero = equation.invars[1] if name == "lt" else None
     return NEVER if isinstance(zero, Literal) and not np.any(zero.val) else None

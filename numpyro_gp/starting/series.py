@@ -7,6 +7,7 @@ series, chosen in hindsight; the best single one of them is 0.05 behind.
 """
 
 import math
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -63,7 +64,7 @@ class Scales(NamedTuple):
 
 def scales_of(t: Any, y: Any, periods: tuple[float, ...] = ()) -> Scales:
     """Those of rows at times ``t (N,)``, in any order; rows may be missing, and several may be of one time."""
-    xp: Any = np if isinstance(t, np.ndarray) else jnp
+    xp: ModuleType = np if isinstance(t, np.ndarray) else jnp
     order = xp.argsort(t)
     t, y = t[order], y[order]
     gaps, moves, middles = xp.diff(t), xp.diff(y), 0.5 * (t[1:] + t[:-1])
@@ -84,12 +85,12 @@ def _is_seen(period: float, t: object) -> bool:
     return not isinstance(t, np.ndarray) or bool(t[-1] - t[0] >= 2 * period)
 
 
-def _waves(xp: Any, t: Any, periods: list[float]) -> object:
+def _waves(xp: ModuleType, t: Any, periods: list[float]) -> object:
     turns = [2 * math.pi * wave * t / period for period in periods for wave in range(1, WAVES + 1)]
     return xp.stack([xp.ones_like(t), *[f(turn) for turn in turns for f in (xp.cos, xp.sin)]], axis=1)
 
 
-def _fitted(xp: Any, design: Any, y: object, weights: Any) -> Any:
+def _fitted(xp: ModuleType, design: Any, y: object, weights: Any) -> Any:
     """What weighted least squares says of ``y``, with a ridge: waves of few rows are one another."""
     gram = (design * weights[:, None]).T @ design
     ridge = 1e-6 * xp.trace(gram) * xp.eye(len(gram), dtype=design.dtype)
