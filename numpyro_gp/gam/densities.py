@@ -20,6 +20,10 @@ from numpyro_gp.likelihoods.softplus import WIDE, wide_softplus
 from numpyro_gp.programs.keep import prepared
 
 
+# Rows whose nodes are handled at once: larger arrays are read from memory, where these stay in the cache.
+AT_ONCE = 2048
+
+
 class ExpectedDensities(NamedTuple):
     """``E log p(y | f)`` of each row ``(N,)``, and its slopes in mean, variance and the likelihood's parameter."""
 
@@ -40,8 +44,11 @@ def softplus(mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.nda
         found = wide_softplus(t, variance.ravel())
     else:
         spread = np.sqrt(np.where(is_wide, WIDE, variance.ravel()))
-        value, slope, curvature = _plain_softplus(t + spread * nodes[:, None])
-        found = weights @ value, weights @ slope, weights @ curvature
+        found = np.empty((3, t.size))
+        for start in range(0, t.size, AT_ONCE):
+            rows = slice(start, start + AT_ONCE)
+            for own, at_nodes in zip(found, _plain_softplus(t[rows] + spread[rows] * nodes[:, None]), strict=True):
+                own[rows] = weights @ at_nodes
         if is_wide.any():
             for narrow, wide in zip(found, wide_softplus(t[is_wide], variance.ravel()[is_wide]), strict=True):
                 narrow[is_wide] = wide
