@@ -19,7 +19,6 @@ from numpyro_gp.likelihoods.rules import gauss_hermite
 from numpyro_gp.likelihoods.softplus import WIDE, wide_softplus
 from numpyro_gp.programs.keep import prepared
 
-
 # Rows whose nodes are handled at once: larger arrays are read from memory, where these stay in the cache.
 AT_ONCE = 2048
 
