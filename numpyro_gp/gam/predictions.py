@@ -12,7 +12,8 @@ from numpyro_gp.arrays import Array
 from numpyro_gp.gam.densities import filled
 from numpyro_gp.gam.draws import Draws
 from numpyro_gp.gam.model import offset_at
-from numpyro_gp.gam.per_row import at_rows, check_rows
+from numpyro_gp.gam.per_row import at_rows, check_rows, trials_at
+from numpyro_gp.gam.responses import NewData
 from numpyro_gp.gam.term_features import ROWS, TermFeatures
 from numpyro_gp.posterior import Prediction
 from numpyro_gp.sites import Observation
@@ -44,6 +45,18 @@ def predicted(draws: Draws, term_features: TermFeatures, X: np.ndarray, key: Arr
             likelihood = at_rows(draws.likelihood, layout, X[np.minimum(places, len(X) - 1)], places, count)
             chunks.append(observation(likelihood, *(one.astype(term_features.dtype) for one in (mean, variance))))
     return Prediction(chunks, sizes, key)
+
+
+def quantiles_at(draws: Draws, term_features: TermFeatures, X: np.ndarray, levels: np.ndarray) -> np.ndarray:
+    """Quantiles ``(levels, N)`` of new data of a named family at encoded rows, by NumPy, which compiles nothing."""
+    new_data, layout, found = NewData(draws.likelihood), term_features.model.layout, []
+    for at in term_features.cuts(len(X)):
+        mean, variance = latent(draws, term_features, X[at])
+        for low in range(0, at.stop - at.start, ROWS):
+            some = slice(low, low + ROWS)
+            own = new_data.of_trials(trials_at(layout, X[at][some]))
+            found.append(own.quantiles(mean[:, some], variance[:, some], levels))
+    return np.concatenate(found, axis=1).astype(float)
 
 
 def observation(likelihood: Any, mean: np.ndarray, variance: np.ndarray) -> Observation:

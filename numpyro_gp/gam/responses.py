@@ -2,7 +2,7 @@
 
 import copy
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -146,6 +146,14 @@ class NewData:
         method: Any = "lower" if draws.dtype.kind == "i" else "linear"  # a count or a label, and no mean of two
         found: np.ndarray = np.quantile(flat, levels, axis=1, method=method)
         return found
+
+
+def check_levels(levels: float | Sequence[float]) -> np.ndarray:
+    """Levels of quantiles as an array."""
+    wanted = np.atleast_1d(np.asarray(levels, float))
+    if not wanted.size or not np.all((wanted > 0) & (wanted < 1)):
+        fail("levels", "one or more numbers between 0 and 1", f"{levels}", "Pass [0.05, 0.5, 0.95].")
+    return wanted
 
 
 def over_draws(means: np.ndarray, variances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

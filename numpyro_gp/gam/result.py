@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from numpyro_gp.additive.effects import Effect
-from numpyro_gp.arrays import Array, ArrayLike
+from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_choice, check_count, check_level, fail
 from numpyro_gp.gam.draws import Draws, sample_posterior
 from numpyro_gp.gam.effects import LINK_WORDS, MEASURE_WORDS, Moments, effects_of, labels_of, moments_at
@@ -18,8 +18,9 @@ from numpyro_gp.gam.engines import JOINT, EngineResult
 from numpyro_gp.gam.links import log_ratio, residuals_at, size_of_counts, weights_at
 from numpyro_gp.gam.model import Model, offset_at
 from numpyro_gp.gam.outside import warn_outside
-from numpyro_gp.gam.predictions import predicted
+from numpyro_gp.gam.predictions import predicted, quantiles_at
 from numpyro_gp.gam.report import checked, facts_of, report_on_rows
+from numpyro_gp.gam.responses import check_levels
 from numpyro_gp.gam.row_features import jitter_of_search
 from numpyro_gp.gam.row_predictor import RowPredictor
 from numpyro_gp.gam.saved import Saved, write
@@ -166,15 +167,18 @@ class Fit:
         return RowPredictor(self._draws(num_samples), self._term_features)
 
     def quantiles(
-        self, data: object, levels: ArrayLike | Sequence[float] = (0.05, 0.5, 0.95), *, num_samples: int | None = None
-    ) -> Array:
+        self, data: object, levels: float | Sequence[float] = (0.05, 0.5, 0.95), *, num_samples: int | None = None
+    ) -> np.ndarray:
         """Quantiles of the response for the rows of a table, ``(levels, N)``: by themselves the median and 90 %.
 
-        Of each new datum, noise included; ``num_samples`` are draws of the posterior, as for `predict`.
+        Of each new datum, noise included; ``num_samples`` are draws of the posterior, as for `predict`. Exact where
+        noise is normal, else from 2000 draws; of a named family by NumPy, which compiles nothing.
         """
-        X = self.model.layout.encode(data)
+        X, wanted = self.model.layout.encode(data), check_levels(levels)
         warn_outside(self.model, X, stacklevel=3)
-        return self._predicted(X, num_samples).quantiles(levels)
+        if isinstance(self.model.family.spec, str):
+            return quantiles_at(self._draws(num_samples), self._term_features, X, wanted)
+        return np.asarray(self._predicted(X, num_samples).quantiles(wanted))
 
     def terms(self, data: object = None, *, num_draws: int | None = None) -> Moments:
         """Mean and standard deviation of each term, on the scale of the link, for the rows of a table or of the fit.

@@ -15,7 +15,7 @@ from numpyro_gp.gam.draws import Draws
 from numpyro_gp.gam.kernels_at_row import AtRow, TermAtRow
 from numpyro_gp.gam.model import offset_at
 from numpyro_gp.gam.per_row import trials_at
-from numpyro_gp.gam.responses import NewData, over_draws
+from numpyro_gp.gam.responses import NewData, check_levels, over_draws
 from numpyro_gp.gam.term_features import TermFeatures
 from numpyro_gp.gam.term_kernels import count_lengthscales
 from numpyro_gp.gam.term_posteriors import Dense, Normal, Point
@@ -43,10 +43,7 @@ class RowPrediction:
 
     def quantiles(self, levels: float | Sequence[float] = (0.05, 0.5, 0.95)) -> np.ndarray:
         """Quantiles of new data ``(levels, N)``: exact where noise is normal, else from 2000 draws."""
-        wanted = np.atleast_1d(np.asarray(levels, float))
-        if not wanted.size or not np.all((wanted > 0) & (wanted < 1)):
-            fail("levels", "one or more numbers between 0 and 1", f"{levels}", "Pass [0.05, 0.5, 0.95].")
-        return self._new_data.quantiles(*self._latent, wanted)
+        return self._new_data.quantiles(*self._latent, check_levels(levels))
 
 
 class RowPredictor:

@@ -130,3 +130,32 @@ def test_numbers_of_rows_go_with_the_rows_of_the_fit():
     np.testing.assert_allclose((found.variance - found.function_variance)[512:], scale[512:] ** 2, rtol=1e-9)
     with pytest.raises(ValueError, match="table of 600 rows, as Gaussian has one number for each row of the fit"):
         predicted(draws, term_features, model.rows.X[:3], jax.random.key(0))
+
+
+def test_quantiles_of_counts_compile_nothing_and_are_those_of_the_mixture():
+    """SciPy's distribution function of counts, over nodes of the normal ``f`` at each draw; in chunks of rows too."""
+    rng = np.random.default_rng(1)
+    data = {"x": rng.uniform(size=40), "e": rng.uniform(1, 2, 40)}
+    fit = ngp.gam("n ~ linear(x) + offset(log(e))", data | {"n": rng.poisson(3 * data["e"])}, "poisson")
+    new = {"x": np.resize([0.1, 0.5, 0.9], 600), "e": np.resize([1.0, 5.0, 2.0], 600)}
+    levels = np.array([0.1, 0.5, 0.9])
+    with counted() as programs:
+        found = fit.quantiles(new, levels)
+    assert programs.count == 0
+    assert found.shape == (3, 600)
+    assert np.ptp(found.reshape(3, 200, 3), axis=1).max() <= 2  # the same rows again, and after 512 too
+    mean, variance = latent(fit._draws(), fit._term_features, fit.model.layout.encode(cut(new, 3)))
+    nodes, weights = np.polynomial.hermite_e.hermegauss(20)
+    rate = np.exp(mean[..., None] + np.sqrt(variance)[..., None] * nodes)
+    for at, level in zip(found[:, :3], levels, strict=True):
+        below, up_to = (
+            (stats.poisson.cdf(one[:, None], rate) @ (weights / weights.sum())).mean(axis=0) for one in (at - 1, at)
+        )
+        assert (below < level + 0.03).all()  # 2000 draws
+        assert (level - 0.03 < up_to).all()
+    with pytest.raises(ValueError, match="levels must be one or more numbers between 0 and 1, but got 90"):
+        fit.quantiles(new, 90)
+
+
+def cut(table, count):
+    return {name: column[:count] for name, column in table.items()}
