@@ -40,7 +40,7 @@ def softplus(mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.nda
     nodes, weights = gauss_hermite(HERMITE_NODES)
     t, is_wide = mean.ravel(), variance.ravel() > WIDE
     if is_wide.all():
-        found = wide_softplus(t, variance.ravel())
+        found = np.stack(wide_softplus(t, variance.ravel()))
     else:
         spread = np.sqrt(np.where(is_wide, WIDE, variance.ravel()))
         found = np.empty((3, t.size))
