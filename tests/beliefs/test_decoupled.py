@@ -191,7 +191,6 @@ POINTS = jnp.linspace(0.0, 1.0, 5)[:, None]
             ValueError,
             "one coefficient for each row",
         ),
-        (lambda: Hybrid(POINTS, jnp.zeros(5), jnp.zeros(3), jnp.eye(2)), ValueError, r"scale_tril must be of shape"),
         (lambda: Hybrid(POINTS, jnp.zeros((2, 5)), jnp.zeros(3), jnp.eye(3)), ValueError, "as many outputs as a"),
         (lambda: Orthogonal(POINTS, jnp.zeros(5, int), jnp.zeros(3), jnp.eye(3)), TypeError, "a must be floating"),
         (lambda: Decoupled(POINTS, jnp.zeros(5), jnp.ones((3, 3))), ValueError, "B_tril must be lower triangular"),

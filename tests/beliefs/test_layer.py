@@ -116,7 +116,6 @@ Z, EYE = np.arange(3.0)[:, None], np.eye(2)
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: DecoupledLayer(Z, np.zeros(3)), "exactly one of them, but got neither"),
         (lambda: DecoupledLayer(Z, np.zeros(3), scale_tril=EYE, B_tril=EYE), "exactly one of them, but got both"),
         (lambda: DecoupledLayer(Z, np.zeros(2), scale_tril=EYE), "mean_parameter must be of shape"),
         (lambda: DecoupledLayer(Z, np.zeros(3), "other", scale_tril=EYE), "mean must be one of 'gpcent', 'gp', 'cb'"),

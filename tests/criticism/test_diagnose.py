@@ -8,7 +8,7 @@ import numpyro.distributions as dist
 import pytest
 
 import numpyro_gp as ngp
-from numpyro_gp.criticism.diagnose import Calibration, _ranks, importance_weights, sbc
+from numpyro_gp.criticism.diagnose import Calibration, _ranks, sbc
 from tests.oracles.problems import regression
 
 PROBLEM = regression()
@@ -110,7 +110,6 @@ def test_result_of_calibration_counts_tests():
         (lambda: sbc(jax.random.key(0), conjugate, data={"z": "z"}), ValueError, r"data must be sites of the model"),
         (lambda: sbc(jax.random.key(0), conjugate, fit=exact_fit(), sites=["q"]), ValueError, "sites must be sites that are simulated"),
         (lambda: sbc(jax.random.key(0), conjugate, fit=lambda *a, **k: {"m": jnp.zeros(3)}), ValueError, "what fit returned for 'm' must be at least 63"),
-        (lambda: importance_weights(ngp.Posterior.from_mcmc(model, {"f": jnp.zeros((3, 6))}), jax.random.key(0), X), TypeError, "posterior must be of a variational fit"),
     ],
 )  # fmt: skip
 def test_bad_input(call, error, message):

@@ -75,9 +75,6 @@ def test_as_kernel_returns_a_kernel_unchanged():
     ("build", "message"),
     [
         (lambda: as_kernel(3.0), r"kernel must be a kernel or a function k\(X1, X2\), but got a float"),
-        (lambda: as_kernel(RBF), r"but got the class RBF. Pass a value, such as RBF\(...\)"),
-        (lambda: RBF(1.0, 1.0) + 3.0, r"the other side of \+ must be a kernel, but got a float"),
-        (lambda: RBF(1.0, 1.0) * "2", r"the other side of \* must be a kernel or a positive number, but got a str"),
         (lambda: RBF(1.0, 1.0) * True, "factor must be floating point"),
         (lambda: RBF(1.0, 1.0).on("x"), "dims must be an int or a sequence of ints"),
         (lambda: RBF(1.0, 1.0).on([0.5]), "dims must be a whole number"),
@@ -91,11 +88,8 @@ def test_wrong_kinds(build, message):
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: -1.0 * RBF(1.0, 1.0), "factor must be positive, but got -1"),
         (lambda: np.ones(2) * RBF(1.0, 1.0), r"factor must be a scalar, but got shape \(2,\)"),
-        (lambda: RBF(1.0, 1.0).on(-1), "dims must be at least 0, but got -1"),
         (lambda: RBF(1.0, 1.0).on([1, 1]), "dims must be one or more different columns"),
-        (lambda: RBF(1.0, 1.0).on([]), "dims must be one or more different columns"),
         (lambda: RBF(1.0, 1.0).on((0, 2)).matrix(X1), r"dims must be less than 2.* got \(0, 2\). Count columns from 0"),
         (lambda: RBF(1.0, 1.0).matrix(X1[:, 0]), r"X1 must be an array of shape \(N, D\).*pass X1\[:, None\]"),
         (lambda: RBF(1.0, 1.0).matrix(X1, X2[:, :1]), "X2 must be an array with 2 columns, as X1 has"),

@@ -96,7 +96,6 @@ def test_ordinal_far_above_the_cutpoints_keeps_its_digits():
             r"cutpoints must be strictly increasing, but got \[ 0. -1.\]",
         ),
         (lambda: Ordinal(np.array([0.0, 0.0])), "cutpoints must be strictly increasing"),
-        (lambda: Ordinal(0.5), r"cutpoints must be an array of shape \(..., K\) with K >= 1, but got shape \(\)"),
         (lambda: Ordinal(np.array([0.0]), scale=-1.0), "scale must be positive, but got -1"),
     ],
 )

@@ -198,8 +198,6 @@ def test_pytrees_keep_the_number_of_classes_static():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: RobustMax(1), "classes must be at least 2, but got 1"),
-        (lambda: Softmax(1), "classes must be at least 2, but got 1"),
         (lambda: RobustMax(3, 0.0), "epsilon must be between 0 and 1, but got 0. Pass epsilon=1e-3"),
         (lambda: RobustMax(3, 1.0), "epsilon must be between 0 and 1, but got 1"),
         (lambda: RobustMax(3).check_targets(np.array([0, 3])), "obs must be labels 0 to 2, but got 3. Number"),

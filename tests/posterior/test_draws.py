@@ -329,7 +329,6 @@ def test_leave_one_out_of_masked_rows_is_that_of_the_rows_left_out():
 @pytest.mark.parametrize(
     ("arguments", "keywords", "message"),
     [
-        ((PROBLEM.X,), {}, "site 'y' must be observed"),
         ((PROBLEM.X, PROBLEM.y), {"batch": 4}, "plate 'data' must be over all data, but got 4 of 12"),
         ((PROBLEM.X, PROBLEM.y[:8]), {}, "y must be of 12 rows or more, as the plate that reads it, but got 8 rows"),
         ((PROBLEM.X, PROBLEM.y), {"Z": PROBLEM.X}, "args must be the data of the fit: site 'f'"),

@@ -154,14 +154,7 @@ def test_parameters_of_the_model_itself_are_those_of_the_fit():
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda p: p.predict(jax.random.key(0)), TypeError, "args and kwargs must be arguments of the model"),
-        (lambda p: p.predict(0, jnp.zeros((2, 1))), TypeError, "key must be one JAX random key"),
-        (lambda p: p.predict(jax.random.key(0), jnp.zeros((2, 1)), jnp.zeros(2)), ValueError, r"site must be one unobserved.*y=None"),
-        (lambda p: p.predict(jax.random.key(0), jnp.zeros((2, 1)), site="z"), ValueError, r"\['y'\], but got 'z'"),
-        (lambda p: p.predict(jax.random.key(0), jnp.zeros((0, 1))), ValueError, "rows must be arguments with the same, non-zero number"),
         (lambda p: p.predict(jax.random.key(0), jnp.zeros((2, 1)), rows=["W"]), ValueError, "rows must be names of array arguments"),
-        (lambda p: p.predict(jax.random.key(0), jnp.zeros((2, 1)), chunk_size=0), ValueError, "chunk_size must be at least 1"),
-        (lambda p: ngp.Posterior.from_mcmc(model, {}), ValueError, "mcmc must be a finished run"),
         (lambda p: ngp.Posterior.from_mcmc(model, {"a": jnp.zeros(3), "b": jnp.zeros(4)}), ValueError, "one common first axis"),
         (lambda p: ngp.Posterior.from_svi(model, ngp.AutoGP(model), {}), ValueError, "guide must be the guide that was fitted"),
         (lambda p: ngp.Posterior.from_svi(model, ngp.AutoGP(model), 3), TypeError, "params must be a dictionary"),

@@ -40,11 +40,6 @@ def by_fit(Z, svi=None):
     return ngp.Posterior.from_svi(svi.model, svi.guide, result.params)
 
 
-def by_run(Z, svi=None):
-    svi = svi or variational()
-    return ngp.Posterior.from_svi(model, svi.guide, svi.run(KEY, 1, X, Y, Z=Z, progress_bar=False).params)
-
-
 @cache
 def fitted():
     """For tests that ask it and leave it as it is."""
@@ -94,16 +89,6 @@ def test_all_that_reads_the_process_refuses_them(ask):
         ask(fitted())
 
 
-@pytest.mark.parametrize("fit", [by_fit, pytest.param(by_run, marks=pytest.mark.long)])
-def test_a_guide_that_is_fitted_again_stands_at_its_new_inducing_inputs(fit):
-    svi = variational()
-    fit(Z, svi)
-    posterior = fit(OTHER, svi)
-    assert posterior.predict(KEY, X[:3], Z=OTHER).mean.shape == (3,)
-    with pytest.raises(ValueError, match=REFUSAL):
-        posterior.predict(KEY, X[:3], Z=Z)
-
-
 def test_a_saved_posterior_knows_them(tmp_path):
     by_particles().save(tmp_path / "particles.npz")
     saved, new_guide = fitted(), ngp.AutoGP(model)
@@ -117,31 +102,6 @@ def test_a_saved_posterior_knows_them(tmp_path):
         posterior.predict(KEY, X[:3], Z=Z)
         with pytest.raises(ValueError, match=REFUSAL):
             posterior.predict(KEY, X[:3], Z=OTHER)
-
-
-def test_inducing_inputs_that_are_learnt_are_no_argument():
-    def learnt(X, y=None, *, Z):
-        f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), numpyro.param("Z", Z))
-        with numpyro.plate("data", len(X)):
-            ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=y)
-
-    posterior = by_fit(Z, variational(learnt))
-    wanted = posterior.predict(KEY, X[:3], Z=Z).mean
-    assert jnp.array_equal(posterior.predict(KEY, X[:3], Z=OTHER).mean, wanted)
-
-
-def test_a_process_at_all_data_is_refused_at_as_many_others():
-    def full(X, y=None):
-        f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), X)
-        with numpyro.plate("data", len(X)):
-            ngp.observe("y", f.at_inducing(), ngp.likelihoods.Gaussian(0.1), obs=y)
-
-    svi = variational(full)
-    result = ngp.fit(KEY, svi, 1, X, Y, progress=False)
-    posterior = ngp.Posterior.from_svi(full, svi.guide, result.params)
-    posterior.predict(KEY, X)
-    with pytest.raises(ValueError, match=f"{REFUSAL} 0.1 away"):
-        posterior.predict(KEY, X + 0.1)
 
 
 def test_components_of_an_additive_process_are_named():
