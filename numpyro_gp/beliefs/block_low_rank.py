@@ -124,7 +124,8 @@ class BlockLowRank(AbstractBelief):
             pairs = zip(stacks.stacked(self.precision_trils), stacks.apart(noise.reshape(-1, self.size).T), strict=True)
             return stacks.together([matmul(P, rows) for P, rows in pairs]).T.reshape(noise.shape)
 
-        return self.mean + self.times_covariance(draw_precision(key, sample_shape, self.W, own))
+        drawn = draw_precision(key, sample_shape, self.W, own)
+        return self.mean[(None,) * len(sample_shape)] + self.times_covariance(drawn)
 
     def pieces(
         self, features: Float[Array, "M N"]

@@ -142,7 +142,7 @@ class Structured(AbstractBelief):
         if self.ndim > 1:
             return super().draw_whitened(key, sample_shape, basis)
         drawn = draw_precision(key, sample_shape, self.W, lambda noise: noise)
-        return self.mean + self.times_covariance(drawn)
+        return self.mean[(None,) * len(sample_shape)] + self.times_covariance(drawn)
 
     def _check_one(self) -> None:
         """Refuse outputs: methods see members of plates one by one, and outputs that share a kernel together."""
