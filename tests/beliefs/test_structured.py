@@ -49,15 +49,15 @@ def dense(belief, case):
 @pytest.mark.long
 @pytest.mark.parametrize("tag", ["structured", "meanfield", "blocklowrank"])
 def test_draws_and_scales_of_whitened_values(tag):
-    """40000 draws: a covariance entry has a standard error below 0.02; draws of x for S x are off by > 0.5."""
+    """7000 draws: means and covariance entries have standard errors of 0.012; draws of x for S x are off by > 0.5."""
     case = cases("additive")[0]
     belief = belief_of(case, tag)
     covariance = dense(belief, case)
     np.testing.assert_allclose(belief.whitened_scale, np.sqrt(np.diag(covariance)), rtol=1e-9)
-    draws = belief.draw_whitened(jax.random.key(1), (40000,))
+    draws = belief.draw_whitened(jax.random.key(1), (7000,))
     scale = np.sqrt(np.diag(covariance))
     z = (np.asarray(draws) - case["m"]) / scale
-    np.testing.assert_allclose(z.mean(0), 0.0, atol=0.03)
+    np.testing.assert_allclose(z.mean(0), 0.0, atol=0.05)
     np.testing.assert_allclose(np.cov(z.T), covariance / np.outer(scale, scale), atol=0.05)
     if tag != "meanfield":
         x = np.random.default_rng(0).normal(size=(2, len(case["m"])))

@@ -180,8 +180,8 @@ def test_derivatives_match_finite_differences_and_are_finite_at_zero_variance(li
 @pytest.mark.long
 @pytest.mark.parametrize("likelihood", [RobustMax(3, 0.2), Softmax(3)], ids=repr)
 def test_draws_agree_with_predictive_probabilities(likelihood):
-    """Frequencies of 200 000 draws; five standard errors of a proportion are below 0.0056."""
-    mean, variance, count = jnp.array([0.2, -0.5, 0.6]), jnp.array([0.5, 1.0, 0.2]), 200_000
+    """Frequencies of 30 000 draws; five standard errors of a proportion are below 0.0145, and shares differ by 0.1."""
+    mean, variance, count = jnp.array([0.2, -0.5, 0.6]), jnp.array([0.5, 1.0, 0.2]), 30_000
     key_f, key_y = jax.random.split(jax.random.key(0))
     f = mean[None] + jnp.sqrt(variance)[None] * jax.random.normal(key_f, (count, 3))
     y = likelihood.conditional(f).sample(key_y)

@@ -46,8 +46,8 @@ def test_moments_and_density():
 @pytest.mark.long
 def test_samples_have_the_moments_of_the_mixture():
     mixture = prediction()
-    draws = mixture.sample(40000)
-    assert draws.shape == (40000, 3)
+    draws = mixture.sample(30000)
+    assert draws.shape == (30000, 3)
     np.testing.assert_allclose(draws.mean(0), mixture.mean, atol=0.04)
     np.testing.assert_allclose(draws.var(0), mixture.variance, rtol=0.05)
     assert mixture.sample(1).shape == (1, 3)

@@ -128,7 +128,7 @@ def test_without_data_it_draws_from_the_predictive():
         with numpyro.plate("data", 3):
             return ngp.observe("y", NORMAL, ngp.likelihoods.Gaussian(0.3))
 
-    draws = jax.vmap(lambda key: handlers.seed(model, key)())(jax.random.split(jax.random.key(0), 20000))
+    draws = jax.jit(jax.vmap(lambda key: handlers.seed(model, key)()))(jax.random.split(jax.random.key(0), 20000))
     np.testing.assert_allclose(draws.mean(0), NORMAL.loc, atol=0.02)
     np.testing.assert_allclose(draws.var(0), 0.25 + 0.09, rtol=0.05)
 

@@ -108,7 +108,7 @@ def test_prior_draws_have_the_right_covariance(sparse):
             ngp.gp_regression("y", kernel, X, 0.3, inducing=X if sparse else None)
         return trace["y"]["value"]
 
-    values = jax.vmap(draw)(jax.random.split(jax.random.key(0), 20000))
+    values = jax.jit(jax.vmap(draw))(jax.random.split(jax.random.key(0), 20000))
     np.testing.assert_allclose(np.cov(values.T), np.asarray(kernel.matrix(X)) + 0.3 * np.eye(3), atol=0.07)
 
 
