@@ -3,6 +3,7 @@
 XLA_FLAGS=--xla_force_host_platform_device_count=8 python -m tests.devices  # or one of its parts, rows or shares
 """
 
+import functools
 import json
 import os
 import re
@@ -174,6 +175,7 @@ def pieces(mesh, build):
     stream = {"batches": parts, "num_data": 41}
     say("stream", difference(fit(engine, sharding=rows, **stream), fit(engine, **stream)))
     minibatches(engine, rows, build)
+    neighbours(rows, build)
     predictions(fit(engine, X, Y, steps=1), engine, placed)
     say("ragged", refusal(lambda: fit(engine, X[:31], Y[:31], sharding=rows)))
     say("short", refusal(lambda: fit(engine, X, Y, batch=12, sharding=rows)))
@@ -225,6 +227,27 @@ def minibatches(engine, rows, build):
 
 def stein(**options):
     return ngp.stein.SVGD(sparse, optax.adam(0.01), num_stein_particles=8, **options)
+
+
+def neighbours(rows, build):
+    """Rows with neighbours, all of them and in minibatches, found anew on the way: as on one device."""
+
+    def model(near, y, batch=None):
+        kernel = ngp.kernels.RBF(1.0, numpyro.sample("lengthscale", dist.LogNormal(0.0, 1.0)))
+        with numpyro.plate("data", near.size, subsample_size=batch) as idx:
+            ngp.gp_regression("y", kernel, near[idx], 0.1, obs=y)
+
+    near, found, programs = ngp.neighbours(X, 4), {}, []
+    for batch in (None, 16):
+        engine = SVI(model, ngp.AutoGP(model), optax.sgd(1e-3), Trace_ELBO())
+        run = functools.partial(ngp.fit, KEY, engine, 8, near, jnp.asarray(Y), batch=batch, progress=False)
+        wanted = run()
+        loop.compiled_loop = watched(build, programs)
+        found[str(batch)] = difference(run(sharding=rows), wanted)
+        loop.compiled_loop = build
+    engine = SVI(model, ngp.AutoGP(model), optax.sgd(1e-3), Trace_ELBO())
+    refused = refusal(lambda: ngp.fit(KEY, engine, 1, near, jnp.asarray(Y), batch=12, sharding=rows, progress=False))
+    say("neighbours", found | {"refused": refused, "collectives": programs[-1]})
 
 
 def particles(mesh, build):

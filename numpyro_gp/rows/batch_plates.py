@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.sharding import NamedSharding
 from numpyro.primitives import Messenger
 
 from numpyro_gp.arrays import Array, ArrayLike
@@ -102,6 +103,21 @@ class BatchPlate(Messenger):
         is_one = isinstance(before, float) and before == 1.0
         self._known_scales.append((scale, self.each_counts if is_one else before * self.each_counts))
         return self._known_scales[-1][1]
+
+
+class RowsInPieces(Messenger):
+    """Handler under which devices share the rows of a minibatch, where all of them hold all data.
+
+    Rows with neighbours read others than those of the batch, so that data cannot lie in pieces.
+    """
+
+    def __init__(self, batch: int, where: NamedSharding) -> None:
+        super().__init__()
+        self.batch, self.where = batch, where
+
+    def postprocess_message(self, msg: dict[str, Any]) -> None:
+        if msg["type"] == "plate" and jnp.shape(msg["value"]) == (self.batch,):
+            msg["value"] = lax.with_sharding_constraint(msg["value"], self.where)
 
 
 def refuse_own_parameters(what: str, got: str, plate: str) -> None:

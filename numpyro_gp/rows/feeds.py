@@ -3,8 +3,7 @@
 Step k has the arrays of step k, whoever resumed, and every batch fits the program of the first.
 """
 
-import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any, NamedTuple
@@ -17,8 +16,14 @@ from numpyro_gp.arrays import Array, is_array
 from numpyro_gp.checks import check_count, fail
 from numpyro_gp.programs.alone import turn
 from numpyro_gp.programs.set_up import NEEDS_VALUES, abstract_trace
-from numpyro_gp.rows.batch_plates import BatchPlate, keyed_rows, permuted_rows, refuse_own_parameters
-from numpyro_gp.rows.batches import Layout, batch_of, layout_of, put_on_device, with_batch
+from numpyro_gp.rows.batch_plates import (
+    BatchPlate,
+    RowsInPieces,
+    keyed_rows,
+    permuted_rows,
+    refuse_own_parameters,
+)
+from numpyro_gp.rows.batches import Layout, batch_of, layout_of, passes_of, put_on_device, with_batch
 from numpyro_gp.rows.call import Arguments, Call, argument_names, call_of, check_not_empty, name_what_is_no_array
 from numpyro_gp.rows.devices import Placement, as_part_of_process, placement_of
 from numpyro_gp.rows.look import (
@@ -60,6 +65,8 @@ class Feed:
     """
 
     part: Part | None = None
+    # What deals out shares of a minibatch of data that all devices hold.
+    shared: RowsInPieces | None = None
     # Whether each step has arrays of its own.
     changes = False
 
@@ -82,11 +89,10 @@ class Feed:
         """Arguments of the model; inside the block its plate of data stands for all of them."""
         count = len(self.call.arrays)
         given = self.call.at(arrays[:count])
-        leaves = jax.tree.leaves(tuple(given), is_leaf=lambda leaf: isinstance(leaf, Neighbours))
         # NumPyro's plate would deal out all numbers of large data at every step.
-        keyed = any(isinstance(leaf, Neighbours) for leaf in leaves)
-        batch = nullcontext() if self.part is None else BatchPlate(*self.part, arrays[count])
-        with turn, keyed_rows() if keyed else nullcontext(), batch:
+        keyed = keyed_rows() if _have_neighbours(given) else nullcontext()
+        batch = self.shared if self.part is None else BatchPlate(*self.part, arrays[count])
+        with turn, keyed, batch or nullcontext():
             try:
                 yield given
             except Exception as error:
@@ -112,6 +118,11 @@ def feed_of(
     check_not_empty(call)
     placement = placement_of(sharding, call.arrays, engine)
     return Feed(call, None) if placement is None else pieces_of(engine, key, call, placement)
+
+
+def _have_neighbours(given: Arguments) -> bool:
+    leaves = jax.tree.leaves(tuple(given), is_leaf=lambda leaf: isinstance(leaf, Neighbours))
+    return any(isinstance(leaf, Neighbours) for leaf in leaves)
 
 
 def static_of(engine: object) -> dict[str, object]:
@@ -183,7 +194,7 @@ class Stream(Feed):
     def start(self, step: int) -> None:
         """Go to the batch of a step, where the source can be asked for it."""
         if self.first is None or (step and callable(self.source)):
-            self.passes = _passes_of(self.source, step) if callable(self.source) else self.source
+            self.passes = passes_of(self.source, step) if callable(self.source) else self.source
             self.iterator, self.number = iter(self.passes), step
             self._take()
 
@@ -250,23 +261,6 @@ class Stream(Feed):
             fail(name, f"of {self.first.rows} rows, as the first part of this process", f"{rows} rows", cure)
 
 
-def _passes_of(source: Callable[[int], object], step: int) -> Any:
-    """What a callable source returns for a step; refuse one that takes no step, or returns nothing to go through."""
-    required = "a function of the number of steps done that returns an iterable of batches"
-    try:
-        inspect.signature(source).bind(step)
-    except TypeError as error:
-        cure = "Write batches=lambda step: iter(...)."
-        fail("batches", required, f"one to which that cannot be given ({error})", cure, TypeError)
-    except ValueError:  # no signature to be looked at
-        pass
-    passes = source(step)
-    if not (hasattr(passes, "__iter__") or hasattr(passes, "__getitem__")):
-        cure = "Return an iterable of tuples of arrays, or write a generator function."
-        fail("batches", required, f"one that returns a {type(passes).__name__}", cure, TypeError)
-    return passes
-
-
 # ----------------------------------------------------------------------------------------- data in pieces
 
 
@@ -279,6 +273,11 @@ def pieces_of(engine: Any, key: Array, call: Call, placement: Placement) -> Feed
     batch = minibatch(sites, rows) if placement.cuts else None
     if batch is None:
         return Feed(call, placement, placement.place(call.arrays, with_rows))
+    if _have_neighbours(call.at(call.arrays)):
+        placement.check_shares("the minibatch", batch)
+        feed = Feed(call, placement, placement.place(call.arrays, [False] * len(with_rows)))
+        feed.shared = RowsInPieces(batch, placement.rows)
+        return feed
     drawn = Drawn(key, call, with_rows, batch, placement)
     seen = look(engine.model, call._replace(arrays=drawn.now[:-1]))
     held = seen.sites

@@ -52,6 +52,16 @@ def test_eight_devices_take_the_steps_of_one(engine):
 
 
 @pytest.mark.long
+def test_eight_devices_take_the_steps_of_one_by_neighbours():
+    """Minibatches too, whose rows read others: all devices hold all data, and each has its share of the batch."""
+    seen = found("neighbours")
+    assert max(seen["None"], seen["16"]) < 1e-9
+    assert seen["collectives"][0] == ["all-reduce"]  # of the terms and slopes of each share, and no rows
+    assert seen["collectives"][1] <= 2
+    assert "the minibatch must be rows that divide among 8 devices, but got 12 rows" in seen["refused"]
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("engine", [*ENGINES, "minibatch"])
 def test_devices_send_sums_of_matrices_and_no_rows(engine):
     """There are 32 rows of two columns, or 16 in a minibatch: rows that travel would be 32 numbers or more."""
