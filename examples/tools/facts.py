@@ -92,7 +92,14 @@ def nodes_and_bins(folder):
     return f"{max(abs(own[seed] - other[seed]) for seed in own):.2f}"
 
 
+def fresh(folder, name):
+    """Of test rows that repeat none of the fit by neighbours, over splits and seeds in single precision."""
+    rows = [r for r in rows_of(folder, "neighbours") if (r["set"], r["type"]) == (name, "float32")]
+    return with_error(*of_mean([float(row["fresh"]) for row in rows]))
+
+
 FACTS = {
+    "neighbours, fresh winewhite": functools.partial(fresh, name="winewhite"),
     "Cox, from anywhere": functools.partial(
         of_way, name="functionals_cox", way="SVI, 400 steps from anywhere", column="covered"
     ),

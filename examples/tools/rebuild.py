@@ -17,7 +17,14 @@ import numpy as np
 
 from examples import two_modes
 from examples.papers.additive import additive_coverage, additive_numbers
-from examples.papers.beyond import beyond_tables, how_long, neighbours, peers_tables
+from examples.papers.beyond import (
+    beyond_tables,
+    how_long,
+    neighbours,
+    neighbours_more,
+    neighbours_peers,
+    peers_tables,
+)
 from examples.papers.day import eleven_tasks
 from examples.papers.deep import decoupled_map, decoupled_means, decoupled_seconds, deep_defaults, deep_starts
 from examples.papers.gam import gam_interactions_tables, gam_peers_tables
@@ -309,6 +316,8 @@ TABLES = {
     "latent_scores, starts": latent_scores.by_start,
     "long_runs, K": run_tables.by_samples,
     "neighbours": neighbours.table,
+    "neighbours_more": neighbours_more.table,
+    "neighbours_peers": neighbours_peers.table,
     "noisy_coverage": covered,
     "peers": peers_tables.table,
     "peers, memory": peers_tables.memory,

@@ -107,6 +107,7 @@ def table(rows):
     """Markdown: sets against log density, cover of 90 % intervals and seconds."""
     numbers = ("log_density", "cover", "seconds")
     rows = [row | {name: float(row[name]) for name in numbers} for row in rows]
+    rows.sort(key=lambda row: [*SETS].index(row["set"]) if row["set"] in SETS else len(SETS))
     lines = []
     for (name, kind), own in mean_and_error(rows, ("set", "type"), numbers).items():
         first = next(row for row in rows if (row["set"], row["type"]) == (name, kind))
