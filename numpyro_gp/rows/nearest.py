@@ -1,8 +1,8 @@
 """The nearest rows, of those before a row in an ordering or of all: NumPy and SciPy, before anything is traced.
 
-A tree of SciPy's answers where columns are few for the number of rows. Else all distances are computed, some rows at a
-time, and of them only the least of each group of 16 is sorted: the K nearest rows lie in the K groups whose nearest are
-nearest. Both are exact, but for ties.
+A tree of SciPy's answers where columns, or those that rows lie in, are few for the number of rows. Else all distances
+are computed, some rows at a time, and of them only the least of each group of 16 is sorted: the K nearest rows lie in
+the K groups whose nearest are nearest. Both are exact, but for ties.
 """
 
 from typing import Any
@@ -15,6 +15,7 @@ HELD = 2**25
 GROUP = 16  # rows of a group
 TREE_COLUMNS = 6  # columns in which a tree is quicker whatever the number of rows
 ROWS_PER_LEAF = 100  # in more of them it asks for so many rows in each corner of the space
+SAMPLE = 1000  # rows that say in how many columns all lie
 
 Found = tuple[np.ndarray, np.ndarray]
 
@@ -39,13 +40,14 @@ def earlier(scaled: np.ndarray, order: np.ndarray, count: int, twins: np.ndarray
     place = np.empty(size, np.int64)
     place[order] = np.arange(size)
     rows, kinds = scaled[order], None if twins is None else twins[order]
+    columns = _columns(scaled)
     own = np.sort(place[asked])  # in the order of the ordering: the first need to look at few rows
     found, start = np.full((len(own), count), -1, np.int32), 0
     while start < len(own):
-        stop = _stop(own, start, size, scaled.shape[1])
+        stop = _stop(own, start, size, columns)
         at = own[start:stop]
         last = at[-1] + 1
-        places = _before(rows[:last], at, count, None if kinds is None else kinds[:last])
+        places = _before(rows[:last], at, count, None if kinds is None else kinds[:last], columns)
         found[start:stop] = np.where(places >= 0, order[places], -1)
         start = stop
     back = np.empty(len(own), np.int64)
@@ -53,14 +55,34 @@ def earlier(scaled: np.ndarray, order: np.ndarray, count: int, twins: np.ndarray
     return found[back]
 
 
-def _stop(own: np.ndarray, start: int, size: int, columns: int) -> int:
+def _stop(own: np.ndarray, start: int, size: int, columns: float) -> int:
     """Where a part of the rows ends that share one look at those before them: it is at most twice as long for trees."""
     if _has_tree(size, columns):
         return int(np.searchsorted(own, max(2 * own[start], own[start] + BLOCK), side="right"))
     return min(len(own), start + _together(size))
 
 
-def _has_tree(size: int, columns: int) -> bool:
+def _columns(scaled: np.ndarray) -> float:
+    """In how many columns rows lie, as a tree feels it: where there are many, by distances of some rows to the nearest.
+
+    One more than Levina and Bickel (2004) have, to be safe: one over the mean logarithm of the distance to the tenth
+    nearest over those to the nine before it.
+    """
+    columns = int(scaled.shape[1])
+    some = scaled[:: max(1, len(scaled) // SAMPLE)][:SAMPLE]
+    if columns <= TREE_COLUMNS or len(some) < SAMPLE:
+        return columns
+    centred = some - some.mean(axis=0)
+    squares = np.maximum(_distances(some, some, SAMPLE, np.float64)[0] + (centred**2).sum(axis=1)[:, None], 0)
+    ten = np.sort(np.partition(squares, 10, axis=1)[:, :11], axis=1)[:, 1:]
+    # A row with an equal one says nothing of the dimension.
+    ten = ten[ten[:, 0] > 1e-12 * ten[:, -1]]
+    logs = np.log(ten) / 2
+    apart = np.mean(logs[:, -1:] - logs[:, :-1]) if len(ten) else 0.0
+    return float(np.clip(1 + 1 / apart, TREE_COLUMNS + 0.1, columns)) if apart > 0 else columns
+
+
+def _has_tree(size: int, columns: float) -> bool:
     return columns <= TREE_COLUMNS or ROWS_PER_LEAF * 2.0**columns <= size
 
 
@@ -68,9 +90,9 @@ def _together(size: int) -> int:
     return int(max(1, min(BLOCK, HELD // size)))
 
 
-def _before(rows: np.ndarray, own: np.ndarray, count: int, kinds: np.ndarray | None) -> np.ndarray:
+def _before(rows: np.ndarray, own: np.ndarray, count: int, kinds: np.ndarray | None, columns: float) -> np.ndarray:
     """Places of the nearest of the rows before each of ``own``, nearest first."""
-    if not _has_tree(len(rows), rows.shape[1]):
+    if not _has_tree(len(rows), columns):
         parts = range(0, len(own), _together(len(rows)))
         ends = [own[at : at + _together(len(rows))] for at in parts]
         return np.concatenate([_by_distances(rows[one], rows, count, one, kinds)[0] for one in ends])
@@ -104,7 +126,7 @@ def nearest(scaled: np.ndarray, new: np.ndarray, count: int, without: np.ndarray
     ``without``: the number of a row ``(B,)`` that does not count, as that of the row itself.
     """
     wanted, tree = count + (without is not None), None
-    if _has_tree(len(scaled), scaled.shape[1]):
+    if _has_tree(len(scaled), _columns(scaled)):
         tree = tree_of(scaled)
     step, parts = BLOCK * GROUP if tree is not None else _together(len(scaled)), []
     for at in range(0, len(new), step):

@@ -31,6 +31,16 @@ def test_rows_found_are_those_of_all_distances_sorted(rng, size, columns):
     assert np.array_equal(nearest(rows, rows, 5, np.arange(size)), np.argsort(own, axis=1)[:, 1:6])
 
 
+def test_rows_that_lie_in_few_of_many_columns_are_found_by_a_tree(rng):
+    """On a surface of three dimensions in twelve columns; where rows fill them, and where all are equal, by distances."""
+    rows = np.sin(rng.normal(size=(8000, 3)) @ rng.normal(size=(3, 12))) + 1e-3 * rng.normal(size=(8000, 12))
+    filled, equal = rng.normal(size=(8000, 12)), np.ones((8000, 12))
+    has_tree = [nearest_rows._has_tree(8000, nearest_rows._columns(one)) for one in (rows, filled, equal)]
+    assert has_tree == [True, False, False]
+    order, asked = rng.permutation(8000), rng.permutation(8000)[:20]
+    assert np.array_equal(earlier(rows, order, 7, None, asked), by_sorting(rows, order, 7, asked))
+
+
 @pytest.mark.parametrize("columns", [2, 9])
 def test_equal_rows_do_not_count_for_each_other(rng, columns):
     rows = np.repeat(rng.normal(size=(60, columns)), 5, axis=0)
@@ -67,8 +77,8 @@ def test_many_equal_rows_take_no_more_memory(rng, monkeypatch):
     monkeypatch.setattr(nearest_rows, "HELD", 2**12)
     rows, order, asked = np.repeat(rng.normal(size=(4, 1)), 60, axis=0), rng.permutation(240), np.arange(240)
     twins, most = twins_of(rows), []
-    tree = nearest_rows._tree(rows)
-    monkeypatch.setattr(nearest_rows, "_tree", lambda rows: Asked(type(tree)(rows), most))
+    tree = nearest_rows.tree_of(rows)
+    monkeypatch.setattr(nearest_rows, "tree_of", lambda rows: Asked(type(tree)(rows), most))
     found, expected = earlier(rows, order, 3, twins, asked), by_sorting(rows, order, 3, asked, twins)
     apart = lambda index: np.where(index >= 0, np.abs(rows[index, 0] - rows), np.inf)  # noqa: E731
     np.testing.assert_allclose(apart(found), apart(expected))
