@@ -20,11 +20,9 @@ Y = np.sin(6 * X[:, 0]) + 0.1 * RNG.normal(size=N)
 POINT = {"variance": 1.3, "noise": 0.3, "first": 0.4, "second": 0.7}
 
 
-def model(p, near, y=None):
-    """With copies: of an array of NumPy that a living program holds JAX gives the precision of that program."""
+def model(p, near, y=Y):
     kernel = ngp.kernels.Matern52(p["variance"], jnp.stack([jnp.asarray(p["first"]), jnp.asarray(p["second"])]))
-    y, points = Y.copy() if y is None else y, Z.copy()
-    return ngp.gp_regression("y", kernel, near, p["noise"] ** 2, obs=y, mean=0.5, inducing=points, jitter=0.0)
+    return ngp.gp_regression("y", kernel, near, p["noise"] ** 2, obs=y, mean=0.5, inducing=Z, jitter=0.0)
 
 
 def gram(p, rows=X, more=X):
