@@ -17,6 +17,9 @@ from numpyro_gp.beliefs.shared import Shared
 from numpyro_gp.kernels.base import Kernel
 from numpyro_gp.linalg import einsum, matmul
 
+# Of a jitter that is taken back from a variance this part may be rounding.
+LEAST = 1e-2
+
 
 @value_type()
 class Places:
@@ -76,7 +79,7 @@ class Places:
         return jnp.where(at.taken, found, 0), variance
 
     def followed_by(self, own: Float[Array, "B D"], jitter: ArrayLike) -> "Places":
-        """The same with rows behind them at which ``f`` itself is given, but for white noise of its variance."""
+        """The same with rows behind them at which ``f`` itself is given: their jitter is for factors alone."""
         size, rows = own.shape[0], jnp.arange(self.residual.shape[0])
         more = jnp.maximum(jnp.asarray(jitter) - self.jitter, 0) * self.kernel.diagonal(own)
         scale = None if self.scale is None else jnp.concatenate([self.scale, jnp.ones(size, self.scale.dtype)])
@@ -97,16 +100,18 @@ class Places:
         """Draws of ``f`` at new rows, one after the other, from standard normal noise.
 
         Each is given the rows of ``index``: those of the data, or, from N on, new rows that come before it in their
-        ``order``. ``values`` are draws of ``w``.
+        ``order``. ``values`` are draws of ``w``. New rows are given as they are, and factors need a jitter ``e`` there:
+        what it leaves in the variance under the weights ``a`` is ``sum_j e_j a_j^2``, and is taken back.
         """
         size = inputs.shape[0]
         every, places = jnp.concatenate([inputs, own]), self.followed_by(own, jitter)
 
-        def some(own: Array, index: Array, extra: Array) -> tuple[Array, Array, Array, Any]:
+        def some(own: Array, index: Array, least: Array) -> tuple[Array, Array, Array, Any]:
             weights, variance = places.weights(every, own, index)
             rows = jnp.maximum(index, 0)
             of_data = jnp.where(rows < size, weights, 0)
-            mean, spread = jnp.sum(of_data * places.residual[rows], axis=1), jnp.sqrt(variance + extra)
+            left = variance - least - jnp.sum(more[rows] * jnp.square(weights - of_data), axis=1)
+            mean, spread = jnp.sum(of_data * places.residual[rows], axis=1), jnp.sqrt(jnp.maximum(left, LEAST * least))
             if self.basis is None:
                 return weights - of_data, spread, mean, None
             features = self.basis.features(every[rows].reshape(-1, own.shape[1])).reshape(-1, *rows.shape)
@@ -114,8 +119,9 @@ class Places:
 
         length, columns = index.shape[1] + 1, 0 if self.basis is None else self.basis.size
         together = max(1, NUMBERS // length // (length + columns))
-        extra = places.noises(size + jnp.arange(own.shape[0]))
-        weights, spread, mean, held = by_parts(some, own, index, extra, at_once=together, together=together)
+        least = jnp.asarray(self.jitter) * self.kernel.diagonal(own)
+        more = jnp.concatenate([jnp.zeros_like(self.residual), least + places.noises(size + jnp.arange(own.shape[0]))])
+        weights, spread, mean, held = by_parts(some, own, index, least, at_once=together, together=together)
         mean, known = mean[None], jnp.zeros_like(white)
         if self.basis is not None and values is not None:
             mean, known = mean - matmul(values, held.T), matmul(values, self.basis.features(own))

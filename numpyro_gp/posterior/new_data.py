@@ -200,7 +200,7 @@ def draw_functions(
 
     def one(own: Fitted, draw: tracing.Draw, X: object, arrays: list[Array]) -> Array:
         process = tracing.process_at(own, draw, call.at(arrays), plates, gp)
-        drawn = process.joint(X).sample(jax.random.fold_in(draw[0], 1))
+        drawn = process.sample_jointly(jax.random.fold_in(draw[0], 1), X)
         return drawn if process.outputs is None else jnp.swapaxes(drawn, -1, -2)
 
     X = X if isinstance(X, Functional) else check_points("X", X, leading=True)

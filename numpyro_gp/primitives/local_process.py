@@ -100,6 +100,10 @@ class LocalProcess:
         """Refused, as `basis` is."""
         self._refuse()
 
+    def sample_jointly(self, key: Array, X: object) -> NoReturn:  # noqa: ARG002
+        """Refused, as `basis` is."""
+        self._refuse()
+
     def draw(self, site: str, X: object) -> NoReturn:  # noqa: ARG002
         """Refused, as `basis` is."""
         self._refuse()

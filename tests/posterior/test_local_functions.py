@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
+import numpyro.distributions as dist
 import pytest
 
 import numpyro_gp as ngp
@@ -78,8 +79,9 @@ def test_rows_are_drawn_together_at_one_draw_as_at_many_and_in_single_precision(
     draws = own.function_draws(KEY, NEW, near, Y, num_samples=3)
     assert draws.shape == (1, 23)  # of one stored draw
     gain = np.linalg.solve(correlation(X, X) + 0.09 * np.eye(60), correlation(X, NEW))
-    covariance = correlation(NEW, NEW) - gain.T @ correlation(X, NEW) + 1e-6 * np.eye(23)
+    covariance = correlation(NEW, NEW) - gain.T @ correlation(X, NEW) + 1e-4 * np.eye(23)
     many = posterior(200).function_draws(KEY, NEW, near, Y, neighbours=90)
+    many = many + 1e-2 * np.random.default_rng(0).normal(size=many.shape)  # so that the covariance has a factor
     z = np.linalg.solve(np.linalg.cholesky(covariance), (np.asarray(many) - (Y @ gain)[None]).T)
     assert (z**2).mean() == pytest.approx(1, abs=0.1)
     with x64(False):
@@ -93,6 +95,30 @@ def test_rows_are_drawn_together_at_one_draw_as_at_many_and_in_single_precision(
         jax.jit(lambda rows: own.function_draws(KEY, rows, near, Y))(jnp.asarray(NEW))
     with pytest.raises(ValueError, match="neighbours must be left out where there are none among the arguments"):
         own.function_draws(KEY, NEW, X, Y, neighbours=3)
+
+
+def precise(rows, y=None):
+    level = numpyro.sample("level", dist.Normal(0.0, 1.0))
+    ngp.gp_regression("y", ngp.kernels.Matern52(1.0, 0.7), rows, 0.02**2, mean=level, obs=y)
+
+
+def test_draws_in_single_precision_carry_no_noise_of_a_jitter():
+    """With data of noise 0.02 little is left open, and less than the 0.01 that a jitter of 1e-4 stands for."""
+    line, new = np.sort(np.random.default_rng(1).uniform(-2, 2, size=150))[:, None], np.linspace(-1.5, 1.5, 40)[:, None]
+
+    def kernel(a, b):
+        r = np.sqrt(5) * np.abs(a - b.T) / 0.7
+        return (1 + r + r**2 / 3) * np.exp(-r)
+
+    gain = np.linalg.solve(kernel(line, line) + 0.02**2 * np.eye(150), kernel(line, new))
+    sd = np.sqrt(np.diag(kernel(new, new) - gain.T @ kernel(line, new)))
+    assert np.median(sd) < 0.01
+    with x64(False):
+        own = ngp.Posterior.from_mcmc(precise, {"level": jnp.zeros(150)})
+        x, y, points = (jnp.asarray(one) for one in (line, np.sin(3 * line[:, 0]), new))
+        for rows in (x, ngp.neighbours(x, 8)):
+            drawn = np.asarray(own.function_draws(jax.random.key(0), points, rows, y), float)
+            assert np.sqrt(np.mean(drawn.var(axis=0) / sd**2)) == pytest.approx(1, abs=0.12)
 
 
 def test_single_precision_and_what_is_refused():
