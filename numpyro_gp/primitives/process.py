@@ -190,17 +190,16 @@ class GaussianProcess:
     def sample_jointly(self, key: Array, X: Functional | ArrayLike) -> Array:
         """One draw of `joint`, without a jitter where numbers are of single precision.
 
-        There rounding makes some eigenvalues of a posterior covariance negative, and with the jitter that its factor
-        asks for, up to 1e-4 of the prior variance, a draw would carry noise of 1 % of the prior's standard deviation:
-        more than is left open beside precise data. Eigenvalues below zero are taken for zero instead.
+        Rounding makes some eigenvalues of a posterior covariance negative there: they are taken for zero. The jitter of
+        a factor would be noise of 1 % of the prior's standard deviation, more than precise data leave open.
         """
         if self.jitter is not None or self.basis.dtype.itemsize > 4:
             drawn: Array = self.joint(X).sample(key)
             return drawn
         mean, covariance = self._joint_moments(X, 0.0)
         values, vectors = jnp.linalg.eigh(covariance)
-        white = jax.random.normal(key, mean.shape, mean.dtype) * jnp.sqrt(jnp.maximum(values, 0))
-        return mean + einsum("...ij,...j->...i", vectors, white)
+        scale = jnp.sqrt(jnp.maximum(values, 0))
+        return mean + einsum("...ij,...j->...i", vectors, scale * jax.random.normal(key, mean.shape, mean.dtype))
 
     def given(self, site: str, near: NeighbourRows) -> dist.Distribution:
         """Marginals at rows of a plate that have neighbours, which hold what the inducing points leave open: a Normal.
