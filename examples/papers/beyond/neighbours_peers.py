@@ -187,9 +187,9 @@ def table(rows):
     for name, budget in dict.fromkeys((row["set"], row["budget"]) for row in rows):
         own = {r["way"]: r["log_density"] for r in rows if (r["set"], r["budget"]) == (name, budget)}
         best = max((float(value) for value in own.values() if value), default=None)
-        cells = [f"{float(own[way]):.3f}" if own.get(way) else "-" for way in ways]
+        cells = [f"{float(own[way]):.3f}" if own.get(way) else "-" if way in own else "" for way in ways]
         cells = [
-            f"**{cell}**" if cell != "-" and float(own[way]) == best else cell
+            f"**{cell}**" if cell not in ("", "-") and float(own[way]) == best else cell
             for way, cell in zip(ways, cells, strict=True)
         ]
         lines.append([name, str(budget), *cells])
