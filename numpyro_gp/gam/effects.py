@@ -1,6 +1,6 @@
 """What the terms of a fit are: moments of each at rows of data, and curves, surfaces and levels to draw."""
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,9 +11,6 @@ from numpyro_gp.gam.model import CONSTANT, Model
 from numpyro_gp.gam.table_layout import ReadTerm
 from numpyro_gp.gam.term_features import ScaledFeatures, TermFeatures
 from numpyro_gp.gam.term_posteriors import Blocks, Normal
-
-if TYPE_CHECKING:
-    pass
 
 # How much finer the grid of a cycle is, which may turn as often as the series has rows.
 WAVES_TO_SEE = 4

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from numpyro_gp.arrays import Array, ArrayLike
-from numpyro_gp.checks import check_count, check_floating, check_points, check_positive, fail, known
+from numpyro_gp.arrays import Array
+from numpyro_gp.checks import check_count, check_points, check_positive, fail, known
 from numpyro_gp.kernels.functionals import Functional
 from numpyro_gp.posterior import tracing
 from numpyro_gp.posterior.chunks import Reused, predict_chunks, warn_of_one_piece
@@ -167,15 +167,6 @@ def _local_draws(
 
     found: Array = tracing.at_each_draw(one, posterior, tracing.draws_of(key, each), rows, call.arrays)
     return found.reshape(index.size, -1)
-
-
-def _of_each_row(offset: ArrayLike, shape: tuple[int, ...]) -> Array:
-    """An offset for each new row."""
-    given = check_floating("offset", offset)
-    if given.shape not in ((), shape):
-        cure = "Pass one number for each row of X."
-        fail("offset", f"a number or of shape {shape}", f"shape {given.shape}", cure)
-    return jnp.broadcast_to(given, shape)
 
 
 def draw_functions(
