@@ -71,8 +71,8 @@ def size_of_step(kind, number=1, batch=None):
 @pytest.mark.parametrize(
     ("kind", "number", "batch", "most"),
     [
-        ("coupled", 1, None, 1270),
-        ("natural", 1, 4, 1318),
+        ("coupled", 1, None, 1273),
+        ("natural", 1, 4, 1320),
         ("orthogonal", 1, None, 1900),
         ("coupled", 2, None, 2050),
         ("additive", 10, None, 2000),

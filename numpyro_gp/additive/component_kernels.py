@@ -1,6 +1,7 @@
 """Kernels of the components of an additive model: of each column one that averages to zero; those alike as one batch.
 
-Designs of `ngp.anova` and formulas of `ngp.gam` are made of them (mathematics.md sections 2.4 and 6.5).
+Designs of `ngp.anova` (mathematics.md section 2.4) and formulas of `ngp.gam` (mathematics.md section 6.5) are made of
+them.
 """
 
 from collections.abc import Callable, Hashable, Sequence

@@ -33,6 +33,8 @@ def bands_of(size: int, count: int = BANDS) -> list[tuple[int, int]]:
 def _with_bands(matrix: Float[Array, "*batch M N"], axis: int, count: int = BANDS) -> list[tuple[int, int, Array]]:
     """The bands of an axis, each with its part of the matrix."""
     bands = bands_of(matrix.shape[axis], count)
+    if len(bands) == 1:
+        return [(*bands[0], matrix)]
     parts = lax.split(matrix, [end - start for start, end in bands], axis=matrix.ndim + axis)
     return [(start, end, part) for (start, end), part in zip(bands, parts, strict=True)]
 
