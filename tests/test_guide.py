@@ -136,6 +136,8 @@ def test_what_is_printed_is_compared():
     assert "where the page has" in differs("b 1.0", "a 1.0")
     assert differs("a 2.0", "a 1.0", varies=True) is None
     assert differs("b 1.0", "a 1.0", varies=True) is not None
+    assert differs("a 2.0 !\n------", "a 1.0\n----", varies=True) is None
+    assert differs("a 2.0 !", "a 2.0") is not None
     text = "```python\nprint(1)\n```\n\n```text\n1\n```\n\n![Words](figures/a.png)\n\n```text\nother\n```\n"
     assert blocks(text) == [guide_figures.Block(2, "print(1)\n", "1\n", "figures/a.png")]
 

@@ -74,8 +74,11 @@ def run(page, each=None):
 def differs(printed, expected, varies=False):
     """Where a print is not as the page has it, or None: words alike, numbers to 5 % or five of the last digit shown.
 
-    Three dots stand for anything, and spaces count as one. ``varies``: only the words are compared.
+    Three dots stand for anything, and spaces count as one. ``varies``: only the words are compared, not the marks
+    behind numbers and the lengths of lines.
     """
+    if varies:
+        printed, expected = (re.sub("-{4,}", "----", re.sub(" !", "", text)) for text in (printed, expected))
     pattern, wanted = [], []
     for piece in re.split(rf"(\.\.\.|{NUMBER.pattern})", " ".join(expected.split())):
         is_number = bool(NUMBER.fullmatch(piece))
