@@ -258,7 +258,7 @@ def _number_cure(name: str, value: object) -> str:
         return f"Make numbers of the text: {own} = np.array({own}, float)."
     if isinstance(value, str) and re.match(r"\s*\d{1,4}[-/.]\d{1,2}([-/.]\d{1,4}|$)", value):
         return f"Make dates of the text: {own} = pandas.to_datetime({own})."
-    return f"Take factor({name}) or re({name}) for a category."
+    return f"Take factor({name}) or re({name}) for a category, s(x, by={name}) for a curve of x at each of its levels."
 
 
 def number_column(name: str, values: np.ndarray, weights: np.ndarray) -> Column:

@@ -150,7 +150,7 @@ def test_what_stands_for_a_number_is_refused_with_the_cure():
         (texts["date"], 'Make dates of the text: data["t"] = pandas.to_datetime(data["t"]).'),
         (np.array(["2/1/1970 10:00"]), "Make dates of the text"),
         (np.array([None, Period()], object), 'Make dates of the periods: data["t"] = data["t"].dt.to_timestamp().'),
-        (np.array([None, "west"], object), "but got 'west' and others. Take factor(t) or re(t) for a category."),
+        (np.array([None, "west"], object), "others. Take factor(t) or re(t) for a category, s(x, by=t) for"),
         (np.array(["12 Main Street"]), "Take factor(t)"),
     ]:
         with pytest.raises(ValueError, match=re.escape(cure)):
