@@ -14,7 +14,7 @@ from numpyro_gp.beliefs.component_factors import (
     check_components,
     check_factors,
     check_mean,
-    draw_precision,
+    draw_around,
     half_of,
     probed,
     rows_of,
@@ -124,8 +124,7 @@ class BlockLowRank(AbstractBelief):
             pairs = zip(stacks.stacked(self.precision_trils), stacks.apart(noise.reshape(-1, self.size).T), strict=True)
             return stacks.together([matmul(P, rows) for P, rows in pairs]).T.reshape(noise.shape)
 
-        drawn = draw_precision(key, sample_shape, self.W, own)
-        return self.mean[(None,) * len(sample_shape)] + self.times_covariance(drawn)
+        return draw_around(self, key, sample_shape, own)
 
     def pieces(
         self, features: Float[Array, "M N"]

@@ -134,8 +134,17 @@ def _row_factor_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Arra
 
 def conditional(covariance: Float[Array, "B L L"]) -> tuple[Float[Array, "B K"], Float[Array, " B"]]:
     """Weights ``a`` of the others, with which the mean of the last is ``a . r_N``, and its variance: a pivot."""
-    x = last_row(covariance)[1]
+    return by_last_row(last_row(covariance)[1])
+
+
+def by_last_row(x: Float[Array, "B L"]) -> tuple[Float[Array, "B K"], Float[Array, " B"]]:
+    """What `conditional` says, from the last row ``x`` of an inverse factor."""
     return -x[..., :-1] / x[..., -1:], x[..., -1] ** -2
+
+
+def of_rows(values: Float[Array, "..."], rows: Int[Array, "..."]) -> Array:
+    """Numbers of rows, of which there are one for all or one for each."""
+    return jnp.broadcast_to(values, rows.shape) if values.ndim == 0 else values[rows]
 
 
 def row_after_row(

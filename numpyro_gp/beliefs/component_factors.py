@@ -1,6 +1,7 @@
 """Factors of components, as beliefs of additive sites hold them: their checks, and sums over them."""
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 import jax
 import jax.numpy as jnp
@@ -15,8 +16,6 @@ from numpyro_gp.checks import check_shape, check_triangle, fail
 from numpyro_gp.linalg import factorise, matmul
 
 Blocks = tuple[Array, ...] | Stacked
-
-
 BlocksField = Converted[Blocks, Mapping[str, ArrayLike] | Sequence[ArrayLike]]
 
 
@@ -96,8 +95,23 @@ def probed(
     return probe.seen(features, sizes.apart(features), variance)
 
 
-def draw_precision(key: Array, sample_shape: Shape, W: Array, own: Callable[[Array], Array]) -> Array:
-    """``x = P e_1 + W e_2``, whose covariance is ``S^-1``, and that of ``S x`` is ``S``; ``own`` is ``P e``."""
+class LowRank(Protocol):
+    """A belief whose precision is ``P P^T + W W^T``."""
+
+    @property
+    def mean(self) -> Array: ...
+
+    @property
+    def W(self) -> Array: ...
+
+    def times_covariance(self, x: Array) -> Array: ...
+
+
+def draw_around(
+    belief: LowRank, key: Array, sample_shape: Shape, own: Callable[[Array], Array]
+) -> Float[Array, "*sample M"]:
+    """Draws ``m + S x`` of whitened values: ``x = P e_1 + W e_2`` has the covariance ``S^-1``; ``own`` is ``P e``."""
     key_own, key_shared = jax.random.split(key)
-    noise = own(jax.random.normal(key_own, sample_shape + W.shape[:1], W.dtype))
-    return noise + matmul(jax.random.normal(key_shared, sample_shape + W.shape[1:], W.dtype), W.T)
+    noise = own(jax.random.normal(key_own, sample_shape + belief.W.shape[:1], belief.W.dtype))
+    shared = jax.random.normal(key_shared, sample_shape + belief.W.shape[1:], belief.W.dtype)
+    return belief.mean[(None,) * len(sample_shape)] + belief.times_covariance(noise + matmul(shared, belief.W.T))

@@ -12,7 +12,16 @@ from jaxtyping import Float, Int
 
 from numpyro_gp.arrays import Array, ArrayLike, value_type
 from numpyro_gp.beliefs.basis import Basis
-from numpyro_gp.beliefs.blocks import NUMBERS, Blocks, by_parts, conditional, row_after_row, row_factor
+from numpyro_gp.beliefs.blocks import (
+    NUMBERS,
+    Blocks,
+    by_last_row,
+    by_parts,
+    conditional,
+    of_rows,
+    row_after_row,
+    row_factor,
+)
 from numpyro_gp.beliefs.shared import Shared
 from numpyro_gp.kernels.base import Kernel
 from numpyro_gp.linalg import einsum, matmul
@@ -53,13 +62,15 @@ class Places:
 
     def noises(self, rows: Int[Array, "..."]) -> Array:
         """``e`` of rows, without the jitter."""
-        return jnp.broadcast_to(self.noise, rows.shape) if self.noise.ndim == 0 else self.noise[rows]
+        return of_rows(self.noise, rows)
 
     def spread(self, inputs: Float[Array, "N D"]) -> Float[Array, " N"]:
         """``e^(1/2)`` of all rows, jitter included."""
-        rows = jnp.arange(inputs.shape[0])
-        jitter = self.jitter * jnp.square(self.scales(rows)) * self.kernel.diagonal(inputs)
-        return jnp.sqrt(self.noises(rows) + jitter)
+        return jnp.sqrt(self.noise_at(jnp.arange(inputs.shape[0]), inputs))
+
+    def noise_at(self, rows: Int[Array, " B"], own: Float[Array, "B D"]) -> Float[Array, " B"]:
+        """``e`` of rows, jitter included."""
+        return self.noises(rows) + self.jitter * jnp.square(self.scales(rows)) * self.kernel.diagonal(own)
 
     def weights(
         self, inputs: Float[Array, "N D"], own: Float[Array, "B D"], index: Int[Array, "B K"]
@@ -74,8 +85,7 @@ class Places:
         if self.basis is None:
             found, variance = conditional(covariance)
         else:
-            x = row_factor(Shared.prior(self.basis).rest(covariance, at, scale)[0])
-            found, variance = -x[:, :-1] / x[:, -1:], x[:, -1] ** -2
+            found, variance = by_last_row(row_factor(Shared.prior(self.basis).rest(covariance, at, scale)[0]))
         return jnp.where(at.taken, found, 0), variance
 
     def followed_by(self, own: Float[Array, "B D"], jitter: ArrayLike) -> "Places":
@@ -120,7 +130,8 @@ class Places:
         length, columns = index.shape[1] + 1, 0 if self.basis is None else self.basis.size
         together = max(1, NUMBERS // length // (length + columns))
         least = jnp.asarray(self.jitter) * self.kernel.diagonal(own)
-        more = jnp.concatenate([jnp.zeros_like(self.residual), least + places.noises(size + jnp.arange(own.shape[0]))])
+        of_new = places.noise_at(size + jnp.arange(own.shape[0]), own)
+        more = jnp.concatenate([jnp.zeros_like(self.residual), of_new])
         weights, spread, mean, held = by_parts(some, own, index, least, at_once=together, together=together)
         mean, known = mean[None], jnp.zeros_like(white)
         if self.basis is not None and values is not None:

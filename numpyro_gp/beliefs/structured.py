@@ -17,7 +17,7 @@ from numpyro_gp.beliefs.component_factors import (
     check_components,
     check_factors,
     check_mean,
-    draw_precision,
+    draw_around,
     half_of,
     probed,
     rows_of,
@@ -141,8 +141,7 @@ class Structured(AbstractBelief):
     def draw_whitened(self, key: Array, sample_shape: Shape = (), basis: AbstractBasis | None = None) -> Array:
         if self.ndim > 1:
             return super().draw_whitened(key, sample_shape, basis)
-        drawn = draw_precision(key, sample_shape, self.W, lambda noise: noise)
-        return self.mean[(None,) * len(sample_shape)] + self.times_covariance(drawn)
+        return draw_around(self, key, sample_shape, lambda noise: noise)
 
     def _check_one(self) -> None:
         """Refuse outputs: methods see members of plates one by one, and outputs that share a kernel together."""

@@ -158,7 +158,6 @@ class AtData(Kept):
             Values along named dimensions, and names of the dimensions of a site or argument where the
             names of plates do not do.
         """
-        # Imported at the call: criticism is built on posteriors, which must not depend on it.
         self._check_taken("to_arviz", args, num_samples=num_samples, coords=coords, dims=dims)
         found = self.draws(key, *args, num_samples=num_samples, **kwargs)
         arguments = call_of(self.model, args, kwargs).arguments

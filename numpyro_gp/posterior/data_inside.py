@@ -21,7 +21,7 @@ def seen_by_neighbours(trace: Trace) -> dict[str, SeenProcesses]:
 
 
 def is_conditioned(process: Any) -> bool:
-    """Whether made the process, which then knows its data and their noise."""
+    """Whether `gp_regression` made the process, which then knows its data and their noise."""
     return process.noise is not None
 
 

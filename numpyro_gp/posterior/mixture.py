@@ -14,6 +14,9 @@ from numpyro_gp.likelihoods.tails import log_tails
 from numpyro_gp.programs.keep import compiled
 from numpyro_gp.sites import Observation
 
+# Rows times draws whose numbers are found at once.
+ROWS_TOGETHER = 2**16
+
 
 def _each(function: Callable[..., object], chunk: Observation, *extra: Array) -> Any:
     """Apply to each draw, some at a time: quadrature needs many numbers for each row and draw."""
@@ -144,6 +147,3 @@ def _mixture_quantile_change(primals: tuple[Array, ...], changes: tuple[Array, .
     most = math.log(jnp.finfo(means.dtype).max) - 1
     flatness = jnp.exp(jnp.minimum(-logsumexp(logs, axis=0), most))
     return q, jnp.sum(jax.nn.softmax(logs, axis=0) * (d_means + z * d_scales), axis=0) + flatness * d_level
-
-
-ROWS_TOGETHER = 2**16

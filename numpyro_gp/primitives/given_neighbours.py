@@ -23,6 +23,7 @@ from numpyro_gp.beliefs.blocks import (
     last_row,
     least_noise,
     log_density,
+    of_rows,
     row_after_row,
 )
 from numpyro_gp.beliefs.places import Places
@@ -67,7 +68,7 @@ class LocalData:
 
     def covariance(self, at: Blocks, own_noise: ArrayLike) -> Array:
         """The covariance of blocks, noise included."""
-        noise = jnp.broadcast_to(self.noise, at.rows.shape) if self.noise.ndim == 0 else self.noise[at.rows]
+        noise = self.noise_of(at.rows)
         noise = noise.astype(jnp.result_type(noise, at.inputs))
         return at.covariance(self.kernel, at.behind(noise, own_noise, 1.0), jitter=self.jitter)
 
@@ -81,8 +82,8 @@ class LocalData:
         return mean_at(self.level, own, own.shape[:-1], None, own.dtype)
 
     def noise_of(self, rows: Array) -> Array:
-        """Noise variances of rows of the data, ``(B,)``."""
-        return jnp.broadcast_to(self.noise, rows.shape) if self.noise.ndim == 0 else self.noise[rows]
+        """Noise variances of rows of the data."""
+        return of_rows(self.noise, rows)
 
     def terms(self, rows: Array, index: Array, own: Array) -> Array:
         """``log p(y_i | y_N(i))`` of rows ``(B,)`` with neighbours ``(B, K)``, whose data are ``own`` ``(B,)``."""
