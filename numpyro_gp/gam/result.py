@@ -142,8 +142,8 @@ class Fit:
     def predict(self, data: object, *, num_samples: int | None = None) -> Prediction:
         """Predict the response for the rows of a table; as `Posterior.predict`, which gives the same numbers.
 
-        Rows far outside of those of the fit are warned of where a term returns to its mean there: `trend` goes on. Of
-        `warnings.filterwarnings("ignore", "Terms return to their mean")` the warning is silent.
+        Rows far outside of those of the fit are warned of where a term returns to its mean there: `trend` goes on.
+        `warnings.filterwarnings("ignore", "Terms return to their mean")` silences the warning.
         """
         X = self.model.layout.encode(data)
         warn_outside(self.model, X, stacklevel=3)
