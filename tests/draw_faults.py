@@ -2,7 +2,7 @@
 
     python -m tests.draw_faults gam 10 54        ten in the room ``gam``, by the seed 54
 
-What it prints was pasted into ``tests/random_faults.py``, survivors too: a fault is not left out because no test sees it.
+What it prints was pasted into ``tests/faults.txt``, survivors too: a fault is not left out because no test sees it.
 """
 
 import ast
@@ -66,7 +66,7 @@ def main() -> None:
     found = [fault for file in sorted((PACKAGE / room).rglob("*.py")) for fault in faults(file)]
     for kind, file, old, new in random.Random(seed).sample(found, count):
         folder, _, name = file.rpartition("/")
-        print(f"    ({kind!r}, {file!r}, {old!r}, {new!r}, {f'{folder}/test_{name}'!r}),")
+        print(f"@ {kind} at random | {file} | {folder}/test_{name}\n- {old}\n+ {new}")
 
 
 if __name__ == "__main__":
