@@ -83,14 +83,12 @@ PART = os.environ.get("NUMPYRO_GP_TEST_PART", "1/1")
 
 # Tests of the machinery of experiments see nothing of the package: each runs where one of the last commits changed a
 # file that it reads. CI keeps no record of the last green commit; twenty are more than one landing has.
-EXPERIMENTS = ("examples/*.py", "examples/data/*.gz", "tests/benchmarks", "tests/test_*.py")
+EXPERIMENTS = ("examples/*.py", "examples/data/*.gz", "tests/test_*.py")
 COMMITS = 20
 # What programs save and keep count with; it has tests of its own, and illustrations use it at every commit.
 TOOLS = {"examples/tools/tables.py", "examples/tools/run_queue.py"}
 ROOT = Path(__file__).parent.parent
-IMPORTED = re.compile(
-    r"^\s*(?:from|import) ((?:examples|tests\.benchmarks)[\w.]*)(?: import \(?((?<=\()[\w,\s]*|[\w, ]*))?", re.M
-)
+IMPORTED = re.compile(r"^\s*(?:from|import) (examples[\w.]*)(?: import \(?((?<=\()[\w,\s]*|[\w, ]*))?", re.M)
 
 
 @functools.cache
@@ -117,7 +115,7 @@ def imported_by(file: str) -> set[str]:
         name = left.pop()
         found.add(name)
         for module, names in IMPORTED.findall((ROOT / name).read_text()):
-            parts = [module, *(f"{module}.{part.strip()}" for part in names.split(",") if part.strip())]
+            parts = [module, *(f"{module}.{part.split()[0]}" for part in names.split(",") if part.strip())]
             paths = {f"{part.replace('.', '/')}.py" for part in parts}
             left |= {path for path in paths - found if (ROOT / path).exists()}
     return found

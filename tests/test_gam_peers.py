@@ -8,11 +8,11 @@ import pytest
 from scipy import stats
 
 from examples.papers.gam import gam_peers_tables as tables
+from examples.papers.gam.peers import __main__ as gam_peers
+from examples.papers.gam.peers import rivals, simulations
+from examples.papers.gam.peers.programs import __main__ as programs
 from examples.tools import rebuild
 from examples.tools.tables import rows_of
-from tests.benchmarks import gam_peers, gam_rivals
-from tests.benchmarks import gam_simulations as simulations
-from tests.benchmarks.gam_programs import __main__ as programs
 
 pytestmark = pytest.mark.experiments
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.experiments
 def test_the_uncertainty_of_the_link_is_in_the_density():
     """Normal data have a closed form: variances add up; without them the density would be another."""
     y, mean, error = np.array([0.3, -1.0, 2.0]), np.array([0.0, -0.5, 1.0]), np.array([0.5, 0.2, 1.0])
-    found = gam_rivals.judged("gaussian", y, mean, error, 0.7)
+    found = rivals.judged("gaussian", y, mean, error, 0.7)
     exact = stats.norm(mean, np.sqrt(0.7 + error**2)).logpdf(y).mean()
     assert found["log_density"] == pytest.approx(exact, abs=1e-6)
     assert abs(stats.norm(mean, np.sqrt(0.7)).logpdf(y).mean() - exact) > 0.01
@@ -29,14 +29,14 @@ def test_the_uncertainty_of_the_link_is_in_the_density():
 
 def test_labels_and_counts_are_judged_on_the_scale_of_their_link():
     f = np.array([-1.0, 0.4, 2.0])
-    labels = gam_rivals.judged("bernoulli", np.array([0.0, 1.0, 1.0]), f, 0.0, 1.0)
+    labels = rivals.judged("bernoulli", np.array([0.0, 1.0, 1.0]), f, 0.0, 1.0)
     p = 1 / (1 + np.exp(-f))
     assert labels["log_density"] == pytest.approx(np.log([1 - p[0], p[1], p[2]]).mean())
-    counts = gam_rivals.judged("negative_binomial", np.array([0.0, 2.0, 9.0]), f, 0.0, 3.0)
+    counts = rivals.judged("negative_binomial", np.array([0.0, 2.0, 9.0]), f, 0.0, 3.0)
     # Mean m and size r: the variance is m + m^2 / r, so the probability of success is r / (r + m).
     exact = stats.nbinom(3.0, 3.0 / (3.0 + np.exp(f))).logpmf([0, 2, 9]).mean()
     assert counts["log_density"] == pytest.approx(exact)
-    wide = gam_rivals.judged("bernoulli", np.array([1.0]), np.array([1.0]), np.array([2.0]), 1.0)
+    wide = rivals.judged("bernoulli", np.array([1.0]), np.array([1.0]), np.array([2.0]), 1.0)
     draws = 1 + 2 * np.random.default_rng(0).normal(size=200_000)
     assert wide["log_density"] == pytest.approx(np.log(np.mean(1 / (1 + np.exp(-draws)))), abs=0.01)
 
@@ -45,7 +45,7 @@ def test_the_size_of_counts_is_the_likeliest():
     rng = np.random.default_rng(1)
     mean = rng.uniform(1, 20, size=300)
     y = rng.negative_binomial(4.0, 4.0 / (4.0 + mean))
-    found = gam_rivals.size_of(y, mean)
+    found = rivals.size_of(y, mean)
     around = [stats.nbinom(r, r / (r + mean)).logpmf(y).sum() for r in (0.99 * found, found, 1.01 * found)]
     assert around[1] == max(around)
     assert found == pytest.approx(4.0, rel=0.3)

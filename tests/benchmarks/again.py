@@ -7,7 +7,7 @@ The model has one process with 20 inducing inputs and two hyper-parameters, and 
 
 import time
 
-from tests.benchmarks.clock import one_thread
+from examples.tools.clock import one_thread
 
 one_thread()
 

@@ -10,7 +10,7 @@ brackets, the median over the rounds.
 import argparse
 import time
 
-from tests.benchmarks.clock import one_thread
+from examples.tools.clock import one_thread
 
 one_thread()
 

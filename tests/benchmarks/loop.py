@@ -10,7 +10,7 @@ end a little apart.
 
 import time
 
-from tests.benchmarks.clock import one_thread
+from examples.tools.clock import one_thread
 
 one_thread()
 

@@ -1,4 +1,4 @@
-"""Tables of this library beside others, from the rows that `tests.benchmarks.peers` writes: times, and peak memory."""
+"""Tables of this library beside others, from the rows that `peers` writes: times, and peak memory."""
 
 from examples.tools.tables import markdown
 

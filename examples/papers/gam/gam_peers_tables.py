@@ -1,4 +1,4 @@
-"""Tables and numbers of ``ngp.gam`` beside its peers, from the rows of `tests.benchmarks.gam_peers`."""
+"""Tables and numbers of ``ngp.gam`` beside its peers, from the rows of `examples.papers.gam.peers`."""
 
 import numpy as np
 

@@ -1,9 +1,9 @@
 """tinygp 0.3.1 as of November 2026, NumPyro by hand, and this library: in turn, with the JAX of tinygp's environment.
 
-A leapfrog is a potential and its gradient, compiled, which is what a step of NUTS computes; SVGD is NumPyro's class with
-its kernel, ten particles. The latent models have inducing inputs at the data, 300 labels of two columns. A prediction
-by hand is the formula in one compiled program, whose Gram matrix is factorised in each call, as `Posterior.predict` does.
-The floors are what the two need at least, each operation alone.
+A leapfrog is a potential and its gradient, compiled, which is what a step of NUTS computes; SVGD is NumPyro's class
+with its kernel, ten particles. The latent models have inducing inputs at the data, 300 labels of two columns. A
+prediction by hand is the formula in one compiled program, whose Gram matrix is factorised in each call, as
+`Posterior.predict` does. The floors are what the two need at least, each operation alone.
 """
 
 from contextlib import nullcontext
@@ -18,9 +18,9 @@ from numpyro.contrib import einstein
 from numpyro.infer.util import initialize_model
 
 import numpyro_gp as ngp
-from tests.benchmarks.peers.ours import fit_of, steps_of
-from tests.benchmarks.peers.problem import ROWS, new_rows, problem_of
-from tests.benchmarks.peers.timing import Report, Stopwatch
+from examples.papers.beyond.peers.ours import fit_of, steps_of
+from examples.papers.beyond.peers.problem import ROWS, new_rows, problem_of
+from examples.papers.beyond.peers.timing import Report, Stopwatch
 
 LABELLED = 300
 
@@ -161,7 +161,7 @@ def prediction_by_hand(job):
 
 
 def floors(job):
-    """Each operation alone: of M rows of a square matrix, or of M rows and ``job.rows`` of data where there are some."""
+    """Each operation alone: of M rows of a square matrix, or of M rows and ``job.rows`` of data, if any."""
     size, rng = job.size, np.random.default_rng(0)
     square, X = rng.normal(size=(size, size)), jnp.asarray(rng.normal(size=(size, 8)))
     positive = jnp.asarray(square @ square.T / size + np.eye(size))

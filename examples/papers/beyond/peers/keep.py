@@ -5,8 +5,8 @@ from statistics import median
 from typing import Any
 
 from examples.papers.beyond import peers_tables
+from examples.papers.beyond.peers.report import Line, fastest_ways, grouped, number, who
 from examples.tools.tables import read, save
-from tests.benchmarks.peers.report import Line, fastest_ways, grouped, number, who
 
 KEY = ("task", "size", "dtype", "rows", "mean_points", "width")
 

@@ -12,18 +12,18 @@ import pytest
 from scipy.stats import norm
 
 from examples.papers.beyond import peers_tables
-from tests.benchmarks.peers import __main__ as driver
-from tests.benchmarks.peers import in_one_process
-from tests.benchmarks.peers.jobs import ENVIRONMENTS, PLACES, Job, Place, jobs, python_of, quick
-from tests.benchmarks.peers.keep import keep
-from tests.benchmarks.peers.problem import log_density, parts, problem_of
-from tests.benchmarks.peers.programs import counts, instructions, largest, lowered, sizes
-from tests.benchmarks.peers.report import report
-from tests.benchmarks.peers.timing import Stopwatch
+from examples.papers.beyond.peers import __main__ as driver
+from examples.papers.beyond.peers import in_one_process
+from examples.papers.beyond.peers.jobs import ENVIRONMENTS, PLACES, Job, Place, jobs, python_of, quick
+from examples.papers.beyond.peers.keep import keep
+from examples.papers.beyond.peers.problem import log_density, parts, problem_of
+from examples.papers.beyond.peers.programs import counts, largest
+from examples.papers.beyond.peers.report import report
+from examples.papers.beyond.peers.timing import Stopwatch
 
 pytestmark = pytest.mark.experiments
 
-HERE = Path(__file__).parent / "peers"
+HERE = Path(driver.__file__).parent
 ALL = list(jobs(("concrete",), 2000))
 
 
@@ -184,27 +184,6 @@ def test_kernels_are_what_runs_with_bodies_of_loops_and_without_the_inside_of_fu
     assert largest(text) == 81
 
 
-# Kernels in floating point that were counted with jax 0.9.2 in float32 at M = 512, and a twentieth more; two to five are of the
-# search of a jitter, and 26 of predictions that are computed again where a variance is near its rounding errors.
-@pytest.mark.parametrize(
-    ("what", "most"),
-    [
-        ("adam", 212),
-        pytest.param("natural", 216, marks=pytest.mark.long),
-        pytest.param("predict", 168, marks=pytest.mark.long),
-    ],
-)
-def test_a_program_has_few_kernels_and_no_array_of_more_than_four_times_batch_and_inducing_points(what, most):
-    """Copies are of JAX's random numbers: on a CPU their hash is a loop over five rounds, which copies what it holds."""
-    job = Job("programs", 512, "float32")
-    rows = 8192 if what == "predict" else job.batch
-    program = lowered(job, problem_of(job, ""), what).compile().as_text()
-    assert 0.5 * most < counts(program)["floating"] <= most
-    assert largest(program) <= 4 * rows * job.size
-    copies = [kind for operation, kind in instructions(program) if operation == "copy" and kind.startswith("f32")]
-    assert not [kind for kind in copies if max(sizes(kind)) >= rows * job.size]
-
-
 def test_every_script_can_be_read_and_says_the_version_that_is_installed():
     pins = dict(pin.lower().split("==") for packages in ENVIRONMENTS.values() for pin in packages)
     for name, place in PLACES.items():
@@ -231,7 +210,7 @@ def test_a_peer_that_is_missing_or_stops_leaves_a_line_with_the_reason(monkeypat
     monkeypatch.setitem(driver.PLACES, "GPflow", Place("nowhere"))
     (line,) = driver.lines_of(Job("adam"), "GPflow", "", options)
     assert line["failed"].startswith("stopped: ")
-    assert "tests.benchmarks.peers.nowhere" in line["failed"]
+    assert "examples.papers.beyond.peers.nowhere" in line["failed"]
 
 
 @pytest.mark.long

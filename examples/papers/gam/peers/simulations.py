@@ -12,7 +12,7 @@ import numpy as np
 from scipy import stats
 
 import numpyro_gp as ngp
-from tests.benchmarks.gam_engines import by_mgcv, fitted, mgcv_formula, rival
+from examples.papers.gam.peers.engines import by_mgcv, fitted, mgcv_formula, rival
 
 __all__ = ["CURVES", "covered", "pairs", "simulated", "terms_of", "waves"]
 
@@ -157,7 +157,7 @@ def pairs(name, cases, options):
             yield found | (named(order, None) if order else {})
 
 
-def pairs_here(seed, table, truth):
+def pairs_here(seed, table, _):
     start = time.process_time()
     found = ngp.gam.screen(CURVES, table, key=jax.random.key(seed))
     kept = [pair for pair, one in zip(found.scores, found.tried, strict=False) if one.kept]

@@ -9,11 +9,13 @@ import gpytorch
 import torch
 from gpytorch import variational
 
-from tests.benchmarks.peers import problem as given
-from tests.benchmarks.peers.timing import Report
+from examples.papers.beyond.peers import problem as given
+from examples.papers.beyond.peers.timing import Report
 
 
 class Sparse(gpytorch.models.ApproximateGP):
+    """One of its two strategies."""
+
     def __init__(self, problem, job, way):
         points = torch.as_tensor(problem.X[problem.order])
         Z, others = points[: job.size].clone(), points[job.size : job.size + job.mean_points].clone()

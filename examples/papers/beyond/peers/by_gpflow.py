@@ -10,8 +10,8 @@ import numpy as np
 import tensorflow as tf
 from gpflow.keras import tf_keras
 
-from tests.benchmarks.peers import problem as given
-from tests.benchmarks.peers.timing import Report
+from examples.papers.beyond.peers import problem as given
+from examples.papers.beyond.peers.timing import Report
 
 
 def build(problem, job):

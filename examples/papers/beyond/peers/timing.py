@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.benchmarks.peers.jobs import Job
+from examples.papers.beyond.peers.jobs import Job
 
 
 def asked() -> tuple[Job, str, str, float]:

@@ -1,6 +1,6 @@
 """GPyTorch's ``RBFKernelGrad`` on the eight inputs of ``examples/functionals.py``: ``functionals_eight_gpytorch.csv``.
 
-    python -m tests.benchmarks.eight_inputs_gpytorch    # where gpytorch is installed; JAX need not be
+    python -m examples.papers.beyond.peers.eight_inputs_gpytorch    # where gpytorch is installed; JAX need not be
 
 The same points, kernel, one noise for values and slopes, priors, and Adam to the mode of the hyper-parameters. It takes
 the whole gradient at every point and a normal noise, for that is what the kernel is for.
@@ -15,7 +15,7 @@ import numpy as np
 from examples.tools.eight_inputs import row_of, simulate
 from examples.tools.tables import save
 
-RESULTS = Path(__file__).parent.parent.parent / "examples" / "results"
+RESULTS = Path(__file__).parents[3] / "results"
 
 
 def model_of(gpytorch, X, y, likelihood):

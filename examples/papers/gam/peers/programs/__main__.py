@@ -1,6 +1,6 @@
 """Run every program of this folder on the same rows, and count its lines.
 
-    python -m tests.benchmarks.gam_programs --environments FOLDER
+    python -m examples.papers.gam.peers.programs --environments FOLDER
 
 Rows go to ``gam_programs.csv``: lines of code (neither empty nor a comment; Python as ruff formats it,
 120 characters at most), the error of the predicted means, how many new values lie in the intervals, and seconds of the
@@ -18,11 +18,11 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.benchmarks.gam_engines import write
-from tests.benchmarks.gam_simulations import simulated
+from examples.papers.gam.peers.engines import write
+from examples.papers.gam.peers.simulations import simulated
 
 HERE = Path(__file__).parent
-OUT = HERE.parent.parent.parent / "examples" / "papers" / "gam" / "gam_programs.csv"
+OUT = HERE.parents[1] / "gam_programs.csv"
 PROGRAMS = {
     "ngp.gam": "by_ngp.py",
     "mgcv": "by_mgcv.R",

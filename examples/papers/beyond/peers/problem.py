@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from examples.papers.beyond.peers.jobs import Job
 from examples.tools.datasets import load, split_mask, standardise
-from tests.benchmarks.peers.jobs import Job
 
 ROWS, COLUMNS, CHUNK = 36_000, 8, 4096
 VARIANCE, NOISE_VARIANCE, ADAM, NATURAL = 1.0, 0.1, 0.01, 0.1

@@ -1,11 +1,11 @@
-"""The Python peers of `tests.benchmarks.gam_peers`, each run by the Python of its own environment.
+"""The Python peers of `examples.papers.gam.peers`, each run by the Python of its own environment.
 
-    ENVIRONMENT/bin/python tests/benchmarks/gam_rivals.py FOLDER [FOLDER ...]
+    ENVIRONMENT/bin/python examples/papers/gam/peers/rivals.py FOLDER [FOLDER ...]
 
-Each FOLDER holds ``train.csv``, ``test.csv`` and ``job.json``: the peer, its smooth columns, the others, categories, and the
-family. Prints one line of JSON for each: log density and RMSE at the test rows, seconds of the processor for the fit, what had
-to be assumed; and where the job asks for them the terms, the half-widths of their 90 % bands at the rows of the fit,
-their p-values, and the order of pairs of columns, as far as the peer gives these.
+Each FOLDER holds ``train.csv``, ``test.csv`` and ``job.json``: the peer, its smooth columns, the others, categories,
+and the family. Prints one line of JSON for each: log density and RMSE at the test rows, seconds of the processor for
+the fit, what had to be assumed; and where the job asks for them the terms, the half-widths of their 90 % bands at the
+rows of the fit, their p-values, and the order of pairs of columns, as far as the peer gives these.
 """
 
 import json
@@ -123,7 +123,7 @@ def by_statsmodels(job, train, test):
     terms, values = [], []
     ends = other(train).shape[1] + np.cumsum([0, *(one.basis.shape[1] for one in splines.smoothers)])
     for at, one in enumerate(splines.smoothers if job["terms"] else []):
-        # Its own `partial_values` has the error of a curve that is zero at the left end, ours of one that averages to it.
+        # Its own `partial_values` has the error of a curve that is zero at the left end, not on average.
         own, centred = slice(ends[at], ends[at + 1]), one.basis - one.basis.mean(0)
         covariance = np.asarray(fit.cov_params())[own, own]
         half = 1.6449 * np.sqrt(np.einsum("nb,bc,nc->n", centred, covariance, centred))
@@ -169,7 +169,7 @@ def by_ebm(job, train, test):
     return found | {"seconds": seconds, "note": note, "terms": terms}
 
 
-def pairs_by_ebm(job, train, test):
+def pairs_by_ebm(job, train, _):
     """Pairs of columns in the order of FAST, by which EBM takes them, on what its curves leave."""
     from interpret.glassbox import ExplainableBoostingRegressor
     from interpret.utils import measure_interactions

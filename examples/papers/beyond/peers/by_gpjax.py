@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import optax
 from gpjax.natural_gradients import natural_gradient_step, partition_variational
 
-from tests.benchmarks.peers import problem as given
-from tests.benchmarks.peers.timing import Report
+from examples.papers.beyond.peers import problem as given
+from examples.papers.beyond.peers.timing import Report
 
 
 def build(problem, job):

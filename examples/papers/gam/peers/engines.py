@@ -1,4 +1,4 @@
-"""How `tests.benchmarks.gam_peers` runs what it compares: R's mgcv, peers in Python, and ours.
+"""How `examples.papers.gam.peers` runs what it compares: R's mgcv, peers in Python, and ours.
 
 mgcv runs many jobs in one process of ``Rscript``, each from files of its own. A peer in Python runs in an environment
 of its own, and is ended after so many seconds of the processor.
@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 import numpyro_gp as ngp
-from tests.benchmarks.gam_rivals import judged
+from examples.papers.gam.peers.rivals import judged
 
 __all__ = ["RIVALS", "by_mgcv", "fitted", "install", "judged_fit", "judged_mgcv", "mgcv_formula", "rival"]
 
@@ -86,7 +86,7 @@ def rival(name, job, tables, options):
             whole = {"lines": [], "factors": [], "terms": False} | job | {"peer": name}
             (place / "job.json").write_text(json.dumps(whole))
         done = subprocess.run(
-            [python, Path(__file__).with_name("gam_rivals.py"), *places],
+            [python, Path(__file__).with_name("rivals.py"), *places],
             capture_output=True,
             text=True,
             env=dict(os.environ, OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", PYTHONPATH=""),

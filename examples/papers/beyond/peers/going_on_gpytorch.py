@@ -1,10 +1,11 @@
 """GPyTorch's ``get_fantasy_model`` on the ten parts of ``going_on.py``: rows in ``going_on_gpytorch.csv``.
 
-    python -m tests.benchmarks.going_on_gpytorch    # where gpytorch is installed beside this library
+    python -m examples.papers.beyond.peers.going_on_gpytorch    # where gpytorch is installed beside this library
 
-A sparse model with the inducing inputs, kernel, level and priors of the example is fitted to the first part, by Adam on
-a Cholesky factor, the only one that it takes there. Each later part is then conditioned on (Maddox et al. 2021): hyper-parameters stay, for it has no
-others, and the noise has to be normal. The same is done with an exact process, which keeps all rows.
+A sparse model with the inducing inputs, kernel, level and priors of the example is fitted to the first part, by Adam
+on a Cholesky factor, the only one that it takes there. Each later part is then conditioned on (Maddox et al. 2021):
+hyper-parameters stay, for it has no others, and the noise has to be normal. The same is done with an exact process,
+which keeps all rows.
 """
 
 import argparse
@@ -16,7 +17,7 @@ import numpy as np
 from examples.papers.beyond.going_on import PARTS, Z, simulate
 from examples.tools.tables import save
 
-RESULTS = Path(__file__).parent.parent.parent / "examples" / "papers" / "beyond"
+RESULTS = Path(__file__).parents[1]
 
 
 def modules(gpytorch, torch):

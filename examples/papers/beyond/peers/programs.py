@@ -1,8 +1,8 @@
 """Our compiled programs: kernels, temporary memory, the largest array, and the floor of their products.
 
 A kernel is an instruction of the optimised program that runs: a fusion, a product, a call of LAPACK; copies are counted
-apart. Those in the body of a loop count once, those of a choice on both sides. Those that are not in floating point draw
-random numbers and rows. The floor has the operations that XLA counts, without those of LAPACK.
+apart. Those in the body of a loop count once, those of a choice on both sides. Those that are not in floating point
+draw random numbers and rows. The floor has the operations that XLA counts, without those of LAPACK.
 """
 
 import math
@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import numpyro_gp as ngp
-from tests.benchmarks.peers import problem as given
-from tests.benchmarks.peers.ours import fit_of
-from tests.benchmarks.peers.timing import Report, Stopwatch
+from examples.papers.beyond.peers import problem as given
+from examples.papers.beyond.peers.ours import fit_of
+from examples.papers.beyond.peers.timing import Report, Stopwatch
 
 # What only names, groups or chooses values, and what runs other computations, whose instructions count themselves.
 FREE = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "while", "conditional", "call", "after-all"}

@@ -1,4 +1,4 @@
-"""This library, as a user writes it: NumPyro's primitives, `AutoGP`, `SVI`, and parameters in place of priors, as peers.
+"""Our library, as a user writes it: NumPyro's primitives, `AutoGP`, `SVI`; parameters in place of priors, as peers.
 
 Steps: a block of `SVI.update` in one compiled scan, which is what `fit` runs. A density comes from `fit` and its
 resumption, in two ways: the belief of the peers, and ``conditional``, the guide of this library that follows the
@@ -17,8 +17,8 @@ from numpyro.distributions import constraints
 from numpyro.infer import SVI, Trace_ELBO
 
 import numpyro_gp as ngp
-from tests.benchmarks.peers import problem as given
-from tests.benchmarks.peers.timing import Report
+from examples.papers.beyond.peers import problem as given
+from examples.papers.beyond.peers.timing import Report
 
 positive = partial(numpyro.param, constraint=constraints.positive)
 

@@ -1,4 +1,4 @@
-"""GPflux 0.4.5 as of November 2026, on TensorFlow 2.21: two layers, one kernel and set of inducing inputs for all units.
+"""GPflux 0.4.5 as of November 2026, on TensorFlow 2.21: two layers, one kernel and set of inducing inputs for all.
 
 That is what GPflux's own architecture builds (``share_variables=True``). A block of steps is one `tf.function`, with
 batches drawn by indexing inside of the loop, in place of Keras's `fit`; one sample for each row.
@@ -11,8 +11,8 @@ import tensorflow as tf
 from gpflow.keras import tf_keras
 from gpflux.helpers import construct_basic_inducing_variables, construct_basic_kernel, construct_mean_function
 
-from tests.benchmarks.peers import problem as given
-from tests.benchmarks.peers.timing import Report
+from examples.papers.beyond.peers import problem as given
+from examples.papers.beyond.peers.timing import Report
 
 
 def layer(Z, outputs, rows, mean, name):

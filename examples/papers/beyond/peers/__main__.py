@@ -1,4 +1,4 @@
-"""Install the peers, run them and us in turn, print the table: see `tests.benchmarks.peers`."""
+"""Install the peers, run them and us in turn, print the table: see `examples.papers.beyond.peers`."""
 
 import argparse
 import json
@@ -8,12 +8,12 @@ import sys
 import time
 from pathlib import Path
 
-from tests.benchmarks.clock import THREADS
-from tests.benchmarks.peers.jobs import ENVIRONMENTS, PLACES, Job, jobs, python_of, quick
-from tests.benchmarks.peers.keep import keep
-from tests.benchmarks.peers.report import lines_in, report, who
+from examples.papers.beyond.peers.jobs import ENVIRONMENTS, PLACES, Job, jobs, python_of, quick
+from examples.papers.beyond.peers.keep import keep
+from examples.papers.beyond.peers.report import lines_in, report, who
+from examples.tools.clock import THREADS
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 IN_DATA, IN_REPOSITORY = ("kin40k", "protein", "bike"), ("bikehours", "concrete", "energy")
 
 
@@ -30,7 +30,7 @@ def lines_of(job: Job, name: str, way: str, options: argparse.Namespace) -> list
     if python is None:
         return [dict(nothing, failed="not installed")]
     given = dict(job=job._asdict(), way=way, data=str(options.data or ""), began=time.time())
-    command = [str(python), "-m", f"tests.benchmarks.peers.{place.module}", json.dumps(given)]
+    command = [str(python), "-m", f"examples.papers.beyond.peers.{place.module}", json.dumps(given)]
     known = dict(os.environ, **THREADS, PYTHONPATH=str(ROOT))
     known |= {} if options.gpu else dict(JAX_PLATFORMS="cpu", CUDA_VISIBLE_DEVICES="")
     try:
@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.peers")
+    parser = argparse.ArgumentParser(prog="python -m examples.papers.beyond.peers")
     commands = parser.add_subparsers(dest="command", required=True)
     installing, running, reporting, keeping = (
         commands.add_parser(name) for name in ("install", "run", "report", "keep")

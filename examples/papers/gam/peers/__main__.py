@@ -1,16 +1,16 @@
-"""``ngp.gam`` beside its peers: Gu and Wahba's four terms, data sets with their splits, and many rows, on the same rows.
+"""``ngp.gam`` beside its peers: Gu and Wahba's four terms, data sets with their splits, many rows.
 
-    python -m tests.benchmarks.gam_peers install FOLDER
-    python -m tests.benchmarks.gam_peers waves --seeds 200 --noise 1 2 4
-    python -m tests.benchmarks.gam_peers waves --seeds 30 --fits "mgcv, select" pygam statsmodels --environments FOLDER
-    python -m tests.benchmarks.gam_peers pairs --seeds 40 --fits "mgcv, select" ngp.gam ebm --environments FOLDER
-    python -m tests.benchmarks.gam_peers sets --splits 3
-    python -m tests.benchmarks.gam_peers sets --fits "ngp.gam, screen" pygam statsmodels ebm bambi --environments FOLDER
-    python -m tests.benchmarks.gam_peers many --rows 100000
+    python -m examples.papers.gam.peers install FOLDER
+    python -m examples.papers.gam.peers waves --seeds 200 --noise 1 2 4
+    python -m examples.papers.gam.peers waves --seeds 30 --fits "mgcv, select" pygam statsmodels --environments FOLDER
+    python -m examples.papers.gam.peers pairs --seeds 40 --fits "mgcv, select" ngp.gam ebm --environments FOLDER
+    python -m examples.papers.gam.peers sets --splits 3
+    python -m examples.papers.gam.peers sets --fits "ngp.gam, screen" pygam statsmodels ebm bambi --environments FOLDER
+    python -m examples.papers.gam.peers many --rows 100000
 
 Rows go to ``examples/papers/gam/gam_peers.csv`` as they come; those that are there are not made again. mgcv runs by
-``Rscript``, the peers in Python by `tests/benchmarks/gam_rivals.py` in environments of their own. Seconds are those of
-the processor for the fit, without the start of a process; ours with tracing, and for the first fit of a form with
+``Rscript``, the peers in Python by `rivals.py` in environments of their own. Seconds are those of the processor for
+the fit, without the start of a process; ours with tracing, and for the first fit of a form with
 compiling.
 """
 
@@ -21,9 +21,8 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from examples.tools.datasets import load, split_mask
-from tests.benchmarks import gam_simulations
-from tests.benchmarks.gam_engines import (
+from examples.papers.gam.peers import simulations
+from examples.papers.gam.peers.engines import (
     RIVALS,
     by_mgcv,
     install,
@@ -32,9 +31,10 @@ from tests.benchmarks.gam_engines import (
     mgcv_formula,
     rival,
 )
-from tests.benchmarks.gam_simulations import CURVES, simulated
+from examples.papers.gam.peers.simulations import CURVES, simulated
+from examples.tools.datasets import load, split_mask
 
-OUT = Path(__file__).parent.parent.parent / "examples" / "papers" / "gam" / "gam_peers.csv"
+OUT = Path(__file__).parent.parent / "gam_peers.csv"
 FIELDS = ["task", "seed", "noise", "fit", "rows", "rmse", "log_density", "coverage", "dead_term", "called_dead"]
 FIELDS += ["live_kept", "pair_first", "pair_kept", "others_kept", "seconds", "note"]
 # Formula of a set: names of its columns, its categories, its family here and in mgcv.
@@ -52,7 +52,7 @@ FITS = ["mgcv", "ngp.gam", "ngp.gam, screen", "mgcv, select", *(name for name in
 
 def run_simulations(options, done):
     """Rows of the four terms, with bands, or of pairs."""
-    run = getattr(gam_simulations, options.task)
+    run = getattr(simulations, options.task)
     for name in options.fits:
         cases = []
         for seed in range(options.first, options.first + options.seeds):
