@@ -1,11 +1,11 @@
-"""Combining kernels: laws of sums and products, active inputs, functions as kernels, and messages."""
+"""Combining kernels: laws of sums and products, active inputs, and functions as kernels."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from numpyro_gp.kernels import RBF, Active, FunctionKernel, Linear, Matern32, Periodic, as_kernel
+from numpyro_gp.kernels import RBF, Active, Linear, Matern32, Periodic, as_kernel
 
 X1 = np.random.default_rng(0).normal(size=(4, 2))
 X2 = np.random.default_rng(1).normal(size=(3, 2))
@@ -60,53 +60,15 @@ def test_a_function_is_a_kernel_and_joins_sums_and_products_on_both_sides():
 def test_a_callable_pytree_keeps_its_parameters_as_leaves():
     scaled = jax.tree_util.Partial(lambda scale, A, B: scale * (A @ B.T), jnp.asarray(3.0))
     kernel = as_kernel(scaled)
-    assert isinstance(kernel, FunctionKernel)
+    assert as_kernel(kernel) is kernel
     assert [float(leaf) for leaf in jax.tree.leaves(kernel)] == [3.0]
     gradient = jax.grad(lambda k: jnp.sum(k.matrix(X1, X2)))(kernel)
     np.testing.assert_allclose(jax.tree.leaves(gradient)[0], np.sum(X1 @ X2.T), rtol=1e-12)
 
 
-def test_as_kernel_returns_a_kernel_unchanged():
-    kernel = RBF(1.0, 1.0)
-    assert as_kernel(kernel) is kernel
-
-
-@pytest.mark.parametrize(
-    ("build", "message"),
-    [
-        (lambda: as_kernel(3.0), r"kernel must be a kernel or a function k\(X1, X2\), but got a float"),
-        (lambda: RBF(1.0, 1.0) * True, "factor must be floating point"),
-        (lambda: RBF(1.0, 1.0).on("x"), "dims must be an int or a sequence of ints"),
-        (lambda: RBF(1.0, 1.0).on([0.5]), "dims must be a whole number"),
-    ],
-)
-def test_wrong_kinds(build, message):
-    with pytest.raises(TypeError, match=message):
-        build()
-
-
-@pytest.mark.parametrize(
-    ("build", "message"),
-    [
-        (lambda: np.ones(2) * RBF(1.0, 1.0), r"factor must be a scalar, but got shape \(2,\)"),
-        (lambda: RBF(1.0, 1.0).on([1, 1]), "dims must be one or more different columns"),
-        (lambda: RBF(1.0, 1.0).on((0, 2)).matrix(X1), r"dims must be less than 2.* got \(0, 2\). Count columns from 0"),
-        (lambda: RBF(1.0, 1.0).matrix(X1[:, 0]), r"X1 must be an array of shape \(N, D\).*pass X1\[:, None\]"),
-        (lambda: RBF(1.0, 1.0).matrix(X1, X2[:, :1]), "X2 must be an array with 2 columns, as X1 has"),
-        (lambda: RBF(1.0, 1.0).matrix(np.full((2, 1), np.nan)), "X1 must be finite"),
-        (lambda: RBF(1.0, 1.0).diagonal(X1[None]), r"X must be an array of shape \(N, D\), but got shape \(1, 4, 2\)"),
-        (lambda: as_kernel(lambda A, B: A[0] @ B[0]).matrix(X1, X2), r"of shape \(4, 3\).* jax.vmap"),
-    ],
-)
-def test_wrong_values(build, message):
-    with pytest.raises(ValueError, match=message):
-        build()
-
-
-def test_integer_inputs_are_floats_and_booleans_are_refused():
+def test_integer_inputs_are_floats():
     np.testing.assert_array_equal(RBF(1.0, 1.0).matrix(np.arange(2)[:, None]), RBF(1.0, 1.0).matrix(jnp.eye(2)[:, :1]))
-    with pytest.raises(TypeError, match="X1 must be floating point, but got dtype bool"):
-        RBF(1.0, 1.0).matrix(np.ones((2, 1), bool))
+    assert RBF(1, 2).matrix(np.zeros((2, 1), np.float32)).dtype == jnp.float32
 
 
 def test_active_is_static_in_its_columns():

@@ -2,7 +2,6 @@
 
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from numpyro_gp.kernels import ZeroMeanCategory
 
@@ -22,16 +21,3 @@ def test_values_and_zero_mean():
     nodes, weights = kernel.quadrature()
     np.testing.assert_array_equal(nodes, codes[:, 0])
     np.testing.assert_array_equal(weights, P)
-
-
-@pytest.mark.parametrize(
-    ("build", "message"),
-    [
-        (lambda: ZeroMeanCategory(1.0, jnp.array([1.0])), r"probabilities must be of shape \(C,\)"),
-        (lambda: ZeroMeanCategory(0.0, jnp.asarray(P)), "variance must be positive"),
-        (lambda: ZeroMeanCategory(1.0, jnp.asarray(P)).matrix(np.array([[3.0]])), "category codes 0, 1, …, 2"),
-    ],
-)
-def test_bad_input(build, message):
-    with pytest.raises(ValueError, match=message):
-        build()

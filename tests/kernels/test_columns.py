@@ -32,21 +32,11 @@ def test_the_form_at_its_columns_is_the_kernel(kernel, columns):
     np.testing.assert_allclose(at_columns(form, columns).matrix(X1, X2), kernel.matrix(X1, X2), rtol=1e-14)
 
 
-def test_kernels_on_other_columns_have_one_form():
+def test_kernels_on_other_columns_have_one_form_and_a_batch_keeps_its_axes():
     first, second = (RBF(1.0, 0.4).on(d) * Linear(0.3).on(d + 1) for d in (0, 2))
-    forms = [form_and_columns(kernel, (0, 1, 2, 3))[0] for kernel in (first, second)]
-    assert jax.tree.structure(forms[0]) == jax.tree.structure(forms[1])
-    other = form_and_columns(Linear(0.3).on(1) * RBF(1.0, 0.4).on(0), (0, 1, 2, 3))[0]
-    assert jax.tree.structure(other) != jax.tree.structure(forms[0])
-
-
-def test_a_batch_of_kernels_keeps_its_axes():
-    batch = stack([2.0 * RBF(1.0, 0.4).on(1), 3.0 * RBF(2.0, 0.1).on(1)])
-    form, columns = form_and_columns(batch, (0, 1))
+    kernels = first, second, Linear(0.3).on(1) * RBF(1.0, 0.4).on(0)
+    forms = [jax.tree.structure(form_and_columns(kernel, (0, 1, 2, 3))[0]) for kernel in kernels]
+    assert forms[0] == forms[1] != forms[2]
+    form, columns = form_and_columns(stack([2.0 * RBF(1.0, 0.4).on(1), 3.0 * RBF(2.0, 0.1).on(1)]), (0, 1))
     assert columns == (1,)
     assert [leaf.shape for leaf in jax.tree.leaves(form)] == [(2,)] * 3
-
-
-def test_a_column_that_is_not_there():
-    with pytest.raises(ValueError, match="dims must be less than 2, the number of columns of the inputs"):
-        form_and_columns(RBF(1.0, 1.0).on(2), (0, 1))

@@ -1,9 +1,7 @@
 """Measures over the inputs: densities, single columns and quadrature."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from scipy import stats
 
 from numpyro_gp.kernels import Empirical, Gaussian, Uniform
@@ -36,23 +34,3 @@ def test_bins_keep_the_mean_and_have_as_much_weight_each():
     np.testing.assert_allclose(found.points[0], np.sort(x)[:50].mean(), rtol=1e-12)
     two = Empirical(jnp.stack([found.points, 2 * found.points]))
     np.testing.assert_allclose(two.column(1).quadrature()[0], 2 * found.points)
-
-
-@pytest.mark.parametrize(
-    ("build", "message"),
-    [
-        (lambda: Empirical(jnp.array(1.0)), r"points must be of shape \(Q,\) or \(D, Q\)"),
-        (lambda: Empirical(jnp.ones(2), jnp.array([0.5, 0.6])), "weights must be a distribution that sums to 1"),
-        (lambda: Empirical(jnp.ones(2), jnp.ones(3) / 3), r"weights must be of shape \(2,\), as points"),
-        (lambda: Empirical.of(np.ones((3, 1))), r"column must be of shape \(N,\)"),
-        (lambda: Empirical.of(np.ones(3), np.zeros(3)), "weights must be of shape .* and not all zero"),
-    ],
-)
-def test_bad_points(build, message):
-    with pytest.raises(ValueError, match=message):
-        build()
-
-
-def test_a_column_inside_of_a_program_is_refused():
-    with pytest.raises(TypeError, match=r"column must be known, but got a traced array\. Make the measure outside"):
-        jax.jit(lambda x: Empirical.of(x).points)(jnp.arange(3.0))

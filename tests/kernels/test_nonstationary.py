@@ -52,65 +52,19 @@ def test_arc_cosine_diagonal_and_derivatives_of_parallel_inputs(order):
     np.testing.assert_allclose(gradient, half, rtol=1e-6, atol=1e-7)
 
 
-def test_category_delta_compares_all_columns():
+def test_categories_are_compared_in_all_columns_and_coregion_indexes_its_covariance():
+    """Unknown codes that are traced give NaN and not a neighbour."""
     codes = np.array([[0.0, 1.0], [0.0, 2.0], [0.0, 1.0]])
     np.testing.assert_array_equal(CategoryDelta(0.7).matrix(codes), 0.7 * np.array([[1.0, 0, 1], [0, 1, 0], [1, 0, 1]]))
-
-
-WEIGHTS, OWN = np.array([[0.5, 0.1], [1.0, -0.3], [-0.4, 0.8]]), np.array([0.2, 0.1, 0.3])
-
-
-def test_coregion_indexes_its_covariance():
-    covariance = WEIGHTS @ WEIGHTS.T + np.diag(OWN)
-    kernel = Coregion(WEIGHTS, OWN)
+    weights, own = np.array([[0.5, 0.1], [1.0, -0.3], [-0.4, 0.8]]), np.array([0.2, 0.1, 0.3])
+    covariance = weights @ weights.T + np.diag(own)
+    kernel = Coregion(weights, own)
     rows, columns = np.array([2, 0, 1, 2]), np.array([1, 2])
     got = kernel.matrix(rows[:, None].astype(float), columns[:, None].astype(float))
     np.testing.assert_allclose(kernel.covariance(), covariance, rtol=1e-13)
     np.testing.assert_allclose(got, covariance[np.ix_(rows, columns)], rtol=1e-13)
     np.testing.assert_allclose(kernel.diagonal(rows[:, None].astype(float)), np.diag(covariance)[rows], rtol=1e-13)
-    np.testing.assert_allclose(Coregion(WEIGHTS, 0.2).covariance(), WEIGHTS @ WEIGHTS.T + 0.2 * np.eye(3), rtol=1e-13)
-
-
-def test_unknown_traced_codes_give_nan_and_not_a_neighbour():
-    kernel = Coregion(WEIGHTS, OWN)
+    np.testing.assert_allclose(Coregion(weights, 0.2).covariance(), weights @ weights.T + 0.2 * np.eye(3), rtol=1e-13)
     codes = np.array([[0.0], [3.0], [-1.0], [0.5]])
-    got = np.asarray(jax.jit(kernel.diagonal)(codes))
-    np.testing.assert_array_equal(np.isnan(got), [False, True, True, True])
-    got = np.asarray(jax.jit(kernel.matrix)(codes, codes[:1]))
-    np.testing.assert_array_equal(np.isnan(got[:, 0]), [False, True, True, True])
-
-
-@pytest.mark.parametrize(
-    ("build", "message"),
-    [
-        (lambda: Linear(-1.0), "variance must be positive"),
-        (lambda: Linear(np.ones(3)).matrix(X1), r"variance must be a scalar or of shape \(2,\)"),
-        (lambda: Polynomial(1.0, 1.0, 0), "degree must be at least 1, but got 0"),
-        (lambda: Constant(0.0), "variance must be positive"),
-        (lambda: ArcCosine(1.0, order=3), "order must be 0, 1 or 2, but got 3"),
-        (lambda: ArcCosine(1.0, order=1.0), "order must be 0, 1 or 2, but got 1.0"),
-        (
-            lambda: CategoryDelta(1.0).matrix(jnp.array([[1.0], [2.5]])),
-            "inputs of a kernel of categories must be category codes, whole numbers, but got 2.5. Give .*categorical",
-        ),
-        (lambda: ArcCosine(1.0, 1.0, 0.0), "bias_variance must be positive"),
-        (lambda: ArcCosine(1.0, np.ones(3)).diagonal(X1), r"weight_variance must be a scalar or of shape \(2,\)"),
-        (lambda: CategoryDelta(-1.0), "variance must be positive"),
-        (lambda: Coregion(WEIGHTS, np.ones(2)), r"diagonal must be a scalar or of shape \(3,\), but got shape \(2,\)"),
-        (lambda: Coregion(WEIGHTS, -1.0), "diagonal must be zero or positive"),
-        (lambda: Coregion(WEIGHTS, OWN).matrix(X1), r"one column of category codes, but got shape \(5, 2\)"),
-        (
-            lambda: Coregion(WEIGHTS, OWN).matrix(np.array([[3.0]])),
-            "category codes 0, 1, …, 2, but got 3. Number the categories from 0",
-        ),
-        (lambda: Coregion(WEIGHTS, OWN).diagonal(np.array([[0.5]])), "but got 0.5. Give the column of codes as it is"),
-    ],
-)
-def test_wrong_values(build, message):
-    with pytest.raises(ValueError, match=message):
-        build()
-
-
-def test_degree_must_be_a_whole_number():
-    with pytest.raises(TypeError, match="degree must be a whole number"):
-        Polynomial(1.0, 1.0, 1.5)
+    for got in jax.jit(lambda codes: (kernel.diagonal(codes), kernel.matrix(codes, codes[:1])[:, 0]))(codes):
+        np.testing.assert_array_equal(np.isnan(got), [False, True, True, True])

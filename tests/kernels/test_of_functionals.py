@@ -8,18 +8,7 @@ from numpyro_gp.functionals import Average, Derivative, Values, covariance, stac
 from scipy import special
 
 import numpyro_gp as ngp
-from numpyro_gp.kernels import (
-    RBF,
-    ArcCosine,
-    Coregion,
-    Linear,
-    Matern12,
-    Matern32,
-    Matern52,
-    Periodic,
-    Uniform,
-    ZeroMean,
-)
+from numpyro_gp.kernels import RBF, ArcCosine, Coregion, Linear, Matern32, Matern52, Periodic, Uniform, ZeroMean
 
 RNG = np.random.default_rng(0)
 # Two of the inputs coincide.
@@ -160,27 +149,3 @@ def test_mixed_rows_are_positive_definite_symmetric_and_have_their_diagonal():
     contrast = np.zeros((2, 20))
     contrast[[0, 1], [15, 16]], contrast[[0, 1], [0, 1]] = 1, -1
     np.testing.assert_allclose(matrix[18:], contrast @ matrix, atol=1e-12)
-
-
-ROUGH = {
-    "rough": (lambda: 2.0 * Matern12(1.0, 1.0), "must be one whose functions have a slope, but got Matern12, whose"),
-    "steps": (lambda: ArcCosine(1.0, order=0), "ArcCosine of order 0, whose functions are steps"),
-    "codes": (lambda: Coregion(jnp.ones((2, 1)), 1.0), "which reads codes of categories"),
-}
-
-
-@pytest.mark.parametrize("case", ROUGH)
-def test_kernels_without_slopes_are_refused(case):
-    make, message = ROUGH[case]
-    with pytest.raises(ValueError, match=message):
-        covariance(make(), Derivative(X, 0))
-    with pytest.raises(ValueError, match="second must be of 1 columns, as the first"):
-        covariance(make(), X, jnp.ones((2, 2)))
-
-
-def test_slopes_of_a_rough_kernel_inside_of_a_modulated_one_are_refused():
-    rough = ngp.kernels.Modulated(ngp.kernels.Matern12(1.0, 1.0), lambda X: jnp.ones(len(X)))
-    change = ngp.kernels.change_points([ngp.kernels.Matern12(1.0, 1.0), RBF(1.0, 1.0)], 0.0, 0.1)
-    for kernel in (rough, change):
-        with pytest.raises(ValueError, match="Matern12, whose functions are too rough"):
-            covariance(kernel, Derivative(X, 0))

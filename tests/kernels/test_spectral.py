@@ -1,7 +1,6 @@
 """The spectral mixture kernel against its formula and as the transform of its spectral density."""
 
 import numpy as np
-import pytest
 
 from numpyro_gp.kernels import SpectralMixture
 
@@ -18,23 +17,3 @@ def test_formula_in_two_inputs(rng):
     kernel = SpectralMixture(WEIGHTS, MEANS, SCALES)
     np.testing.assert_allclose(kernel.matrix(X1, X2), expected, rtol=0, atol=1e-12)
     np.testing.assert_allclose(kernel.diagonal(X1), np.full(5, 1.4), rtol=1e-14)
-
-
-@pytest.mark.parametrize(
-    ("build", "message"),
-    [
-        (lambda: SpectralMixture(np.array(1.0), MEANS, SCALES), r"weights must be of shape \(Q,\)"),
-        (lambda: SpectralMixture(-WEIGHTS, MEANS, SCALES), "weights must be positive"),
-        (lambda: SpectralMixture(WEIGHTS, MEANS[0], SCALES), r"means must be of shape \(2, D\).*means\[:, None\]"),
-        (lambda: SpectralMixture(WEIGHTS, MEANS, SCALES[:1]), r"scales must be of shape \(2, D\)"),
-        (lambda: SpectralMixture(WEIGHTS, MEANS, SCALES[:, :1]), r"scales must be of shape \(2, 2\), as means"),
-        (lambda: SpectralMixture(WEIGHTS, MEANS, -SCALES), "scales must be positive"),
-        (
-            lambda: SpectralMixture(WEIGHTS, MEANS, SCALES).matrix(np.zeros((3, 1))),
-            r"means must be of shape \(Q, 1\), one frequency for each column",
-        ),
-    ],
-)
-def test_wrong_values(build, message):
-    with pytest.raises(ValueError, match=message):
-        build()
