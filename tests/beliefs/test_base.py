@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from numpyro_gp.beliefs import AbstractBelief, Basis, Coupled, Point
-from numpyro_gp.beliefs.base import check_belief, positive
+from numpyro_gp.beliefs.base import positive
 from numpyro_gp.kernels import RBF, Matern32
 from tests.oracles.build import basis_of
 from tests.oracles.vectors import cases
@@ -60,10 +60,3 @@ def test_a_belief_looks_like_the_array_of_its_whitened_mean():
     assert jnp.shape(belief) == (3,)
     np.testing.assert_array_equal(belief.__jax_array__(), np.arange(3.0))
     assert jax.tree.map(jnp.shape, belief).scale_tril == (3, 3)
-
-
-def test_a_belief_of_another_size_is_refused():
-    with pytest.raises(
-        ValueError, match=r"belief at site 'f' must be over whitened values of shape \(4,\).*Coupled over shape \(3,\)"
-    ):
-        check_belief("f", Coupled(jnp.zeros(3), jnp.eye(3)), (4,))

@@ -8,11 +8,6 @@ from tests.oracles.additive import additive_basis_of, belief_of
 from tests.oracles.vectors import cases
 
 
-def test_factors_are_a_dictionary_or_a_tuple():
-    with pytest.raises(TypeError, match="scale_trils must be a dictionary or a tuple"):
-        BlockDiagonal(jnp.zeros(2), jnp.eye(2))
-
-
 def test_a_belief_of_other_components_is_refused():
     case = cases("additive")[0]
     basis, X = additive_basis_of(case), jnp.asarray(case["Xs"])

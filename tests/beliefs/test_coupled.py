@@ -53,16 +53,3 @@ def test_draws_of_whitened_values_have_the_moments_of_the_belief():
     np.testing.assert_allclose(draws.mean(0), case["m"], atol=0.04)
     np.testing.assert_allclose(np.cov(draws.T), factor @ factor.T, atol=0.05)
     np.testing.assert_allclose(belief.whitened_scale, np.sqrt(np.diag(factor @ factor.T)), rtol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("build", "message"),
-    [
-        (lambda: Coupled(jnp.array([0.0, jnp.nan]), jnp.eye(2)), "mean must be finite"),
-        (lambda: MeanField(jnp.zeros(2), jnp.array([1.0, 0.0])), "scale must be positive"),
-        (lambda: MeanField(jnp.zeros(2), jnp.ones(3)), r"scale must be of shape \(2,\)"),
-    ],
-)
-def test_bad_beliefs(build, message):
-    with pytest.raises(ValueError, match=message):
-        build()

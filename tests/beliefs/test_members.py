@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from numpyro_gp.beliefs import Basis, Coupled, Decoupled, DecoupledLayer, Hybrid, MeanField, Orthogonal, Point
+from numpyro_gp import beliefs as b
 from numpyro_gp.beliefs.basis import batch_of_bases
 from numpyro_gp.beliefs.batch_basis import BatchBasis
 from numpyro_gp.beliefs.members import member_axes
@@ -23,14 +23,15 @@ def two(*shape):
 
 FACTORS = jnp.tril(0.2 * two(3, 3)) + 0.7 * jnp.eye(3)[None]
 OF_TWO = {
-    "point": Point(two(3)),
-    "coupled": Coupled(two(3), FACTORS),
-    "mean field": MeanField(two(3), jnp.exp(two(3))),
-    "orthogonal": Orthogonal(OWN, two(4), two(3), FACTORS, columns=jnp.array([0, 2])),
-    "hybrid": Hybrid(OWN, two(4), two(3), FACTORS),
-    "decoupled": Decoupled(OWN, two(4), FACTORS),
-    "layer": DecoupledLayer(OWN, two(4), mean="gp", scale_tril=FACTORS),
-    "a user's own": Delegate(Coupled(two(3), FACTORS)),
+    "point": b.Point(two(3)),
+    "coupled": b.Coupled(two(3), FACTORS),
+    "mean field": b.MeanField(two(3), jnp.exp(two(3))),
+    "conditional": b.Conditional(two(3), FACTORS @ jnp.swapaxes(FACTORS, 1, 2)),
+    "orthogonal": b.Orthogonal(OWN, two(4), two(3), FACTORS, columns=jnp.array([0, 2])),
+    "hybrid": b.Hybrid(OWN, two(4), two(3), FACTORS),
+    "decoupled": b.Decoupled(OWN, two(4), FACTORS),
+    "layer": b.DecoupledLayer(OWN, two(4), mean="gp", scale_tril=FACTORS),
+    "a user's own": Delegate(b.Coupled(two(3), FACTORS)),
 }
 
 
@@ -38,7 +39,7 @@ def summary(belief, basis):
     """A number that depends on all that a belief says, each output with another weight."""
     (mean, variance), joint = belief.marginals(basis, X2), belief.joint(basis, X2)
     weight = jnp.arange(1.0, 5.0).reshape(2, 2) if mean.ndim == 2 else None
-    kl = 0.0 if isinstance(belief, Point) else belief.kl(basis)
+    kl = 0.0 if isinstance(belief, b.Point) else belief.kl(basis)
     return weight, mean, variance + joint.covariance[..., 0, :], kl
 
 
@@ -60,7 +61,7 @@ def test_a_batch_is_a_loop_over_its_members(name):
         return jnp.sum(weight * mean + weight * variance) + kl
 
     def loop(kernels):
-        found = [summary(part, Basis.build(k, z, 1e-4)) for part, k, z in zip(parts, kernels, inducing, strict=True)]
+        found = [summary(part, b.Basis.build(k, z, 1e-4)) for part, k, z in zip(parts, kernels, inducing, strict=True)]
         weight = jnp.arange(1.0, 5.0).reshape(2, 2)
         return sum(jnp.sum(weight[p] * (one[1] + one[2])) + one[3] for p, one in enumerate(found))
 
@@ -76,10 +77,9 @@ def test_prior_quantities_of_a_batch():
     basis = BatchBasis(batch_of_bases(batch, Z3, 0.0))
     assert (basis.size, basis.dtype) == (3, jnp.float64)
     for p, kernel in enumerate([Matern32(1.3, 0.7), Matern32(0.6, 0.2)]):
-        single = Basis.build(kernel, Z3, 0.0)
-        np.testing.assert_allclose(basis.features(X2)[p], single.features(X2), rtol=1e-10)
-        np.testing.assert_allclose(basis.matrix(X2)[p], single.matrix(X2), rtol=1e-10)
-        np.testing.assert_allclose(basis.diagonal(X2)[p], single.diagonal(X2), rtol=1e-10)
+        single = b.Basis.build(kernel, Z3, 0.0)
+        for name in ("features", "matrix", "diagonal"):
+            np.testing.assert_allclose(getattr(basis, name)(X2)[p], getattr(single, name)(X2), rtol=1e-10)
     assert OF_TWO["a user's own"].is_whitened(basis)
     assert not OF_TWO["hybrid"].is_whitened(basis)
     np.testing.assert_allclose(OF_TWO["a user's own"].whitened(basis).scale_tril, FACTORS, atol=1e-6)

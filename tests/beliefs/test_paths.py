@@ -96,19 +96,11 @@ def test_functions_have_the_mean_and_covariance_of_the_belief(name):
     np.testing.assert_allclose(covariance, joint.covariance, atol=1e-10)
 
 
-def test_root_has_a_derivative_at_zero():
+def test_parts_of_functions():
+    """A root with a derivative at zero, a kernel without features, and what has no functions."""
     np.testing.assert_allclose(jax.vmap(jax.grad(root))(jnp.array([0.0, 4.0])), [0.0, 0.25])
-
-
-def test_kernels_without_features_have_no_prior_draw():
-    kernel = RBF(1.0, 1.0)
     assert prior_draw(lambda a, b: a @ b.T, Z, jax.random.key(0), 4, None, (), "w") is None
-    assert prior_draw(kernel, Z, jax.random.key(0), 4, lambda _, shape: jnp.zeros(shape), (2,), "w").weights.shape == (
-        2,
-        8,
-    )
-
-
-def test_other_processes_are_refused():
+    drawn = prior_draw(RBF(1.0, 1.0), Z, jax.random.key(0), 4, lambda _, shape: jnp.zeros(shape), (2,), "w")
+    assert drawn.weights.shape == (2, 8)
     with pytest.raises(TypeError, match="process must be one whose functions are known, but got an int"):
         corrections(3, single(), (), None)
