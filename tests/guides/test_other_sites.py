@@ -134,16 +134,14 @@ def listed(model):
 @pytest.mark.parametrize("rest", [AutoLaplaceApproximation, AutoDAIS, AutoSemiDAIS, AutoSurrogateLikelihoodDAIS])
 def test_autoguides_that_read_the_density_of_the_model_are_refused(rest):
     """They saw it with every process at zero: Laplace gave log noise a deviation of 0.024 where 0.128 was right."""
-    message = f"rest must be an autoguide that its parameters alone describe, but got {rest.__name__}, which reads"
+    message = "rest must be an autoguide that its parameters alone describe, but got "
     for made in (rest, functools.partial(rest, prefix="own")):
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(ValueError, match=f"{message}{rest.__name__}, which reads"):
             ngp.AutoGP(print, rest=made)
-
-
-@pytest.mark.parametrize("rest", [lambda model: AutoDAIS(model, K=2), listed])
-def test_functions_that_make_them_are_refused_when_they_have(rest):
-    with pytest.raises(ValueError, match="rest must be an autoguide that its parameters alone describe"):
-        belief_engine(rest).init(jax.random.key(0), X, Y, Z=X[::2])
+    if rest is AutoDAIS:  # and functions that make them, once they have
+        for made in (lambda model: AutoDAIS(model, K=2), listed):
+            with pytest.raises(ValueError, match=message):
+                belief_engine(made).init(jax.random.key(0), X, Y, Z=X[::2])
 
 
 def by_hand(model):

@@ -45,22 +45,6 @@ def test_parameters_are_named_after_the_site():
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: ngp.guides.coupled(scale=0.0), "scale must be positive"),
-        (lambda: ngp.guides.mean_field(scale=[1.0, 2.0]), "scale must be one positive number"),
-        (
-            lambda: ngp.guides.coupled(mean=jnp.zeros(4))("f", prior()),
-            r"mean of the recipe for 'f' must be of shape \(3,\)",
-        ),
-    ],
-)
-def test_bad_input(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
-
-
 def test_help_says_what_a_recipe_is():
     """And names every factory of one."""
     text = ngp.guides.__doc__
