@@ -20,6 +20,7 @@ from examples.papers.additive import additive_coverage, additive_numbers
 from examples.papers.beyond import (
     beyond_tables,
     how_long,
+    memory,
     neighbours,
     neighbours_more,
     neighbours_peers,
@@ -298,6 +299,7 @@ TABLES = {
     "gam_programs": gam_peers_tables.programs,
     "gpu": on_a_gpu,
     "how_long": how_long.table,
+    "memory": memory.table,
     "importance_gradients": importance_gradients.table,
     "importance_weighting": importance_weighting.table,
     "importance_weighting, pairs": importance_weighting.pairs,

@@ -15,6 +15,7 @@ from numpyro_gp.posterior.fitted import Fitted
 from numpyro_gp.posterior.near import FEW_DRAWS, RowFinder, check_neighbours, finder_of, neighbours_of
 from numpyro_gp.posterior.prediction import Prediction
 from numpyro_gp.posterior.sources import Source
+from numpyro_gp.programs.keep import tidied
 from numpyro_gp.programs.trace import is_traced
 from numpyro_gp.rows.batches import Layout, batch_of, layout_of
 from numpyro_gp.rows.call import Call
@@ -113,7 +114,8 @@ class RowPredictor:
         axis = 0
         if known is None or known.of_chunks is None:
             axis = len(jax.eval_shape(lambda: one_draw(fixed, first, (rows, 0))).batch_shape) - 1
-        chunks = predict_chunks(one_draw, fixed, draws, rows, total, size, axes, start, known)
+        with tidied():
+            chunks = predict_chunks(one_draw, fixed, draws, rows, total, size, axes, start, known)
         key = jax.random.fold_in(self._key, start) if start else self._key
         return Prediction(chunks, chunks.sizes, key, axis)
 

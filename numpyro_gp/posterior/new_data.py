@@ -19,6 +19,7 @@ from numpyro_gp.posterior.local_functions import drawn_together
 from numpyro_gp.posterior.near import joint_rows_of, neighbours_of, refuse_old_rows
 from numpyro_gp.posterior.prediction import Prediction
 from numpyro_gp.posterior.sources import Source
+from numpyro_gp.programs.keep import tidied
 from numpyro_gp.rows.call import Call
 from numpyro_gp.rows.cuts import row_axes, rows_to_cut
 from numpyro_gp.rows.joint_rows import JointRows
@@ -99,7 +100,8 @@ def predict_rows(
         warn_of_one_piece(total, size, f"it computes with the numbers of the rows of plate {counted[0]!r}")
         size = total
     fixed, draws = (posterior.source, rest), (key, index)
-    chunks = predict_chunks(one_draw, fixed, draws, part, total, size, places, first, known)
+    with tidied():
+        chunks = predict_chunks(one_draw, fixed, draws, part, total, size, places, first, known)
     return Prediction(chunks, chunks.sizes, jax.random.fold_in(key, first) if first else key, axis)
 
 

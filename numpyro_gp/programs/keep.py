@@ -2,7 +2,8 @@
 
 import functools
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
 import jax
@@ -10,6 +11,7 @@ import jaxlib
 from jax.extend.core import Jaxpr
 
 from numpyro_gp.programs.eager import is_of_library
+from numpyro_gp.programs.memory import give_back
 from numpyro_gp.programs.trace import as_function, is_traced, key_of, size_of, traced
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -18,6 +20,7 @@ SIZE = 64
 # A program with an array of more numbers than this (512 points by 20 000 rows) is optimised even if it runs once.
 LARGE = 10_000_000
 _programs: OrderedDict[object, object] = OrderedDict()
+_built = 0
 # Why programs could not be kept: a parameter of an operation that has no hash. Of the last of them, and not themselves.
 without_key: list[str] = []
 
@@ -37,10 +40,22 @@ def kept(program: Jaxpr, extra: object, build: Callable[[], object]) -> Any:
         without_key.append(str(error))
         del without_key[:-SIZE]
         return build()
-    _programs[key] = found = build() if found is None else found
+    if found is None:
+        global _built
+        found, _built = build(), _built + 1
+    _programs[key] = found
     while len(_programs) > SIZE:
         _programs.popitem(last=False)
     return found
+
+
+@contextmanager
+def tidied() -> Iterator[None]:
+    """Give back the memory of a compiler at the end of statements that built programs, not of those that found them."""
+    before = _built
+    yield
+    if _built > before:
+        give_back()
 
 
 def run(function: Callable[..., object], *arguments: object) -> Any:

@@ -1,0 +1,41 @@
+"""Memory that the compiler leaves behind: it goes back to the system, and only after programs that were compiled."""
+
+import sys
+import threading
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from numpyro_gp.programs import keep, memory
+
+
+def held():
+    """MiB of this process that lie in memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 2**20
+
+
+@pytest.mark.skipif(sys.platform != "linux" or memory.trim() is None, reason="the C library is not glibc")
+def test_blocks_that_nobody_uses_go_back():
+    """As a compiler leaves them: 200 MiB of blocks too small for a map of their own, below one that is still used."""
+    blocks = [np.ones(2**13) for _ in range(3200)]
+    last = blocks[-1]
+    blocks.clear()
+    before = held()
+    memory.give_back()
+    for thread in threading.enumerate():
+        if thread.name == "numpyro_gp gives memory back":
+            thread.join()
+    assert before - held() > 150
+    assert last.sum() == len(last)
+
+
+def test_it_is_given_back_where_programs_were_built_and_not_where_they_were_known(monkeypatch):
+    calls = []
+    monkeypatch.setattr(keep, "give_back", lambda: calls.append(1))
+    for expected in (1, 1):
+        with keep.tidied():
+            keep.run(lambda x: jnp.sinh(x) * 1.2345, jnp.ones(3))
+            keep.run(lambda x: jnp.cosh(x) * 1.2345, jnp.ones(3))
+        assert len(calls) == expected
