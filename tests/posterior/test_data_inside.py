@@ -5,15 +5,14 @@ import pytest
 from scipy import stats
 from scipy.special import logsumexp
 
-import numpyro_gp as ngp
-from tests.posterior.test_tracing import DRAWS, KEY, NEW, X, Y, dense, model
+from tests.fits import KEY, NEW, X, Y, fit
+from tests.posterior.test_tracing import dense
 
 
 @pytest.mark.parametrize("inducing", [None, X])
 def test_new_data_of_a_regression_are_those_of_the_dense_process(inducing):
     """Two draws of the noise: the mixture of two Normals. Variances of ``f`` without the noise would differ by 0.1."""
-    posterior = ngp.Posterior.from_mcmc(model, DRAWS)
-    found = posterior.predict_at(KEY, NEW, X, Y, inducing=inducing, chunk_size=5)
+    found = fit("exact").predict_at(KEY, NEW, X, Y, inducing=inducing, chunk_size=5)
     (first, one), (second, two) = dense(0.1), dense(0.4)
     tight = {"rtol": 1e-9 if inducing is None else 1e-5, "atol": 1e-10 if inducing is None else 1e-5}
     np.testing.assert_allclose(found.mean, (first + second) / 2, **tight)
@@ -24,7 +23,7 @@ def test_new_data_of_a_regression_are_those_of_the_dense_process(inducing):
 
 
 def test_noise_of_new_data_where_each_datum_has_its_own():
-    posterior = ngp.Posterior.from_mcmc(model, DRAWS)
+    posterior = fit("exact")
     with pytest.raises(ValueError, match="noise_variance must be given for the new data, but got a variance"):
         posterior.predict_at(KEY, NEW, X, Y, count=12)
     own = np.linspace(0.1, 1.0, 12)

@@ -5,11 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
-import optax
 import pytest
-from numpyro.infer import SVI, Trace_ELBO
 
 import numpyro_gp as ngp
+from tests.fits import trained
 
 X = jnp.linspace(-1, 1, 9)[:, None]
 Z, Y = X[::2], jnp.sin(3 * X[:, 0])
@@ -24,10 +23,8 @@ def model(X, y=None, Z=Z):
 
 
 def fitted(recipe, model=model):
-    guide = ngp.AutoGP(model, {"f": recipe})
-    svi = SVI(model, guide, ngp.optim.natural_gradient(optax.adam(1e-9), 1.0), Trace_ELBO())
-    state, _ = svi.update(svi.init(jax.random.key(0), X, Y), X, Y)
-    return guide, svi.get_params(state)
+    posterior = trained(model, recipe, X, Y, steps=1, rate=1e-9)
+    return posterior.guide, posterior.params
 
 
 @pytest.mark.long
@@ -56,10 +53,7 @@ def test_sums_and_files(tmp_path):
     np.testing.assert_allclose(twice.shift, 2 * PAST.shift)
     np.testing.assert_allclose(twice.precision, 2 * PAST.precision)
     PAST.save(tmp_path / "past.npz")
-    for one, other in zip(
-        jax.tree.leaves(ngp.PseudoData.load(tmp_path / "past.npz")), jax.tree.leaves(PAST), strict=True
-    ):
-        np.testing.assert_array_equal(one, other)
+    jax.tree.map(np.testing.assert_array_equal, ngp.PseudoData.load(tmp_path / "past.npz"), PAST)
     with pytest.raises(ValueError, match="the pseudo-data must be at the same inducing inputs"):
         PAST + ngp.PseudoData(Z + 1, PAST.shift, PAST.precision)
     with pytest.raises(TypeError, match=r"guide must be an ngp.AutoGP, but got a function"):

@@ -1,5 +1,6 @@
 """Functions of a posterior: fixed for good, from every engine, with the moments of the process."""
 
+import functools
 import pickle
 
 import jax
@@ -10,12 +11,13 @@ import numpyro.distributions as dist
 import pytest
 
 import numpyro_gp as ngp
+from tests import fits
 from tests.optimised import optimised
 from tests.oracles.vectors import cases
 
 CASE = cases("collapsed")[0]
 DATA, Y, NEW = jnp.asarray(CASE["X"]), jnp.asarray(CASE["y"]), jnp.asarray(CASE["Xs"])
-Z = DATA[:4]
+Z, KEY = DATA[:4], jax.random.key(0)
 
 
 def model(X, y=None):
@@ -34,36 +36,44 @@ DRAWS = {
 POSTERIOR = ngp.Posterior.from_mcmc(model, DRAWS)
 
 
-@pytest.fixture(scope="module")
+@functools.cache
 def functions():
-    return POSTERIOR.functions(jax.random.key(0), 6, NEW, num_features=64)
+    return POSTERIOR.functions(KEY, 6, NEW, num_features=64)
 
 
 @pytest.mark.long
-def test_a_function_is_the_same_whatever_rows_come_together(functions):
-    f, order = functions, jnp.array([3, 0, 2, 1])
+def test_a_function_is_the_same_whatever_rows_come_together():
+    """Rows in any order, alone, traced or mapped; the slope is that of each function; they are a sequence.
+
+    JAX takes the last of an array for what is behind its end, and a loop over such a sequence never ends.
+    """
+    f, order = functions(), jnp.array([3, 0, 2, 1])
     values = f(NEW)
     assert values.shape == (6, 4, 2)
-    assert len(f) == 6
-    np.testing.assert_allclose(f(NEW[order]), values[:, order], rtol=1e-9)
-    np.testing.assert_allclose(jnp.concatenate([f(row[None]) for row in NEW], axis=1), values, rtol=1e-9)
-    np.testing.assert_allclose(jax.jit(lambda f, X: f(X))(f, NEW), values, rtol=1e-9)
-    np.testing.assert_allclose(f[2](NEW), values[2], rtol=1e-9)
-    np.testing.assert_allclose(f(jnp.broadcast_to(NEW, (6, *NEW.shape))), values, rtol=1e-9)
-    np.testing.assert_allclose(jax.vmap(lambda x: f(x[None])[:, 0], out_axes=1)(NEW), values, rtol=1e-9)
-    again = POSTERIOR.functions(jax.random.key(0), 6, DATA, num_features=64)
-    np.testing.assert_allclose(again(NEW), values, rtol=1e-9)
+    same = {
+        "order": f(NEW[order])[:, jnp.argsort(order)],
+        "alone": jnp.concatenate([f(row[None]) for row in NEW], axis=1),
+        "traced": jax.jit(lambda f, X: f(X))(f, NEW),
+        "of each": f(jnp.broadcast_to(NEW, (6, *NEW.shape))),
+        "mapped": jax.vmap(lambda x: f(x[None])[:, 0], out_axes=1)(NEW),
+        "again": POSTERIOR.functions(KEY, 6, DATA, num_features=64)(NEW),
+        "one by one": jnp.stack([one(NEW) for one in f]),
+    }
+    for name, found in same.items():
+        np.testing.assert_allclose(found, values, rtol=1e-9, err_msg=name)
     # Means differ by the level of each draw: a mean function that closes over a site keeps the value of its draw.
     np.testing.assert_allclose(values.mean(axis=(1, 2)), jnp.arange(6.0), atol=1.5)
-
-
-@pytest.mark.long
-def test_gradient_is_that_of_each_function(functions):
     step = jnp.zeros(NEW.shape[1]).at[0].set(1e-5)[None]
-    wanted = (functions(NEW + step) - functions(NEW - step)) / 2e-5
-    np.testing.assert_allclose(functions.gradient(NEW)[..., 0], wanted, atol=1e-6)
-    total = jax.grad(lambda X: jnp.sum(functions(X)))(NEW)
-    np.testing.assert_allclose(total, jnp.sum(functions.gradient(NEW), axis=(0, 2)), rtol=1e-8)
+    np.testing.assert_allclose(f.gradient(NEW)[..., 0], (f(NEW + step) - f(NEW - step)) / 2e-5, atol=1e-6)
+    total = jax.grad(lambda X: jnp.sum(f(X)))(NEW)
+    np.testing.assert_allclose(total, jnp.sum(f.gradient(NEW), axis=(0, 2)), rtol=1e-8)
+    assert (len(f), len(f[1:3])) == (6, 2)
+    np.testing.assert_allclose(f[1:3](NEW), values[1:3], rtol=1e-9)
+    np.testing.assert_allclose(f[-1](NEW), values[5], rtol=1e-9)
+    np.testing.assert_allclose(jax.jit(lambda f, at: f[at](NEW))(f, 2), values[2], rtol=1e-9)
+    for number in (6, -7):
+        with pytest.raises(IndexError):
+            f[number]
 
 
 def sparse(X, y=None):
@@ -136,118 +146,78 @@ def test_draws_of_4096_features_have_the_moments_of_joint_in_single_precision():
     is_close(draws.astype(float), mean, covariance)
 
 
-def deep(X, y=None):
-    f = ngp.gp("inner", ngp.kernels.RBF(1.0, 1.0), Z, outputs=2)
-    h = f.draw("noise", X)
-    g = ngp.gp("outer", ngp.kernels.RBF(1.0, 1.0), jnp.concatenate([Z, Z**2], axis=1))
-    with numpyro.plate("data", X.shape[0]):
-        ngp.observe("y", g(h), ngp.likelihoods.Gaussian(0.3), obs=y)
-
-
 @pytest.mark.long
 def test_layers_are_composed_and_particles_serve():
     """The engine of the posterior is that of Stein, whose draws are stored like those of a chain."""
-    values = {"inner": jnp.ones((3, 2, 4)), "outer": jnp.ones((3, 4))}
-    posterior = ngp.Posterior(deep, "stein", ngp.Posterior.from_mcmc(deep, values).source)
-    f, g = (posterior.functions(jax.random.key(2), 3, DATA, gp=name, num_features=32) for name in ("inner", "outer"))
-    hidden = f(NEW)
+    posterior = ngp.Posterior(fits.deep, "stein", fits.fit("deep").source)
+    f, g = (posterior.functions(KEY, 3, fits.X, gp=name, num_features=32) for name in ("inner", "outer"))
+    hidden = f(fits.NEW)
     np.testing.assert_allclose(g(hidden), jnp.stack([g[s](hidden[s]) for s in range(3)]), rtol=1e-9)
     with pytest.raises(ValueError, match="gp must be the name of one process of the model"):
-        posterior.functions(jax.random.key(2), 3, DATA)
-
-
-def additive(X, y=None):
-    kernels = {"a": ngp.kernels.RBF(1.0, 0.5).on(0), "b": ngp.kernels.Linear(0.7)}
-    f = ngp.additive_gp("f", kernels, {"a": Z, "b": Z[:2]})
-    with numpyro.plate("data", X.shape[0]):
-        ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.3), obs=y)
+        posterior.functions(KEY, 3, fits.X)
 
 
 @pytest.mark.long
 def test_components_and_pickling():
-    posterior = ngp.Posterior.from_mcmc(additive, {"f": jnp.ones((3, 6))})
-    f = posterior.functions(jax.random.key(0), 3, DATA, num_features=8)
+    def additive(X, y=None):
+        kernels = {"a": ngp.kernels.RBF(1.0, 0.5).on(0), "b": ngp.kernels.Linear(0.7)}
+        f = ngp.additive_gp("f", kernels, {"a": Z, "b": Z[:2]})
+        with numpyro.plate("data", X.shape[0]):
+            ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.3), obs=y)
+
+    f = ngp.Posterior.from_mcmc(additive, {"f": jnp.ones((3, 6))}).functions(KEY, 3, DATA, num_features=8)
     parts = f.components(NEW)
     np.testing.assert_allclose(parts["a"] + parts["b"], f(NEW), rtol=1e-12)
-    again = pickle.loads(pickle.dumps(f))
-    np.testing.assert_allclose(again(NEW), f(NEW), rtol=1e-12)
+    np.testing.assert_allclose(pickle.loads(pickle.dumps(f))(NEW), f(NEW), rtol=1e-12)
 
 
-def plain(X, y=None):
+def by_callable(X, y=None):
+    """A kernel that is a function has no features: values are drawn together."""
     f = ngp.gp("f", lambda A, B: jnp.exp(-jnp.sum((A[:, None] - B[None]) ** 2, -1)), Z, mean=0.5)
     with numpyro.plate("data", X.shape[0]):
         ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.3), obs=y)
+    return f
 
 
 @pytest.mark.long
 def test_kernels_without_features_remember_what_they_were_asked():
     """The values of all rows at once, asked in two calls with rows again; the moments are those of the process."""
-    value = 0.5 * jnp.arange(4.0)
-    posterior = ngp.Posterior.from_mcmc(plain, {"f": jnp.broadcast_to(value, (400, 4))})
-    f, g = (posterior.functions(jax.random.key(0), 400, NEW) for _ in range(2))
+    posterior = ngp.Posterior.from_mcmc(by_callable, {"f": jnp.broadcast_to(VALUE, (400, 4))})
+    f, g = (posterior.functions(KEY, 400, NEW) for _ in range(2))
     assert len(f) == 400
     first = f(NEW[:2])
     both = f(jnp.concatenate([NEW[2:3], NEW[:2], NEW[2:3]]))
     np.testing.assert_array_equal(both[:, 1:3], first)
     np.testing.assert_array_equal(both[:, 0], both[:, 3])
     np.testing.assert_allclose(g(NEW[:3]), f(NEW[:3]), rtol=1e-9)
-    with numpyro.handlers.substitute(data={"f": value}):
-        process = ngp.gp("f", lambda A, B: jnp.exp(-jnp.sum((A[:, None] - B[None]) ** 2, -1)), Z, mean=0.5)
-    joint = process.joint(NEW[:3])
+    with numpyro.handlers.seed(rng_seed=0), numpyro.handlers.substitute(data={"f": VALUE}):
+        joint = by_callable(NEW).joint(NEW[:3])
     is_close(np.asarray(f(NEW[:3])), joint.mean, joint.covariance_matrix)
     with pytest.raises(TypeError, match="X must be known numbers, as the kernel has no features"):
         jax.jit(f)(NEW)
 
 
-def test_refusals(functions):
+def test_refusals():
     with pytest.raises(ValueError, match=r"X must be of shape \(N, D\), or \(6, N, D\) with inputs for each function"):
-        functions(jnp.zeros((5, 2, NEW.shape[1])))
+        functions()(jnp.zeros((5, 2, NEW.shape[1])))
     with pytest.raises(ValueError, match="num_features"):
-        POSTERIOR.functions(jax.random.key(0), 2, NEW, num_features=0)
+        POSTERIOR.functions(KEY, 2, NEW, num_features=0)
     with pytest.raises(TypeError, match="arguments of the model"):
-        POSTERIOR.functions(jax.random.key(0), 2)
-
-
-def test_functions_are_a_sequence(functions):
-    """JAX takes the last of an array for what is behind its end, and a loop over such a sequence never ends."""
-    values = functions(NEW)
-    np.testing.assert_allclose(jnp.stack([f(NEW) for f in functions]), values, rtol=1e-9)
-    np.testing.assert_allclose(functions[-1](NEW), values[5], rtol=1e-9)
-    some = functions[1:3]
-    assert len(some) == 2
-    np.testing.assert_allclose(some(NEW), values[1:3], rtol=1e-9)
-    np.testing.assert_allclose(jax.jit(lambda f, at: f[at](NEW))(functions, 2), values[2], rtol=1e-9)
-    for number in (6, -7):
-        with pytest.raises(IndexError):
-            functions[number]
+        POSTERIOR.functions(KEY, 2)
 
 
 @pytest.mark.long
 def test_a_call_that_fails_leaves_nothing_behind(monkeypatch):
     """Rows whose values were never drawn had those of the last row that was, and wrong columns came to stay."""
-
-    def plain(X, y=None):
-        f = ngp.gp("f", lambda A, B: jnp.exp(-0.5 * (A - B.T) ** 2), Z[:, :1])
-        with numpyro.plate("data", X.shape[0]):
-            ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=y)
-
-    posterior = ngp.Posterior.from_mcmc(plain, {"f": jnp.asarray(np.random.default_rng(0).normal(size=(3, 4)))})
-    first, second = jnp.array([[0.0], [1.0]]), jnp.array([[2.0], [3.0]])
-    wanted = posterior.functions(jax.random.key(0), 3, first)
-    wanted(first)
-    f = posterior.functions(jax.random.key(0), 3, first)
-    f(first)
-    draw = f._draw
-
-    def interrupted(rows):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(f, "_draw", interrupted)
-    with pytest.raises(KeyboardInterrupt):
+    posterior = ngp.Posterior.from_mcmc(by_callable, {"f": fits.normal(3, 4)})
+    first, second = NEW[:2], NEW[2:4]
+    wanted, f = (posterior.functions(KEY, 3, first) for _ in range(2))
+    wanted(first), f(first)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(f, "_draw", lambda rows: (_ for _ in ()).throw(KeyboardInterrupt))
         f(second)
-    monkeypatch.setattr(f, "_draw", draw)
     for _ in range(2):
-        with pytest.raises(ValueError, match="X must be an array with 1 columns"):
-            f(jnp.zeros((2, 2)))
+        with pytest.raises(ValueError, match=f"X must be an array with {NEW.shape[1]} columns"):
+            f(jnp.zeros((2, NEW.shape[1] + 1)))
     np.testing.assert_allclose(f(second), wanted(second), rtol=1e-6)
     assert float(jnp.abs(f(second)[:, 0] - f(second)[:, 1]).max()) > 1e-3

@@ -41,7 +41,9 @@ def listed():
     return guide
 
 
-def fitted(guide, of=model, **kwargs):
+@functools.cache
+def fitted(make, of=model):
+    guide, kwargs = make(), {"Z": Z} if of is model else {}
     svi = SVI(of, guide, optax.adam(0.1), Trace_ELBO())
     return ngp.Posterior.from_svi(of, guide, ngp.fit(KEY, svi, 2, X, Y, **kwargs, progress=False).params)
 
@@ -54,24 +56,17 @@ def low_rank():
     return ngp.AutoGP(model, rest=AutoLowRankMultivariateNormal)
 
 
-@functools.cache
-def fitted_by(make):
-    return fitted(make(), Z=Z)
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("make", [belief, low_rank, listed])
 def test_a_fit_is_loaded_into_a_new_guide_without_its_data(make, tmp_path):
-    whole = fitted_by(make)
+    whole, guide = fitted(make), make()
     whole.save(tmp_path / "fit.npz")
-    guide = make()
     again = ngp.Posterior.load(tmp_path / "fit.npz", model, guide)
     assert guide.prototype_trace is None  # it may be loaded for another fit as well
     wanted, found = (one.predict(KEY, X[:4], Z=Z, num_samples=3) for one in (whole, again))
     np.testing.assert_array_equal(found.mean, wanted.mean)
     np.testing.assert_array_equal(found.log_density(Y[:4]), wanted.log_density(Y[:4]))
-    medians = (one.guide.median(one.params)["lengthscale"] for one in (whole, again))
-    np.testing.assert_array_equal(*medians)
+    np.testing.assert_array_equal(*(one.guide.median(one.params)["lengthscale"] for one in (whole, again)))
     again.save(tmp_path / "again.npz")
     assert read_arrays(tmp_path / "again.npz")[2]["given"] == whole.given
     with pytest.raises(ValueError, match="inducing inputs of 'f' must be those of the fit"):
@@ -86,15 +81,10 @@ def test_batches_and_a_start_by_numpyro_have_shapes_too(tmp_path):
     ngp.Posterior.from_svi(model, guide, params).save(tmp_path / "fit.npz")
     again = ngp.Posterior.load(tmp_path / "fit.npz", model, ngp.AutoGP(model))
     assert again.given["kwargs"]["dict"]["Z"]["shape"] == [3, 1]
-    found = fitted_by_batches()
-    assert found.given["args"]["tuple"][0]["shape"] == [5, 1]
-
-
-def fitted_by_batches():
     guide = ngp.AutoGP(model)
-    svi = SVI(model, guide, optax.adam(0.1), Trace_ELBO())
-    result = ngp.fit(KEY, svi, 2, batches=[(X[:5], Y[:5]), (X[5:], Y[5:])], num_data=9, Z=Z, progress=False)
-    return ngp.Posterior.from_svi(model, guide, result.params)
+    svi, halves = SVI(model, guide, optax.adam(0.1), Trace_ELBO()), [(X[:5], Y[:5]), (X[5:], Y[5:])]
+    result = ngp.fit(KEY, svi, 2, batches=halves, num_data=9, Z=Z, progress=False)
+    assert ngp.Posterior.from_svi(model, guide, result.params).given["args"]["tuple"][0]["shape"] == [5, 1]
 
 
 def bounded(X, y=None, *, top=None):
@@ -103,21 +93,18 @@ def bounded(X, y=None, *, top=None):
     numpyro.sample("y", dist.Normal(level, 1.0).expand(X.shape[:1]).to_event(1), obs=y)
 
 
-@pytest.mark.parametrize("make", [lambda: AutoNormal(bounded), lambda: AutoLaplaceApproximation(bounded)])
-def test_where_values_matter_they_are_asked_for(make, tmp_path):
-    guide = make()
-    svi = SVI(guide.model, guide, optax.adam(0.1), Trace_ELBO())
-    whole = ngp.Posterior.from_svi(guide.model, guide, ngp.fit(KEY, svi, 2, X, Y, progress=False).params)
-    whole.save(tmp_path / "fit.npz")
+@pytest.mark.parametrize("kind", [AutoNormal, AutoLaplaceApproximation])
+def test_where_values_matter_they_are_asked_for(kind, tmp_path):
+    whole, again = fitted(lambda: kind(bounded), bounded), tmp_path / "fit.npz"
+    whole.save(again)
     with pytest.raises(ValueError, match=r"guide must be the guide that was fitted, .*Posterior\.load the arguments"):
-        ngp.Posterior.load(tmp_path / "fit.npz", bounded, make())
-    again = ngp.Posterior.load(tmp_path / "fit.npz", bounded, make(), X, Y)
-    names = [one.guide.median(one.params)["level"] for one in (whole, again)]
-    np.testing.assert_array_equal(*names)
+        ngp.Posterior.load(again, bounded, kind(bounded))
+    found = ngp.Posterior.load(again, bounded, kind(bounded), X, Y)
+    np.testing.assert_array_equal(*(one.guide.median(one.params)["level"] for one in (whole, found)))
 
 
 def test_files_of_older_releases_have_no_shapes(tmp_path):
-    whole = fitted_by(belief)
+    whole = fitted(belief)
     kind, groups, notes = whole.parts()
     write_arrays(tmp_path / "fit.npz", kind, groups, {"num_chains": notes["num_chains"]})
     with pytest.raises(ValueError, match="guide must be the guide that was fitted, but got one that has not been run"):

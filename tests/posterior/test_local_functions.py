@@ -76,8 +76,7 @@ def test_with_inducing_points_and_pseudo_data_they_have_the_moments_of_predictio
 
 def test_rows_are_drawn_together_at_one_draw_as_at_many_and_in_single_precision():
     near, own = ngp.neighbours(X, 5), posterior(1)
-    draws = own.function_draws(KEY, NEW, near, Y, num_samples=3)
-    assert draws.shape == (1, 23)  # of one stored draw
+    assert own.function_draws(KEY, NEW, near, Y, num_samples=3).shape == (1, 23)  # of one stored draw
     gain = np.linalg.solve(correlation(X, X) + 0.09 * np.eye(60), correlation(X, NEW))
     covariance = correlation(NEW, NEW) - gain.T @ correlation(X, NEW) + 1e-4 * np.eye(23)
     many = posterior(200).function_draws(KEY, NEW, near, Y, neighbours=90)
@@ -85,10 +84,14 @@ def test_rows_are_drawn_together_at_one_draw_as_at_many_and_in_single_precision(
     z = np.linalg.solve(np.linalg.cholesky(covariance), (np.asarray(many) - (Y @ gain)[None]).T)
     assert (z**2).mean() == pytest.approx(1, abs=0.1)
     with x64(False):
-        rows = ngp.neighbours(jnp.asarray(X), 5)
-        single = posterior(1).function_draws(jax.random.key(0), jnp.asarray(NEW), rows, jnp.asarray(Y))
+        rows, y, new, key = ngp.neighbours(jnp.asarray(X), 5), jnp.asarray(Y), jnp.asarray(NEW), jax.random.key(0)
+        single = posterior(1).function_draws(key, new, rows, y)
         assert single.dtype == jnp.float32
         assert np.isfinite(single).all()
+        f = posterior().functions(key, 1, rows, y, num_features=64)
+        values, prior = f(new), jax.tree.map(lambda leaf: leaf[0], f.draws.prior)(new)
+        assert values.dtype == jnp.float32
+        np.testing.assert_allclose(values[0], prior + np.asarray(f.draws.left[0]) @ gain, atol=5e-3)
     with pytest.raises(TypeError, match="X must be rows of inputs where functions are drawn together"):
         own.function_draws(KEY, near.find(NEW, 3), near, Y)
     with pytest.raises(TypeError, match="X must be known where rows have neighbours"):
@@ -119,13 +122,3 @@ def test_draws_in_single_precision_carry_no_noise_of_a_jitter():
         for rows in (x, ngp.neighbours(x, 8)):
             drawn = np.asarray(own.function_draws(jax.random.key(0), points, rows, y), float)
             assert np.sqrt(np.mean(drawn.var(axis=0) / sd**2)) == pytest.approx(1, abs=0.12)
-
-
-def test_single_precision_and_what_is_refused():
-    with x64(False):
-        new, near = jnp.asarray(NEW), ngp.neighbours(jnp.asarray(X), 5)
-        f = posterior().functions(jax.random.key(0), 1, near, jnp.asarray(Y), num_features=64)
-        values, prior = f(new), jax.tree.map(lambda leaf: leaf[0], f.draws.prior)(new)
-        assert values.dtype == jnp.float32
-        weights = np.linalg.solve(correlation(X, X) + 0.09 * np.eye(60), correlation(X, NEW))
-        np.testing.assert_allclose(values[0], prior + np.asarray(f.draws.left[0]) @ weights, atol=5e-3)

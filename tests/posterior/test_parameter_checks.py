@@ -3,22 +3,19 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro
-import numpyro.distributions as dist
-import optax
 import pytest
-from numpyro.infer import SVI, Trace_ELBO
 from numpyro.infer.autoguide import AutoMultivariateNormal, AutoNormal
 
 import numpyro_gp as ngp
+from tests.fits import at_start, level
 from tests.posterior.test_sources import KEY, X, Y, model, written
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["AutoGP", "NumPyro", "by hand"])
-def test_parameters_that_are_not_those_of_the_fit_are_refused(fits, name):
+def test_parameters_that_are_not_those_of_the_fit_are_refused(name):
     """All of these predicted mean 0 and variance 1, the prior."""
-    guide, params = fits[name]
+    guide, params = fit_of(name)
     assert ngp.Posterior.from_svi(model, guide, params).predict(KEY, X + 1, num_samples=2).mean.shape == (5,)
     first = {"AutoGP": "f/mean", "NumPyro": "auto_loc", "by hand": "m"}[name]
     rejected(guide, {}, "params must be the parameters of the guide: .*but got none named")
@@ -31,26 +28,15 @@ def test_parameters_that_are_not_those_of_the_fit_are_refused(fits, name):
 
 
 @pytest.mark.long
-def test_parameters_of_another_belief_are_refused(fits):
-    """Those of the model and of other guides are not the belief's, and stay."""
-    guide, params = fits["AutoGP"]
+def test_parameters_of_another_belief_are_refused(tmp_path):
+    """Those of the model and of other guides are not the belief's, and stay; the guide is as it was."""
+    guide, params = fit_of("AutoGP")
+    before = dict(guide.rest.__dict__)
     message = r"others as well: \['f/Z_gamma', 'f/ngp:natural_gamma'\]. Build the guide with the recipes of the fit"
     rejected(guide, params | {"f/ngp:natural_gamma": jnp.zeros(2), "f/Z_gamma": jnp.zeros(2)}, message)
     others = {"level": jnp.ones(()), "network$params": jnp.zeros(2)}
     assert ngp.Posterior.from_svi(model, guide, params | others).params.keys() == (params | others).keys()
-
-
-@pytest.mark.long
-def test_the_check_leaves_the_guide_as_it_was(fits):
-    guide, params = fits["AutoGP"]
-    before = dict(guide.rest.__dict__)
-    ngp.Posterior.from_svi(model, guide, params)
     assert guide.rest.__dict__ == before
-
-
-@pytest.mark.long
-def test_loaded_parameters_are_checked(fits, tmp_path):
-    guide, params = fits["AutoGP"]
     ngp.Posterior.from_svi(model, guide, params).save(tmp_path / "fit.npz")
     other = ngp.AutoGP(lambda X, y=None: ngp.gp("g", ngp.kernels.RBF(1.0, 1.0), X))
     with pytest.raises(ValueError, match=r"got none named .*'g/mean'"):
@@ -58,33 +44,22 @@ def test_loaded_parameters_are_checked(fits, tmp_path):
 
 
 def test_draws_in_another_precision_than_that_of_now_are_refused():
-    def plain(X, y=None):
-        level = numpyro.sample("level", dist.Normal(0.0, 10.0))
-        with numpyro.plate("data", len(X)):
-            ngp.observe("y", dist.Delta(level + jnp.zeros(len(X))), ngp.likelihoods.Gaussian(0.1), obs=y)
-
-    posterior = ngp.Posterior.from_mcmc(plain, {"level": jnp.ones(2, jnp.float64)})
-    with (
-        jax.enable_x64(False),
-        pytest.raises(TypeError, match=r"got one of float64, while jax_enable_x64 is off\. Swi"),
-    ):
+    posterior = ngp.Posterior.from_mcmc(level, {"level": jnp.ones(2, jnp.float64)})
+    match = r"got one of float64, while jax_enable_x64 is off\. Swi"
+    with jax.enable_x64(False), pytest.raises(TypeError, match=match):
         posterior.predict(KEY, X)
     np.testing.assert_allclose(posterior.predict(KEY, X).mean, 1.0)
 
 
-@pytest.fixture(scope="module")
-def fits():
+def fit_of(name):
     """Guide and parameters of three kinds of guide."""
-    found = {}
-    guides = (
-        ("AutoGP", ngp.AutoGP(model, rest=AutoNormal)),
-        ("NumPyro", AutoMultivariateNormal(model)),
-        ("by hand", written),
-    )
-    for name, guide in guides:
-        svi = SVI(model, guide, optax.adam(0.01), Trace_ELBO())
-        found[name] = guide, svi.get_params(svi.init(jax.random.key(1), X, Y))
-    return found
+    guides = {
+        "AutoGP": lambda: ngp.AutoGP(model, rest=AutoNormal),
+        "NumPyro": lambda: AutoMultivariateNormal(model),
+        "by hand": lambda: written,
+    }
+    fit = at_start(model, guides[name](), X, Y)
+    return fit.guide, dict(fit.params)
 
 
 def rejected(guide, params, message):

@@ -8,19 +8,17 @@ import copy
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro
 import pytest
 
-import numpyro_gp as ngp
 from numpyro_gp.posterior import chunks as module
 from numpyro_gp.posterior import predictor as reading
-from tests.posterior.test_new_data import CASE, noisy_model
+from tests.fits import KEY, NEW, X, fit
+
+POSTERIOR = fit("draws")
 
 
 def test_a_predictor_factorises_once_and_says_what_predict_does(monkeypatch):
-    X, key, prepared = np.asarray(CASE["X"]), jax.random.key(0), []
-    posterior = ngp.Posterior.from_mcmc(noisy_model, {"f": jnp.arange(15.0).reshape(3, 5), "noise": jnp.ones(3)})
-    compiled = module._compile
+    X, prepared, compiled = np.asarray(NEW), [], module._compile
 
     def counting(*program):
         found = compiled(*program)
@@ -30,26 +28,26 @@ def test_a_predictor_factorises_once_and_says_what_predict_does(monkeypatch):
     monkeypatch.setattr(reading, "call_of", lambda *given: calls.append(1) or call_of(*given))
     monkeypatch.setattr(module, "_compile", counting)
     monkeypatch.setattr(module, "kept", lambda program, count, make: make())
-    predictor = posterior.predictor(key)
+    predictor = POSTERIOR.predictor(KEY)
     found = [predictor(part) for part in (X[:2], X[2:4], X[4:5])]
     assert len(prepared) == 1
     assert len(calls) == 1, "a signature is read once: a third of the time of a row"
-    whole = posterior.predict(key, X[:5])
-    np.testing.assert_allclose(np.concatenate([one.mean for one in found]), whole.mean[:5], rtol=1e-12)
-    np.testing.assert_allclose(np.concatenate([one.variance for one in found]), whole.variance[:5], rtol=1e-12)
-    assert posterior.predictor(key)(X=X[:2]).mean.shape == (2,)
+    whole = POSTERIOR.predict(KEY, X[:5])
+    np.testing.assert_allclose(np.concatenate([one.mean for one in found]), whole.mean, rtol=1e-12)
+    np.testing.assert_allclose(np.concatenate([one.variance for one in found]), whole.variance, rtol=1e-12)
+    assert POSTERIOR.predictor(KEY)(X=X[:2]).mean.shape == (2,)
     with pytest.raises(ValueError, match=r"inputs must be of at most 2 rows, as the first batch, but got 5 rows"):
         predictor(X[:5])
     with pytest.raises(TypeError, match="inputs must be a tuple of arrays"):
         predictor("X")
 
 
-def test_a_predictor_keeps_nothing_of_a_program_that_it_was_called_in():
+def test_a_predictor_keeps_nothing_of_a_program_that_it_was_called_in_nor_of_a_call_that_is_refused():
     """First inside of a compiled function, then outside, and the other way round."""
-    X = CASE["X"]
-    posterior = ngp.Posterior.from_mcmc(noisy_model, {"f": jnp.arange(15.0).reshape(3, 5), "noise": jnp.ones(3)})
-    wanted = posterior.predict(jax.random.key(0), X[:3]).mean
-    predictor = posterior.predictor(jax.random.key(0))
+    wanted, predictor = POSTERIOR.predict(KEY, X[:3]).mean, POSTERIOR.predictor(KEY)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="X must be an array with"):
+            predictor(jnp.zeros((4, 2)))
     inside = jax.jit(lambda X: predictor(X).mean)
     for found in (inside(X[:3]), predictor(X[:3]).mean, inside(X[:2]), predictor(X[:3]).mean):
         np.testing.assert_allclose(found, wanted[: len(found)], rtol=1e-12)
@@ -57,11 +55,8 @@ def test_a_predictor_keeps_nothing_of_a_program_that_it_was_called_in():
 
 def test_a_compiled_function_returns_a_whole_prediction():
     """Densities, quantiles and draws are those outside, in chunks too; so are those of its arrays on the host."""
-    X, key = CASE["X"], jax.random.key(0)
-    posterior = ngp.Posterior.from_mcmc(noisy_model, {"f": jnp.arange(15.0).reshape(3, 5), "noise": jnp.ones(3)})
-    predictor = posterior.predictor(key, chunk_size=2)
-    wanted, y = posterior.predict(key, X[:3], chunk_size=2), jnp.zeros(3)
-    inside = jax.jit(predictor)(X[:3])
+    wanted, y = POSTERIOR.predict(KEY, X[:3], chunk_size=2), jnp.zeros(3)
+    inside = jax.jit(POSTERIOR.predictor(KEY, chunk_size=2))(X[:3])
     for found in (inside, jax.tree.map(lambda leaf: leaf, inside), copy.copy(inside)):
         assert repr(found) == repr(wanted)
         np.testing.assert_allclose(found.variance, wanted.variance, rtol=1e-12)
@@ -74,29 +69,9 @@ def test_a_compiled_function_returns_a_whole_prediction():
 
 def test_fewer_rows_of_inputs_that_groups_share():
     """The last part of a stream: the rows of the data are those of this call, beside as many groups."""
-
-    def groups(X, y=None):
-        with numpyro.plate("groups", 3, dim=-2):
-            f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), jnp.asarray(CASE["Z"]))
-            with numpyro.plate("data", len(X)):
-                ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=y)
-
-    X, key, size = np.asarray(CASE["X"]), jax.random.key(0), len(CASE["Z"])
-    draws = {"f": jnp.asarray(np.random.default_rng(0).normal(size=(2, 3, 1, size)))}
-    posterior = ngp.Posterior.from_mcmc(groups, draws)
-    wanted = posterior.predict(key, X[:4]).mean
-    predictor = posterior.predictor(key)
+    posterior = fit("groups")
+    wanted, predictor = posterior.predict(KEY, X[:4]).mean, posterior.predictor(KEY)
     for rows in (slice(4), slice(2), slice(1, 4)):
         np.testing.assert_allclose(predictor(X[rows]).mean, wanted[:, rows], rtol=1e-10)
-    stream = [one.mean for one in posterior.predict(key, iter([X[:3], X[3:4]]))]
+    stream = [one.mean for one in posterior.predict(KEY, iter([X[:3], X[3:4]]))]
     np.testing.assert_allclose(jnp.concatenate(stream, axis=1), wanted, rtol=1e-10)
-
-
-def test_a_first_call_that_is_refused_leaves_no_mark():
-    X = CASE["X"]
-    posterior = ngp.Posterior.from_mcmc(noisy_model, {"f": jnp.arange(15.0).reshape(3, 5), "noise": jnp.ones(3)})
-    predictor = posterior.predictor(jax.random.key(0))
-    for _ in range(2):
-        with pytest.raises(ValueError, match="X must be an array with"):
-            predictor(jnp.zeros((4, X.shape[1] + 1)))
-    np.testing.assert_allclose(predictor(X[:3]).mean, posterior.predict(jax.random.key(0), X[:3]).mean, rtol=1e-12)

@@ -16,6 +16,7 @@ from numpyro.infer import SVI, Trace_ELBO
 from numpyro.infer.autoguide import AutoGuideList, AutoLaplaceApproximation, AutoNormal
 
 import numpyro_gp as ngp
+from tests.fits import at_start, level
 
 X = np.linspace(0.0, 1.0, 5)[:, None]
 Y = np.sin(X[:, 0])
@@ -67,11 +68,10 @@ def test_nan_is_named_where_a_posterior_is_made():
 
 @pytest.mark.parametrize("call", CALLS)
 def test_a_misspelt_site_is_refused(call):
-    """It was drawn from its prior. Sites of single data and deterministic values may be missing or extra."""
+    """It was drawn from its prior. Deterministic values may be extra."""
     draws = {"scael": jnp.ones(2), "f": jnp.zeros((2, 3)), "own": jnp.zeros((2, 5)), "area": jnp.ones(2)}
-    posterior = ngp.Posterior.from_mcmc(model, draws)
     with pytest.raises(ValueError, match=r"got none of \['scale'\], but draws of \['area', 'scael'\]"):
-        CALLS[call](posterior)
+        CALLS[call](ngp.Posterior.from_mcmc(model, draws))
 
 
 def test_sites_of_single_data_may_be_missing_in_predictions_only():
@@ -80,12 +80,9 @@ def test_sites_of_single_data_may_be_missing_in_predictions_only():
     assert set(posterior.hyperparameters(KEY, X, Y)) == {"scale"}
     with pytest.raises(ValueError, match=r"draws of every latent site.*got none of \['own'\]"):
         posterior.draws(KEY, X, Y)
-
-
-def test_draws_made_for_other_inducing_inputs_are_refused():
-    posterior = ngp.Posterior.from_mcmc(model, {"scale": jnp.ones(2), "f": jnp.zeros((2, 4))})
+    other = ngp.Posterior.from_mcmc(model, {"scale": jnp.ones(2), "f": jnp.zeros((2, 4))})
     with pytest.raises(ValueError, match=r"posterior draws of site 'f' fit, of shape \(4,\), but got data for"):
-        posterior.predict(KEY, X)
+        other.predict(KEY, X)
 
 
 @pytest.mark.parametrize(
@@ -114,20 +111,17 @@ def parts(second):
     guide = AutoGuideList(two_locations)
     for name, kind in (("a", AutoNormal), ("b", second)):
         guide.append(kind(handlers.block(two_locations, expose=[name, f"{name}_data"]), prefix=name))
-    svi = SVI(two_locations, guide, optax.adam(0.01), Trace_ELBO())
-    params = svi.get_params(svi.init(KEY, 1.0))
-    return guide, {name: 0.3 if name.endswith("scale") else x for name, x in params.items()}
+    fit = at_start(two_locations, guide, 1.0)
+    return guide, {name: 0.3 if name.endswith("scale") else x for name, x in fit.params.items()}
 
 
 @pytest.mark.statistical
 def test_draws_of_the_guides_of_numpyro_are_those_of_the_guide():
     """Those of Laplace were its mode, with a deviation of 1e-15; those of two parts of a list went together."""
-    guide = AutoLaplaceApproximation(two_locations)
-    svi = SVI(two_locations, guide, optax.adam(0.01), Trace_ELBO())
-    params = {**svi.get_params(svi.init(KEY, 1.0)), "auto_loc": jnp.full(2, 0.5)}
+    laplace = at_start(two_locations, AutoLaplaceApproximation(two_locations), 1.0, auto_loc=jnp.full(2, 0.5))
     count, call = 4000, inspect.signature(two_locations).bind(1.0)
-    for fit, mean, deviation in (((guide, params), 0.5, 0.5**0.5), (parts(AutoNormal), None, 0.3)):
-        posterior = ngp.Posterior.from_svi(two_locations, *fit)
+    listed = ngp.Posterior.from_svi(two_locations, *parts(AutoNormal))
+    for posterior, mean, deviation in ((laplace, 0.5, 0.5**0.5), (listed, None, 0.3)):
         drawn = posterior.hyperparameters(KEY, 1.0, num_samples=count)
         values = np.stack([drawn["a"], drawn["b"]])
         np.testing.assert_allclose(values.std(1), deviation, rtol=4 / (2 * count) ** 0.5)
@@ -167,9 +161,7 @@ def test_what_has_predicted_is_freed(collect):
 
         X = jnp.zeros((2, 1))
         for made in (guide, ngp.AutoGP(model)):
-            svi = SVI(model, made, optax.sgd(0.1), Trace_ELBO())
-            params = svi.get_params(svi.init(key, X, X[:, 0]))
-            posterior = ngp.Posterior.from_svi(model, made, params)
+            posterior = at_start(model, made, X, X[:, 0])
             posterior.predict(key, X, num_samples=1)
             posterior.functions(key, 1, X, num_features=2)
         return weakref.ref(held)
@@ -178,9 +170,6 @@ def test_what_has_predicted_is_freed(collect):
     collect()
     assert first() is None
     assert second() is None
-
-
-# ------------------------------------------------------------------------- state, precision, guides by hand
 
 
 def running(X, y=None):
@@ -198,36 +187,31 @@ def test_mutable_state_is_of_the_fit(tmp_path):
     guide, data = ngp.AutoGP(running), (X, np.full(5, 10.0))
     svi = SVI(running, guide, optax.sgd(1e-9), Trace_ELBO())
     result = ngp.fit(KEY, svi, 20, *data, progress=False, checkpoint=tmp_path / "run.npz")
-    level = float(result.state.mutable_state["kept"]["level"])
-    assert level == pytest.approx(10.0, abs=1e-4)
+    ended = float(result.state.mutable_state["kept"]["level"])
+    assert ended == pytest.approx(10.0, abs=1e-4)
     posterior = ngp.Posterior.from_svi(running, guide, result.params)
-    np.testing.assert_allclose(posterior.predict(KEY, X).mean, level, atol=1e-6)
+    np.testing.assert_allclose(posterior.predict(KEY, X).mean, ended, atol=1e-6)
     posterior.save(tmp_path / "posterior.npz")
     loaded = ngp.Posterior.load(tmp_path / "posterior.npz", running, guide)
     np.testing.assert_array_equal(loaded.predict(KEY, X).mean, posterior.predict(KEY, X).mean)
     again = ngp.fit(KEY, svi, 20, *data, progress=False, resume=tmp_path / "run.npz")
-    assert float(again.params["kept"]["level"]) == level
+    assert float(again.params["kept"]["level"]) == ended
     bare = svi.get_params(result.state)
     message = r"params must be with the mutable state \['kept'\], .* after svi.run, \{\*\*result.params, "
     with pytest.raises(ValueError, match=message):
         ngp.Posterior.from_svi(running, guide, bare).predict(KEY, X)
     cured = ngp.Posterior.from_svi(running, guide, {**bare, **result.state.mutable_state})
-    np.testing.assert_allclose(cured.predict(KEY, X).mean, level, atol=1e-6)
+    np.testing.assert_allclose(cured.predict(KEY, X).mean, ended, atol=1e-6)
 
 
 def test_mutable_state_of_a_guide_is_of_the_fit():
-    def plain(X, y=None):
-        level = numpyro.sample("level", dist.Normal(0.0, 10.0))
-        with numpyro.plate("data", len(X)):
-            ngp.observe("y", dist.Delta(level + jnp.zeros(len(X))), ngp.likelihoods.Gaussian(0.1), obs=y)
-
     def guide(X, y=None):
         kept = numpyro.primitives.mutable("kept", {"level": jnp.zeros(())})
         numpyro.sample("level", dist.Delta(kept["level"]))
 
     with pytest.raises(ValueError, match=r"params must be with the mutable state \['kept'\]"):
-        ngp.Posterior.from_svi(plain, guide, {"other": jnp.zeros(())}).predict(KEY, X)
-    posterior = ngp.Posterior.from_svi(plain, guide, {"kept": {"level": jnp.asarray(3.0)}})
+        ngp.Posterior.from_svi(level, guide, {"other": jnp.zeros(())}).predict(KEY, X)
+    posterior = ngp.Posterior.from_svi(level, guide, {"kept": {"level": jnp.asarray(3.0)}})
     np.testing.assert_allclose(posterior.predict(KEY, X, num_samples=1).mean, 3.0)
 
 
@@ -235,12 +219,9 @@ def test_a_guide_by_hand_with_a_parameter_for_each_row_is_bound_to_its_data():
     """New rows have none of them; bound, the guide says what it said, and its rows are drawn from the prior."""
 
     def local(X, y=None):
-        level = numpyro.sample("level", dist.Normal(0.0, 10.0))
         with numpyro.plate("data", len(X)):
             own = numpyro.sample("own", dist.Normal(0.0, 1.0))
-            ngp.observe(
-                "y", dist.Delta(level + jnp.zeros(len(X))), ngp.likelihoods.Gaussian(0.1), obs=y, offset=1e-9 * own
-            )
+        level(X, y, 1e-9 * own)
 
     def guide(X, y=None):
         numpyro.sample("level", dist.Delta(numpyro.param("at", 0.0)))
@@ -249,9 +230,7 @@ def test_a_guide_by_hand_with_a_parameter_for_each_row_is_bound_to_its_data():
             numpyro.sample("own", dist.Normal(mean, 0.5))
 
     params = {"at": jnp.asarray(3.0), "mean": jnp.ones(5)}
-    message = (
-        r"the guide must be one that runs at new data, .*\(5,\).* lambda \*args, \*\*kwargs: guide\(X, y\), params"
-    )
+    message = r"guide must be one that runs at new data, .*\(5,\).* lambda \*args, \*\*kwargs: guide\(X, y\), params"
     with pytest.raises(ValueError, match=message):
         ngp.Posterior.from_svi(local, guide, params).predict(KEY, X[:2])
     bound = ngp.Posterior.from_svi(local, lambda *args, **kwargs: guide(X, Y), params)

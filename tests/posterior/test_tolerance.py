@@ -1,17 +1,16 @@
 """As many draws as a measured error asks for: latent inputs against quadrature, and what is said at the cap."""
 
-import warnings
+import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
-import optax
 import pytest
-from numpyro.infer import SVI, Trace_ELBO
 from scipy import stats
 
 import numpyro_gp as ngp
+from tests.fits import at_start, fit, known, normal
 
 KEY = jax.random.key(0)
 Z = np.random.default_rng(0).normal(size=(6, 2))
@@ -25,12 +24,10 @@ def model(X, y=None):
         ngp.observe("y", f(ngp.latent_inputs("w", X)), ngp.likelihoods.Gaussian(0.1), obs=y)
 
 
-@pytest.fixture(scope="module")
+@functools.cache
 def posterior():
     guide = ngp.AutoGP(model, {"f": ngp.guides.coupled(scale=0.1)})
-    svi = SVI(model, guide, optax.adam(0.1), Trace_ELBO())
-    params = svi.get_params(svi.init(KEY, jnp.asarray(X), jnp.asarray(Y)))
-    return ngp.Posterior.from_svi(model, guide, params | {"f/mean": jnp.asarray(MEAN)})
+    return at_start(model, guide, jnp.asarray(X), jnp.asarray(Y), **{"f/mean": jnp.asarray(MEAN)})
 
 
 def quadrature():
@@ -49,11 +46,11 @@ def quadrature():
 
 
 @pytest.mark.long
-def test_latent_inputs_are_drawn_until_the_log_density_is_that_of_quadrature(posterior):
-    few = posterior.predict(KEY, jnp.asarray(X))
+def test_latent_inputs_are_drawn_until_the_log_density_is_that_of_quadrature():
+    few = posterior().predict(KEY, jnp.asarray(X))
     assert few.num_draws == 100
     assert np.abs(few.log_density(Y) - quadrature()).max() > 0.1
-    many = posterior.predict(KEY, jnp.asarray(X), tolerance=0.04)
+    many = posterior().predict(KEY, jnp.asarray(X), tolerance=0.04)
     off, error = np.asarray(many.log_density(Y)) - quadrature(), np.asarray(many.log_density_error(Y))
     assert (np.abs(off) < 3.5 * error).all()
     assert 0.01 < error.max() < 0.06
@@ -63,28 +60,19 @@ def test_latent_inputs_are_drawn_until_the_log_density_is_that_of_quadrature(pos
 
 
 @pytest.mark.long
-def test_it_is_said_where_the_most_draws_do_not_suffice(posterior):
+def test_it_is_said_where_the_most_draws_do_not_suffice():
+    own, rows = posterior(), jnp.asarray(X)
     with pytest.warns(UserWarning, match=r"with 100 draws, above tolerance=0.04. About \d+ draws would do"):
-        assert posterior.predict(KEY, jnp.asarray(X), tolerance=0.04, num_samples=100).num_draws == 100
+        assert own.predict(KEY, rows, tolerance=0.04, num_samples=100).num_draws == 100
     with pytest.raises(ValueError, match="tolerance must be positive"):
-        posterior.predict(KEY, jnp.asarray(X), tolerance=0.0)
+        own.predict(KEY, rows, tolerance=0.0)
     with pytest.raises(ValueError, match="tolerance must be None for an iterator"):
-        posterior.predict(KEY, iter([jnp.asarray(X)]), tolerance=0.1)
+        own.predict(KEY, iter([rows]), tolerance=0.1)
 
 
 def test_stored_draws_are_the_most_and_what_is_certain_is_not_measured():
-    def exact(X, y=None):
-        f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), jnp.asarray(Z[:, :1]))
-        with numpyro.plate("data", len(X)):
-            ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=y)
-
-    values = 3 * np.random.default_rng(2).normal(size=(4, 6))
-    chains = ngp.Posterior.from_mcmc(exact, {"f": jnp.asarray(values)})
+    chains = ngp.Posterior.from_mcmc(known, {"f": 3 * normal(4, 4)})
     with pytest.warns(UserWarning, match="with 4 draws, above tolerance=0.01"):
         assert chains.predict(KEY, jnp.asarray(X), tolerance=0.01).num_draws == 4
-    guide = ngp.AutoGP(exact)
-    params = SVI(exact, guide, optax.adam(0.1), Trace_ELBO())
-    fitted = ngp.Posterior.from_svi(exact, guide, params.get_params(params.init(KEY, jnp.asarray(X), jnp.asarray(Y))))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert fitted.predict(KEY, jnp.asarray(X), tolerance=0.01).num_draws == 1
+    # Here a warning is an error.
+    assert fit("start").predict(KEY, jnp.asarray(X), tolerance=0.01).num_draws == 1

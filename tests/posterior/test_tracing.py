@@ -1,6 +1,5 @@
 """Models run again at posterior values: predictions of `gp_regression` models, and which sites take stored values."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
@@ -10,33 +9,20 @@ from numpyro.contrib.control_flow import scan
 from scipy import stats
 
 import numpyro_gp as ngp
-from tests.oracles.problems import gram, regression
-
-PROBLEM = regression(size=12)
-X, Y = PROBLEM.X, PROBLEM.y
-NEW = X + 0.13
-DRAWS = {"noise": jnp.array([0.1, 0.4])}
-KEY = jax.random.key(0)
-VARIANCE, LENGTHSCALE = 1.3, 0.8
-KERNEL = ngp.kernels.Matern32(VARIANCE, LENGTHSCALE)
-
-
-def model(X, y=None, inducing=None, count=None):
-    noise = numpyro.sample("noise", dist.LogNormal(0.0, 1.0))
-    variance = noise if count is None else noise * jnp.ones(count)
-    ngp.gp_regression("y", KERNEL, X, variance, obs=y, inducing=inducing, jitter=0.0)
+from tests.fits import KERNEL, KEY, NEW, X, Y, at_start, fit, level
+from tests.oracles.problems import gram
 
 
 def dense(noise):
     """Mean and variance of new data with every factor written out."""
-    whole = gram(np.concatenate([X, NEW]), VARIANCE, LENGTHSCALE)
+    whole = gram(np.concatenate([X, NEW]), 1.3, 0.8)
     own, cross, new = whole[:12, :12] + noise * np.eye(12), whole[12:, :12], whole[12:, 12:]
     mean = cross @ np.linalg.solve(own, np.asarray(Y))
     return mean, np.diag(new - cross @ np.linalg.solve(own, cross.T)) + noise
 
 
 def test_the_old_name_of_the_noise_variance_works_and_warns():
-    posterior = ngp.Posterior.from_mcmc(model, DRAWS)
+    posterior = fit("exact")
     wanted = posterior.predict_at(KEY, NEW, X, Y, noise_variance=0.3).variance
     with pytest.warns(FutureWarning, match=r"noise of predict_at is now called noise_variance: predict_at\(") as said:
         found = posterior.predict_at(KEY, NEW, X, Y, noise=0.3).variance
@@ -50,57 +36,34 @@ def test_the_old_name_of_the_noise_variance_works_and_warns():
 
 
 def test_each_kind_of_model_points_to_its_own_method():
-    def sparse(X, y=None):
-        f = ngp.gp("f", KERNEL, PROBLEM.X)
-        with numpyro.plate("data", X.shape[0]):
-            ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.3), obs=y)
-
-    with pytest.raises(
-        ValueError, match=r"For gp_regression, and processes by neighbours, call posterior\.predict_at\(key, X_new, "
-    ):
-        ngp.Posterior.from_mcmc(model, DRAWS).predict(KEY, NEW)
-    points = ngp.Posterior.from_mcmc(sparse, {"f": jnp.zeros((2, 12))})
+    match = r"For gp_regression, and processes by neighbours, call posterior\.predict_at\(key, X_new, "
+    with pytest.raises(ValueError, match=match):
+        fit("exact").predict(KEY, NEW)
     with pytest.raises(TypeError, match="gp must be the data site of a gp_regression, but got the gp site 'f'"):
-        points.predict_at(KEY, NEW, X, Y)
-    with pytest.raises(ValueError, match=r"X must be"):
-        ngp.Posterior.from_mcmc(model, DRAWS).predict_at(KEY, jnp.zeros(3), X, Y)
+        fit("draws").predict_at(KEY, NEW, X, Y)
 
 
-# ---------------------------------------------------------------------- what the model draws itself
-
+# What the model draws itself.
 Z = jnp.array([[-1.0], [0.0], [1.0]])
 ROWS = jnp.array([[-1.0], [0.0], [1.0], [-1.0], [0.0]])
 
 
-def with_function(X, y=None):
-    """``y`` is a function of the process plus a latent of each row."""
+def with_function(X, y=None, width=0.0):
+    """``y`` is a function of the process, plus a latent of each row that is so wide."""
     f = ngp.gp("f", ngp.kernels.RBF(1.0, 0.5), Z)
     g = f.function("g", num_features=64)
     with numpyro.plate("data", len(X)):
-        h = numpyro.sample("h", dist.Normal(0.0, 1.0))
-        ngp.observe("y", dist.Delta(g(X)), ngp.likelihoods.Gaussian(0.1), obs=y, offset=100 * h)
-
-
-def of_prior(model, *args, rest=numpyro.infer.autoguide.AutoDelta):
-    """Posterior whose belief is the prior: a guide at its start."""
-    guide = ngp.AutoGP(model, rest=rest)
-    svi = numpyro.infer.SVI(model, guide, numpyro.optim.Adam(0.1), numpyro.infer.Trace_ELBO())
-    return ngp.Posterior.from_svi(model, guide, svi.get_params(svi.init(KEY, *args)))
+        h = width * numpyro.sample("h", dist.Normal(0.0, 1.0)) if width else 0.0
+        ngp.observe("y", dist.Delta(g(X)), ngp.likelihoods.Gaussian(0.1), obs=y, offset=h)
 
 
 @pytest.mark.long
 def test_functions_drawn_in_the_model_are_averaged_over():
     """With a belief that is the prior their mean is 0 and their variance 1, at any row; one draw has no variance."""
-
-    def plain(X, y=None):
-        g = ngp.gp("f", ngp.kernels.RBF(1.0, 0.5), Z).function("g", num_features=32)
-        with numpyro.plate("data", len(X)):
-            ngp.observe("y", dist.Delta(g(X)), ngp.likelihoods.Gaussian(0.1), obs=y)
-
-    posterior = of_prior(plain, ROWS, jnp.zeros(5))
+    posterior = at_start(with_function, None, ROWS, jnp.zeros(5))
     assert not posterior.source.is_random
     whole = posterior.predict(KEY, ROWS)
-    assert whole.num_draws == 100
+    assert whole.num_draws == posterior.predict(KEY, ROWS, tolerance=10.0).num_draws == 100
     assert np.abs(whole.function_mean).max() < 0.4
     np.testing.assert_allclose(whole.function_variance, 1.0, atol=0.6)
     # One function, however the rows come: rows that are the same have the same values.
@@ -109,13 +72,12 @@ def test_functions_drawn_in_the_model_are_averaged_over():
     np.testing.assert_allclose(part.function_mean[3:], part.function_mean[:2], atol=1e-10)
     streamed = [one.function_mean for one in posterior.predict(KEY, iter([ROWS[:3], ROWS[3:]]))]
     np.testing.assert_allclose(np.concatenate(streamed), whole.function_mean, atol=1e-10)
-    assert posterior.predict(KEY, ROWS, tolerance=10.0).num_draws == 100
 
 
 def test_chunks_share_functions_and_no_noise_of_rows():
     """A latent of each row is a hundred times larger here: those of equal rows in two chunks differ by it."""
-    posterior = of_prior(with_function, ROWS, jnp.zeros(5))
-    mean = posterior.predict(KEY, ROWS, chunk_size=3, num_samples=1).mean
+    posterior = at_start(with_function, None, ROWS, jnp.zeros(5), 100.0)
+    mean = posterior.predict(KEY, ROWS, None, 100.0, chunk_size=3, num_samples=1).mean
     assert np.abs(mean[3:] - mean[:2]).min() > 1.0
 
 
@@ -124,7 +86,8 @@ def test_regressions_with_a_function_inside_have_many_draws():
         g = ngp.gp("g", ngp.kernels.RBF(1.0, 1.0), Z, mean=-1.0)
         ngp.gp_regression("y", ngp.kernels.Gibbs(1.0, g.function("draw", num_features=16)), X, 0.01, obs=y)
 
-    assert of_prior(regression, ROWS, jnp.zeros(5)).predict_at(KEY, ROWS, ROWS, jnp.zeros(5), gp="y").num_draws == 100
+    posterior = at_start(regression, None, ROWS, jnp.zeros(5))
+    assert posterior.predict_at(KEY, ROWS, ROWS, jnp.zeros(5), gp="y").num_draws == 100
 
 
 @pytest.mark.long
@@ -137,7 +100,7 @@ def test_additive_processes_with_a_function_inside_have_many_draws():
             ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=y)
 
     pairs = jnp.hstack([ROWS, ROWS])
-    posterior = of_prior(additive, pairs, jnp.zeros(5))
+    posterior = at_start(additive, None, pairs, jnp.zeros(5))
     variance = ngp.sobol.each_draw(posterior, KEY, lambda f, key: ngp.sobol.plug_in(f).variance["a"], pairs)
     assert variance.shape == (100,)
     assert not np.any(variance)  # a belief that is the prior has the mean 0
@@ -161,22 +124,13 @@ def test_members_with_data_of_their_own_keep_their_posterior(z):
     stored = {"f": jnp.zeros((2, 3)), "level": jnp.array([[3.0, -2.0], [5.0, -4.0]])}
     chain = ngp.Posterior.from_mcmc(two_levels, stored)
     np.testing.assert_allclose(chain.predict(KEY, ROWS, code, z, site="y").mean, np.array([4.0, -3.0])[code], rtol=1e-6)
-    guide = ngp.AutoGP(
-        two_levels, {"level": lambda name, prior: dist.Delta(numpyro.param("at", jnp.array([3.0, -2.0])))}
-    )
-    with numpyro.handlers.seed(rng_seed=0):
-        guide(ROWS, code, jnp.zeros(2), jnp.zeros(5))
-    with numpyro.handlers.seed(rng_seed=0), numpyro.handlers.trace() as trace:
-        guide(ROWS, code, jnp.zeros(2), jnp.zeros(5))
-    params = {name: site["value"] for name, site in trace.items() if site["type"] == "param"}
-    found = ngp.Posterior.from_svi(two_levels, guide, params).predict(KEY, ROWS, code, z, site="y")
+    levels = {"level": lambda name, prior: dist.Delta(numpyro.param("at", jnp.array([3.0, -2.0])))}
+    fit = at_start(two_levels, ngp.AutoGP(two_levels, levels), ROWS, code, jnp.zeros(2), jnp.zeros(5))
+    found = fit.predict(KEY, ROWS, code, z, site="y")
     np.testing.assert_allclose(found.mean, np.array([3.0, -2.0])[code], rtol=1e-6)
     assert found.num_draws == 1
     fresh = chain.predict(KEY, ROWS, code, z, site="y", new="group")
     assert np.abs(fresh.mean - np.array([4.0, -3.0])[code]).max() > 0.1
-
-
-# ------------------------------------------------------------------------------ sites inside a scan
 
 
 def series(X, drive, y=None):
@@ -201,9 +155,7 @@ def test_sites_in_a_scan_take_the_values_of_their_steps():
     np.testing.assert_allclose(drawn.latent["state"], states)
     scale = np.sqrt(posterior.predict(KEY, ROWS, drive, num_samples=1).variance)
     wanted = stats.norm(np.asarray(states), scale).logpdf(0.0)
-    np.testing.assert_allclose(
-        drawn.log_likelihood["y"], wanted, rtol=5e-4
-    )  # at the data the jitter is part of the model
+    np.testing.assert_allclose(drawn.log_likelihood["y"], wanted, rtol=5e-4)  # the jitter is part of the model there
     assert posterior.functions(KEY, None, ROWS, drive)(ROWS).shape == (3, 5)
     assert posterior.function_draws(KEY, ROWS, ROWS, drive).shape == (3, 5)
     # More steps go on behind those of the fit, as NumPyro has it; fewer are refused.
@@ -228,12 +180,7 @@ def test_the_regression_among_several_processes_is_the_one_to_predict():
 
 
 def test_a_first_argument_without_rows_names_the_cure():
-    def kinds(kind, X, y=None):
-        level = numpyro.sample("level", dist.Normal(0.0, 1.0))
-        with numpyro.plate("data", len(X)):
-            ngp.observe("y", dist.Delta(level + jnp.zeros(len(X))), ngp.likelihoods.Gaussian(0.1), obs=y)
-
-    posterior = ngp.Posterior.from_mcmc(kinds, {"level": jnp.ones(2)})
+    posterior = ngp.Posterior.from_mcmc(lambda kind, X, y=None: level(X, y), {"level": jnp.ones(2)})
     with pytest.raises(TypeError, match=r"kind must be an array .*, but got str\. Name those .*, as rows=\['X'\]\."):
         posterior.predict(KEY, "rbf", ROWS)
     np.testing.assert_allclose(posterior.predict(KEY, "rbf", ROWS, rows=["X"]).mean, 1.0)
