@@ -78,16 +78,3 @@ def test_gradients_reach_a_belief_also_where_numpyro_asks_whether_a_site_is_repa
     mean = jnp.array([0.5, -1.0, 2.0])
     loss = lambda mean: TraceGraph_ELBO().loss(jax.random.key(0), {}, model, guide, mean)  # noqa: E731
     np.testing.assert_allclose(jax.jit(jax.grad(loss))(mean), mean, rtol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("call", "error", "message"),
-    [
-        (lambda: ngp.Belief(jnp.zeros(3)), TypeError, "value must be a belief.*Distribution|use numpyro.distributions.Delta"),
-        (lambda: site().log_prob(jnp.zeros(4)), ValueError, r"value of site 'f' must be whitened inducing values of shape \(3,\)"),
-        (lambda: site().log_prob(ngp.beliefs.MeanField(jnp.zeros(2), jnp.ones(2))), ValueError, "belief at site 'f'"),
-    ],
-)  # fmt: skip
-def test_bad_values(call, error, message):
-    with pytest.raises(error, match=message):
-        call()

@@ -40,15 +40,11 @@ def test_discrepancy_by_definition(kernel, k, rng):
 
 
 @pytest.mark.long
-def test_discrepancy_of_blocks_adds_squares(rng):
+def test_discrepancies_of_blocks_and_of_coordinates_add_their_squares(rng):
     x = {"a": jnp.asarray(rng.normal(size=5)), "b": jnp.asarray(rng.normal(size=(5, 2)))}
     s = {"a": -x["a"], "b": -x["b"]}
     parts = [ksd(x["a"][:, None], s["a"][:, None], RBF()), ksd(x["b"], s["b"], RBF())]
     np.testing.assert_allclose(ksd(x, s, PerSite()), np.hypot(*parts), rtol=1e-10)
-
-
-@pytest.mark.long
-def test_discrepancy_of_coordinates_adds_squares(rng):
     x, s = jnp.asarray(rng.normal(size=(2, 5, 3)))
     parts = [ksd(x[:, [d]], s[:, [d]], RBF(0.7)) for d in range(3)]
     np.testing.assert_allclose(ksd(x, s, RBF(0.7, per_coordinate=True)), np.linalg.norm(parts), rtol=1e-10)
@@ -95,8 +91,6 @@ def test_paths_of_a_model_on_minibatches_with_switches():
     np.testing.assert_allclose(paths.particles["mean"][-1], run.params["mean_auto_loc"], rtol=1e-10)
 
 
-def test_messages():
-    with pytest.raises(ValueError, match="every must be a divisor of the 5 steps, but got 2"):
-        particle_paths(KEY, SVGD(model, optax.adam(0.1)), 5, every=2)
+def test_discrepancies_are_of_distances_alone():
     with pytest.raises(ValueError, match=r"kernel must be one of distances alone, but got Moments"):
         ksd(jnp.ones((2, 1)), jnp.ones((2, 1)), Moments())
