@@ -42,12 +42,20 @@ def test_terms_of_data_count_for_all_and_those_of_copies_not(axis, plate):
     np.testing.assert_allclose(density(lambda: observed(axis, **plate)), 2 * 10 / 3 * TERMS[:3].sum(), rtol=1e-12)
 
 
-def test_sites_outside_of_the_plate_count_once():
+def test_sites_outside_and_scales_of_the_users_own_stay_and_float32_does():
     def model():
         numpyro.sample("once", dist.Normal(0.0, 1.0), obs=Y[0])
         observed()
 
-    np.testing.assert_allclose(density(model), TERMS[0] + 2 * 10 / 3 * TERMS[:3].sum(), rtol=1e-12)
+    def single():
+        with numpyro.plate("data", 4):
+            mean = jnp.zeros(4, jnp.float32)
+            numpyro.sample("y", dist.Normal(mean, jnp.ones((), jnp.float32)), obs=Y.astype(jnp.float32))
+
+    each = 10 / 3 * TERMS[:3].sum()
+    np.testing.assert_allclose(density(model), TERMS[0] + 2 * each, rtol=1e-12)
+    np.testing.assert_allclose(density(handlers.scale(observed, scale=0.5)), each, rtol=1e-12)
+    assert density(single).dtype == jnp.float32
 
 
 @pytest.mark.long
@@ -64,20 +72,6 @@ def test_a_minibatch_of_the_given_rows_is_right_on_average():
     rows, values = jax.vmap(draw)(jax.random.split(jax.random.key(0), 40))
     mean = np.mean([np.asarray(values)[np.asarray(rows) == row][0] for row in range(4)])
     np.testing.assert_allclose(mean, 2 * 10 / 3 * TERMS[:3].sum(), rtol=1e-12)
-
-
-def test_scales_of_the_users_own_stay():
-    scaled = lambda: handlers.scale(observed, scale=0.5)()  # noqa: E731
-    np.testing.assert_allclose(density(scaled), 10 / 3 * TERMS[:3].sum(), rtol=1e-12)
-
-
-def test_float32_stays_float32():
-    def model():
-        with numpyro.plate("data", 4):
-            mean = jnp.zeros(4, jnp.float32)
-            numpyro.sample("y", dist.Normal(mean, jnp.ones((), jnp.float32)), obs=Y.astype(jnp.float32))
-
-    assert density(model).dtype == jnp.float32
 
 
 def test_behind_a_block_they_are_put_up_again_and_count_once():
@@ -118,27 +112,22 @@ def test_other_plates_and_parameters_of_single_rows_are_refused():
 
 @pytest.mark.parametrize("size", [2, 5, 1000, 1025, 4099])
 def test_an_order_holds_every_row_once(size):
-    """Also where the next power of two is just below twice the rows, and the walk is longest."""
+    """Also where the next power of two is just below twice the rows, and the walk is longest; and by batches."""
     for number in range(3):
-        order = np.asarray(permuted_rows(jax.random.key(number), size, jnp.arange(size)))
+        key = jax.random.key(number)
+        order = np.asarray(permuted_rows(key, size, jnp.arange(size)))
         np.testing.assert_array_equal(np.sort(order), np.arange(size))
+    batch = jax.jit(lambda step: permuted_rows(key, size, step * (size // 2) + jnp.arange(size // 2)))
+    np.testing.assert_array_equal(jnp.concatenate([batch(step) for step in range(2)]), order[: size // 2 * 2])
 
 
-def test_an_epoch_of_minibatches_is_the_order_in_pieces():
-    key, whole = jax.random.key(1), permuted_rows(jax.random.key(1), 3000, jnp.arange(3000))
-    batch = jax.jit(lambda step: permuted_rows(key, 3000, step * 500 + jnp.arange(500)))
-    np.testing.assert_array_equal(jnp.concatenate([batch(step) for step in range(6)]), whole)
+def test_each_row_and_each_pair_is_as_likely_as_another():
+    """Chi-squared tests that fail once in 1e4 keys; a network of three rounds fails both by far.
 
-
-@pytest.fixture(scope="module")
-def draws():
-    """Four rows of 13 for many keys, by the network itself: for larger data the same code with more bits."""
+    Four rows of 13 for many keys, by the network itself: for larger data the same code with more bits.
+    """
     keys = jax.random.split(jax.random.key(5), 40_000)
-    return np.asarray(jax.jit(jax.vmap(lambda key: _walk(key, 13, jnp.arange(4, dtype=jnp.uint32))))(keys))
-
-
-def test_each_row_and_each_pair_is_as_likely_as_another(draws):
-    """Chi-squared tests that fail once in 1e4 keys; a network of three rounds fails both by far."""
+    draws = np.asarray(jax.jit(jax.vmap(lambda key: _walk(key, 13, jnp.arange(4, dtype=jnp.uint32))))(keys))
     for at in range(4):
         assert stats.chisquare(np.bincount(draws[:, at], minlength=13)).pvalue > 1e-4
     for one, other in ((0, 1), (0, 3), (2, 3)):

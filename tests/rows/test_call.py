@@ -12,16 +12,12 @@ from numpyro_gp.rows.call import call_of, check_not_empty, is_data, named_argume
 def model(X, y=None, *, W=None, batch=None): ...
 
 
-def test_first_argument_has_the_rows_unless_others_are_named():
+def test_first_argument_has_the_rows_unless_others_are_named_and_arrays_are_put_back():
     call = call_of(model, (np.zeros((3, 1)),), {"W": {"a": jnp.zeros((3, 2)), "b": (np.zeros(3), "text")}, "batch": 4})
     assert call.owners == ("X", "W", "W")
     assert call.numbers(None) == {0}
     assert call.numbers(["X", "W"]) == {0, 1, 2}
     assert [is_data(value) for value in call.arguments.values()] == [True, False, False]
-
-
-def test_arrays_are_put_back_where_they_were():
-    call = call_of(model, (np.zeros((3, 1)),), {"W": {"a": jnp.zeros((3, 2)), "b": (np.zeros(3), "text")}, "batch": 4})
     bound = call.at([1, 2, 3])
     assert bound.args == (1,)
     assert bound.kwargs == {"W": {"a": 2, "b": (3, "text")}, "batch": 4}

@@ -60,12 +60,6 @@ def test_whole_is_chunked(name):
     assert float(whole.mean[-1] / whole.mean[0]) > 5
 
 
-def test_rows_that_are_named_are_those_that_are_cut():
-    posterior = ngp.Posterior.from_mcmc(indexed, DRAWS)
-    whole = posterior.predict(KEY, X, EXPOSURE)
-    np.testing.assert_allclose(posterior.predict(KEY, X, EXPOSURE, rows=["X", "extra"], chunk_size=4).mean, whole.mean)
-
-
 def test_a_copy_that_is_read_by_rows_is_cut_as_its_array():
     """As ``jnp.asarray`` of JAX 0.7 is: an exposure that is not cut gives every chunk the first rows."""
     posterior = ngp.Posterior.from_mcmc(lambda X, extra: indexed(X, jnp.array(extra)), DRAWS)
@@ -75,22 +69,16 @@ def test_a_copy_that_is_read_by_rows_is_cut_as_its_array():
 
 
 def test_what_is_not_clear_is_refused():
-
-    def both(X, extra, y=None):
-        indexed(X, extra / extra.sum(), y)
-
-    def captured(X, y=None):
-        indexed(X, jnp.asarray(EXPOSURE), y)
-
-    posterior_of_both = ngp.Posterior.from_mcmc(lambda X, extra: both(X, extra), DRAWS)
     message = (
         r"rows must be given where 6 rows are predicted 4 at a time .* but got \['extra'\], which no plate reads by "
         r"its rows\. Name all that have one row for each datum: rows=\['X', 'extra'\], or rows=\['X'\] if extra have none"
     )
+    both = ngp.Posterior.from_mcmc(lambda X, extra: indexed(X, extra / extra.sum()), DRAWS)
     with pytest.raises(ValueError, match=message):
-        posterior_of_both.predict(KEY, X, EXPOSURE, chunk_size=4)
+        both.predict(KEY, X, EXPOSURE, chunk_size=4)
+    captured = ngp.Posterior.from_mcmc(lambda X: indexed(X, jnp.asarray(EXPOSURE)), DRAWS)
     with pytest.raises(ValueError, match=r"model must be given all arrays with rows as arguments.*closes over"):
-        ngp.Posterior.from_mcmc(captured, DRAWS).predict(KEY, X, chunk_size=4)
+        captured.predict(KEY, X, chunk_size=4)
 
 
 @pytest.mark.parametrize(
@@ -138,14 +126,18 @@ def test_arrays_that_the_plate_reads_have_its_rows():
         next(posterior.predict(KEY, iter([X[:3], X[3:]]), offset=offset[:6]))
 
 
+def process(X):
+    return ngp.gp("f", ngp.kernels.RBF(1.0, 0.4), np.linspace(0.0, 1.0, N)[:, None])
+
+
 def numbered(X, y=None):
-    f = ngp.gp("f", ngp.kernels.RBF(1.0, 0.4), np.linspace(0.0, 1.0, N)[:, None])
+    f = process(X)
     with numpyro.plate("data", len(X)) as rows:
         ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=y, offset=10.0 * rows)
 
 
 def centred(X, y=None):
-    f = ngp.gp("f", ngp.kernels.RBF(1.0, 0.4), np.linspace(0.0, 1.0, N)[:, None])
+    f = process(X)
     with numpyro.plate("data", len(X)) as rows:
         ngp.observe("y", f((X - X.mean(0, keepdims=True))[rows]), ngp.likelihoods.Gaussian(0.1), obs=y)
 

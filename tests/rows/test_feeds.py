@@ -54,7 +54,7 @@ def test_a_resumed_fit_takes_the_batches_from_where_it_stopped(tmp_path):
     same(wanted, simple(7, pieces, checkpoint=path, resume=True))
 
 
-def test_a_source_that_writes_into_one_buffer():
+def test_a_source_may_write_into_one_buffer_or_be_a_memory_map(tmp_path):
     def source():
         buffer = np.empty(4)
         for (batch,) in pieces():
@@ -63,13 +63,10 @@ def test_a_source_that_writes_into_one_buffer():
             buffer[:] = np.nan
 
     same(simple(7, pieces()), simple(7, source()))
-
-
-def test_a_memory_map_is_a_source(tmp_path):
     stored = np.memmap(tmp_path / "y.bin", dtype=float, mode="w+", shape=(20,))
     stored[:] = DATA
-    mapped = (stored[at : at + 4] for at in range(0, 20, 4))
-    same(simple(5, mapped), simple(5, (DATA[at : at + 4] for at in range(0, 20, 4))))
+    found, wanted = (simple(5, (y[at : at + 4] for at in range(0, 20, 4))) for y in (stored, DATA))
+    same(found, wanted)
 
 
 def test_the_next_batch_is_taken_while_the_step_runs_and_none_too_many(monkeypatch):
@@ -127,39 +124,23 @@ def test_full_and_short_batches_share_one_program():
 
 
 def broken(batch, at=3):
-    return (*itertools.islice(pieces(), at), batch)
+    return iter((*itertools.islice(pieces(), at), batch))
 
 
+# Three good batches, and what comes then.
 FAULTS = {
-    "end": (
-        lambda: pieces_that_end(3),
-        ValueError,
-        r"batches must be one for each of the steps, but got 3, and then an end\. Pass a list",
-    ),
+    "end": (lambda: pieces_that_end(3), r"one for each of the steps, but got 3, and then an end\. Pass a list"),
     "type": (
-        lambda: iter(broken((DATA[:4].astype(np.float32),))),
-        TypeError,
+        lambda: broken((DATA[:4].astype(np.float32),)),
         r"batches\[3\]\[0\] must be of float64 with rows of shape \(\), as in the first .* but got float32",
     ),
-    "columns": (lambda: iter(broken((DATA[:4, None],))), TypeError, r"but got float64 with rows of shape \(1,\)"),
-    "structure": (
-        lambda: iter(broken({"y": DATA[:4]})),
-        TypeError,
-        r"batches\[3\] must be of the structure of the first",
-    ),
-    "empty": (lambda: iter(broken((DATA[:0],))), ValueError, r"batches\[3\] must be non-empty, but got 0 rows"),
-    "longer": (
-        lambda: iter(broken((DATA[:5],))),
-        ValueError,
-        r"batches\[3\] must be of at most 4 rows.* but got 5 rows",
-    ),
-    "words": (
-        lambda: iter(broken((np.array(["a", "b"]),))),
-        TypeError,
-        r"batches\[3\] must be a tuple of arrays.* but got a tuple of ndarray",
-    ),
-    "nothing": (lambda: iter(broken(None)), TypeError, r"batches\[3\] must be a tuple of arrays"),
-    "user": (lambda: source_that_fails(), OSError, "the disk is gone"),
+    "columns": (lambda: broken((DATA[:4, None],)), r"but got float64 with rows of shape \(1,\)"),
+    "structure": (lambda: broken({"y": DATA[:4]}), r"batches\[3\] must be of the structure of the first"),
+    "empty": (lambda: broken((DATA[:0],)), r"batches\[3\] must be non-empty, but got 0 rows"),
+    "longer": (lambda: broken((DATA[:5],)), r"batches\[3\] must be of at most 4 rows.* but got 5 rows"),
+    "words": (lambda: broken((np.array(["a", "b"]),)), r"must be a tuple of arrays.* but got a tuple of ndarray"),
+    "nothing": (lambda: broken(None), r"batches\[3\] must be a tuple of arrays"),
+    "user": (lambda: source_that_fails(), "the disk is gone"),
 }
 
 
@@ -174,9 +155,9 @@ def source_that_fails():
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_steps_before_a_fault_of_the_source_are_kept(fault, tmp_path):
-    source, kind, match = FAULTS[fault]
+    source, match = FAULTS[fault]
     path, svi = tmp_path / "run.npz", engine()
-    with pytest.raises(kind, match=match) as info:
+    with pytest.raises((ValueError, TypeError, OSError), match=match) as info:
         simple(7, source(), svi, checkpoint=path)
     assert info.value.__notes__ == [f"This happened after 3 of 7 steps. They are in .result and in {path}."]
     if fault == "user":
@@ -196,7 +177,7 @@ def test_an_interrupt_while_the_source_is_read_keeps_the_steps():
 
 def test_a_batch_that_is_not_finite_is_named_by_its_step():
     with pytest.raises(ngp.training.NonFiniteLoss, match=r"Step 3 of 7 .*'y'") as info:
-        simple(7, iter(broken((np.full(4, np.nan),))))
+        simple(7, broken((np.full(4, np.nan),)))
     assert (info.value.step, info.value.sites) == (3, ("y",))
 
 
@@ -221,27 +202,25 @@ def test_a_device_that_is_lost_leaves_the_steps_before(monkeypatch):
 
 
 def test_what_cannot_be_streamed_is_refused():
-    for wrong in (DATA, {"y": DATA}, 3):
-        with pytest.raises(TypeError, match="batches must be an iterable of batches, or a function of the number"):
-            simple(3, wrong)
-    for wrong, said in ((lambda: pieces(), "too many positional arguments"), (lambda step: None, "returns None")):
-        with pytest.raises(TypeError, match=f"batches must be a function of the number of steps done.*{said}"):
-            simple(3, wrong)
-    for wrong in ([], iter([])):
-        with pytest.raises(ValueError, match="batches must be one for each of the steps, but got 0, and then an end"):
-            simple(3, wrong)
-    with pytest.raises(ValueError, match=r"batches\[0\] must be free of arguments that are given beside it.*'y'"):
-        simple(3, [{"y": DATA[:4]}], y=DATA)
-    with pytest.raises(TypeError, match="num_data must be a whole number, but got None"):
-        simple(3, pieces(), num_data=None)
-    with pytest.raises(ValueError, match="num_data must be the number of all data, 4 or more, but got 3"):
-        simple(3, pieces(), num_data=3)
-    with pytest.raises(TypeError, match="svi_or_stein must be an engine with a model where batches are given"):
-        simple(3, pieces(), Countdown())
-    with pytest.raises(TypeError, match="args and kwargs must be arguments of the model"):
-        simple(3, ((batch, batch, batch) for (batch,) in pieces()))
-    with pytest.raises(TypeError, match=r"args and kwargs must be arguments of the model, .*num_data"):
-        ngp.fit(KEY, engine(), 3, DATA, num_data=20)
+    of_steps = "batches must be a function of the number of steps done.*"
+    no_batch = "batches must be one for each of the steps, but got 0, and then an end"
+    for call, message in (
+        (lambda: simple(3, DATA), "batches must be an iterable of batches, or a function of the number"),
+        (lambda: simple(3, {"y": DATA}), "batches must be an iterable of batches, or a function of the number"),
+        (lambda: simple(3, lambda: pieces()), f"{of_steps}too many positional arguments"),
+        (lambda: simple(3, lambda step: None), f"{of_steps}returns None"),
+        (lambda: simple(3, []), no_batch),
+        (lambda: simple(3, iter([])), no_batch),
+        (lambda: simple(3, [{"y": DATA[:4]}], y=DATA), r"batches\[0\] must be free of arguments .* beside it.*'y'"),
+        (lambda: simple(3, pieces(), num_data=None), "num_data must be a whole number, but got None"),
+        (lambda: simple(3, pieces(), num_data=3), "num_data must be the number of all data, 4 or more, but got 3"),
+        (lambda: simple(3, pieces(), Countdown()), "svi_or_stein must be an engine with a model where batches"),
+        (lambda: simple(3, ((b, b, b) for (b,) in pieces())), "args and kwargs must be arguments of the model"),
+        (lambda: ngp.fit(KEY, engine(), 3, DATA, num_data=20), "args and kwargs must be arguments .*num_data"),
+        (lambda: feed_of(engine(), KEY, Arguments((data(),), {}), None, 9), "args and kwargs must be arguments of"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=message):
+            call()
 
 
 def test_the_plate_of_the_batch_must_be_clear():
@@ -252,15 +231,11 @@ def test_the_plate_of_the_batch_must_be_clear():
         numpyro.sample("y", dist.Normal(location, 1.0).expand([4]).to_event(1), obs=y)
 
     svi = SVI(model, lambda *args, **kwargs: None, optax.sgd(0.1), Trace_ELBO())
+    message = r"the model must be one with a plate of the 4 rows of a batch, called 'dat"
     for sizes, names in (((), ()), ((7,), ("data",)), ((4, 4), ("a", "b"))):
-        with pytest.raises(
-            ValueError, match=r"the model must be one with a plate of the 4 rows of a batch, called 'dat"
-        ):
+        with pytest.raises(ValueError, match=message):
             simple(3, pieces(), svi, sizes=sizes, names=names)
     simple(1, pieces(), svi, sizes=(4, 4), names=("a", "data"))
-
-
-# --- the parts
 
 
 # --- which arrays go to which step
@@ -290,8 +265,6 @@ def test_num_data_reaches_a_model_that_asks_for_it():
     feed = feed_of(Asking(), KEY, Arguments((), {}), [(np.ones(3),)], 9)
     with feed.opened(feed.arrays()) as (_, kwargs):
         assert kwargs == {"num_data": 9}
-    with pytest.raises(TypeError, match="args and kwargs must be arguments of the model"):
-        feed_of(engine(), KEY, Arguments((data(),), {}), None, 9)
 
 
 def test_shapes_of_latent_sites_outside_of_plates():

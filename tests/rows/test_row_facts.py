@@ -3,7 +3,6 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from numpyro_gp.rows.look import without_whole_gathers
 
@@ -33,20 +32,17 @@ OTHERS = {
 
 
 def test_own_rows_are_the_array_itself():
-    function = jax.value_and_grad(everywhere)
-    assert gathers(function, ROWS, ROWS[:, 0]) > 0
-    assert gathers(without_whole_gathers(function), ROWS, ROWS[:, 0]) == 0
-    for found, wanted in zip(
-        jax.jit(without_whole_gathers(function))(ROWS, ROWS[:, 0]), function(ROWS, ROWS[:, 0]), strict=True
-    ):
-        np.testing.assert_allclose(found, wanted, rtol=1e-12)
+    function, arrays = jax.value_and_grad(everywhere), (ROWS, ROWS[:, 0])
+    assert gathers(function, *arrays) > 0
+    assert gathers(without_whole_gathers(function), *arrays) == 0
+    found, wanted = jax.jit(without_whole_gathers(function))(*arrays), function(*arrays)
+    jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-12), found, wanted)
 
 
-@pytest.mark.parametrize("other", OTHERS)
-def test_other_rows_are_gathered_as_before(other):
-    function = OTHERS[other]
-    assert gathers(without_whole_gathers(function), ROWS) == gathers(function, ROWS) >= 1
-    np.testing.assert_array_equal(without_whole_gathers(function)(ROWS), function(ROWS))
+def test_other_rows_are_gathered_as_before():
+    for name, function in OTHERS.items():
+        assert gathers(without_whole_gathers(function), ROWS) == gathers(function, ROWS) >= 1, name
+        np.testing.assert_array_equal(without_whole_gathers(function)(ROWS), function(ROWS))
 
 
 def test_rules_for_derivatives_and_trees_pass_through():
