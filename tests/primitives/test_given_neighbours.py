@@ -181,9 +181,13 @@ def in_plate(size=30, batch=None, obs=Y, rows=None, **options):
         ngp.gp_regression("y", RBF, NEAR[idx if rows is None else rows], 0.1, obs=obs, **options)
 
 
+def whole(near=NEAR, kernel=RBF, noise=0.1, obs=Y):
+    return ngp.gp_regression("y", kernel, near, noise, obs=obs)
+
+
 def masked():
     with handlers.mask(mask=jnp.ones(30, bool)):
-        ngp.gp_regression("y", RBF, NEAR, 0.1, obs=Y)
+        whole()
 
 
 def twice():
@@ -194,35 +198,20 @@ def twice():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: ngp.gp_regression("y", RBF, NEAR, 0.1, obs=Y[:5]), r"obs of site 'y' must be of shape \(30,\), one"),
+        (lambda: whole(obs=Y[:5]), r"obs of site 'y' must be of shape \(30,\), one"),
         (lambda: in_plate(batch=5, obs=Y[:5]), r"obs of site 'y' must be of shape \(30,\)"),
-        (
-            lambda: in_plate(size=29),
-            "the plates around site 'y' must be one of the 30 rows of near, 29 of which",
-        ),
-        (
-            lambda: in_plate(size=31),
-            "idx must be numbers from 0 to 29, but got numbers from 0 to 30",
-        ),
-        (
-            lambda: in_plate(batch=5, rows=jnp.arange(6)),
-            "the plates around site 'y' must be one of the 30 rows of near",
-        ),
-        (lambda: ngp.gp_regression("y", RBF, NEAR[jnp.arange(3)], 0.1, obs=Y), "the plates .* but got no plate"),
+        (lambda: in_plate(size=29), "the plates around site 'y' must be one of the 30 rows of near, 29 of which"),
+        (lambda: in_plate(size=31), "idx must be numbers from 0 to 29, but got numbers from 0 to 30"),
+        (lambda: in_plate(batch=5, rows=jnp.arange(6)), "site 'y' must be one of the 30 rows of near"),
+        (lambda: whole(NEAR[jnp.arange(3)]), "the plates .* but got no plate"),
         (twice, "the plates around site 'y' must be one of the 30 rows of near"),
         (lambda: in_plate(batch=5, obs=None), "the rows of site 'y' must be all of them where there are no data"),
         (masked, "the mask over site 'y' must be one number, where rows have neighbours"),
         (lambda: in_plate(inducing=X), "inducing must be None where rows of a plate have neighbours"),
-        (lambda: ngp.gp_regression("y", RBF, NEAR, np.ones(4), obs=Y), r"noise_variance must be a number or of shape"),
-        (
-            lambda: ngp.gp_regression("y", RBF, ngp.neighbours(X, 4, rows=[1, 2]), 0.1, obs=Y),
-            "near must be neighbours of all rows where these stand whole, or are drawn",
-        ),
-        (
-            lambda: ngp.gp_regression("y", jax.vmap(ngp.kernels.RBF)(jnp.ones(2), jnp.ones(2)), NEAR, 0.1, obs=Y),
-            "the kernel of site 'y' must be one kernel, where rows have neighbours",
-        ),
-        (lambda: ngp.gp_regression("y", RBF, NEAR, 0.1, obs=Y)(NEAR), "X must be new rows, but got a Neighbours"),
+        (lambda: whole(noise=np.ones(4)), r"noise_variance must be a number or of shape"),
+        (lambda: whole(ngp.neighbours(X, 4, rows=[1, 2])), "of all rows where these stand whole, or are drawn"),
+        (lambda: whole(kernel=ngp.kernels.stack([RBF, RBF])), "the kernel of site 'y' must be one kernel, where rows"),
+        (lambda: whole()(NEAR), "X must be new rows, but got a Neighbours"),
     ],
 )
 def test_what_is_refused(call, message):

@@ -237,6 +237,10 @@ def scored_in_part():
     log_density(handlers.seed(lambda: opened(batch=5) and None, 0), (), {}, {"f": jnp.zeros(5)})
 
 
+def guided(model, **recipes):
+    return lambda: ngp.AutoGP(model, recipes)()
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -251,12 +255,9 @@ def scored_in_part():
         (with_belief, "the belief at site 'f' must be pseudo-data of all 20 rows, but got a Coupled"),
         (scored_in_part, "the rows of site 'f' must be all of them where the process is a point"),
         (lambda: opened().joint(NEW), "the process 'f' must be one with a basis"),
+        (guided(lambda: opened(), f=ngp.guides.coupled()), "the recipe of site 'f' must be one of pseudo-data"),
         (
-            lambda: ngp.AutoGP(opened, {"f": ngp.guides.coupled()})(),
-            "the recipe of site 'f' must be one of pseudo-data",
-        ),
-        (
-            lambda: ngp.AutoGP(lambda: ngp.gp("g", RBF, X), {"g": ngp.guides.pseudo_data()})(),
+            guided(lambda: ngp.gp("g", RBF, X), g=ngp.guides.pseudo_data()),
             r"the site 'g' of pseudo_data\(\) must be a process whose rows have neighbours",
         ),
         (

@@ -32,13 +32,18 @@ def some_belief(rng, outputs):
 
 @pytest.mark.parametrize("outputs", [None, 2])
 def test_draws_have_the_joint_distribution_of_the_process(rng, outputs):
-    """They are linear in the noise: ``J J^T`` is the covariance over the inputs of a datum, and zero between data."""
+    """They are linear in the noise: ``J J^T`` is the covariance over the inputs of a datum, and zero between data.
+
+    A layer draws so, with its mean and its jitter.
+    """
     belief, own = some_belief(rng, outputs)
     X, basis = jnp.asarray(rng.normal(size=(SETS, ROWS, 1))), ngp.beliefs.Basis.build(KERNEL, Z)
     drawn = lambda values, white: drawn_through(belief, basis, X, values, white, 1e-6)  # noqa: E731
     noise = jnp.zeros((ROWS, *own, POINTS)), jnp.zeros((SETS, ROWS, *own))
-    joint = layer(belief, X, {}, outputs)[1]
+    found, joint, trace = layer(belief, X, {}, outputs)
     shift = jnp.expand_dims(X[..., 0], tuple(range(2, 2 + len(own))))
+    sites = trace["draw/values"]["value"], trace["draw"]["value"]
+    np.testing.assert_allclose(found, drawn(*sites) + shift, rtol=1e-10)
     wanted = np.asarray(joint.loc).reshape(ROWS, *own, SETS)
     np.testing.assert_allclose(np.moveaxis(drawn(*noise) + shift, 0, -1), wanted, rtol=1e-10, atol=1e-12)
     flat = [np.asarray(one).reshape(SETS * ROWS * int(np.prod(own)), -1) for one in jax.jacobian(drawn, (0, 1))(*noise)]
@@ -51,16 +56,6 @@ def test_draws_have_the_joint_distribution_of_the_process(rng, outputs):
             wanted[:, row, place, :, row, place] = joint.covariance_matrix[row, place]
     np.testing.assert_allclose(covariance, wanted, rtol=1e-10, atol=1e-12)
     assert np.min(np.linalg.eigvalsh(joint.covariance_matrix)) > 1e-4, "nothing is seen of a singular one"
-
-
-@pytest.mark.parametrize("outputs", [None, 2])
-def test_a_layer_draws_through_its_values_with_its_mean_and_jitter(rng, outputs):
-    belief, _ = some_belief(rng, outputs)
-    X, basis = jnp.asarray(rng.normal(size=(SETS, ROWS, 1))), ngp.beliefs.Basis.build(KERNEL, Z)
-    found, _, trace = layer(belief, X, {}, outputs)
-    values, white = trace["draw/values"]["value"], trace["draw"]["value"]
-    wanted = drawn_through(belief, basis, X, values, white, 1e-6)
-    np.testing.assert_allclose(found, wanted + (X if outputs else X[..., 0]), rtol=1e-10)
 
 
 def deep(X, y=None):

@@ -24,10 +24,3 @@ def test_leading_axes_broadcast(left_x, left_w):
     with handlers.substitute(data={"w": w}), handlers.seed(rng_seed=0):
         widened = ngp.latent_inputs("w", X)
     assert widened.shape == (*np.broadcast_shapes((*left_x, 3, 1), w.shape)[:-1], 3)
-
-
-def test_bad_input():
-    with pytest.raises(ValueError, match=r"X must be an array of shape \(..., N, D\)"):
-        ngp.latent_inputs("w", jnp.zeros(3))
-    with pytest.raises(ValueError, match="dim must be at least 1"):
-        ngp.latent_inputs("w", jnp.zeros((3, 1)), dim=0)

@@ -131,16 +131,6 @@ def test_functions_drawn_have_slopes_and_averages(inducing):
         np.testing.assert_allclose(draw(inducing), f.at_inducing().loc, atol=1e-3)
 
 
-@pytest.mark.long
-def test_single_precision_stays():
-    rows, points = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), (ROWS, Z))
-    kernel = Matern32(jnp.float32(1.3), jnp.asarray([0.7, 1.1], jnp.float32))
-    for inducing in (points, rows):
-        f = opened(jnp.zeros(len(inducing), jnp.float32), lambda at=inducing: ngp.gp("f", kernel, at))
-        assert f(rows).loc.dtype == f.joint(rows).loc.dtype == jnp.float32
-        assert np.all(np.isfinite(f.joint(rows).scale_tril))
-
-
 def test_what_a_process_cannot_say_is_refused():
     f = opened(V, lambda: ngp.gp("f", Matern12(1.0, 1.0), Z))
     with pytest.raises(ValueError, match="the kernel of a slope in column 1 must be one whose functions have a slope"):

@@ -93,18 +93,15 @@ def test_posterior_of_a_batch():
 
 
 def test_wrong_axes_are_named():
-    with pytest.raises(
-        ValueError, match=r"the kernel, X, noise variance and mean of 'y' must be of the same leading axes"
-    ):
-        batched(OWN[:2], -1, False)(LENGTHSCALE)
-    with pytest.raises(
-        ValueError, match=r"obs of site 'y' must be of the shape of f, \(3, 4\), with the axes of plate 'group' of 3"
-    ):
-        batched(X, -1, False, y=Y[:2])(LENGTHSCALE)
-    with pytest.raises(
-        ValueError,
-        match=r"noise_variance must be of shape \(4, 1\), one for each member, or \(1, 4\), one for each row, but got",
-    ):
-        kernels = jax.vmap(lambda l: ngp.kernels.RBF(1.3, l))(jnp.ones(4))
+    def as_many_members_as_rows():
         with numpyro.plate("group", 4):
+            kernels = jax.vmap(lambda l: ngp.kernels.RBF(1.3, l))(jnp.ones(4))
             ngp.gp_regression("y", kernels, X, jnp.ones(4), obs=jnp.zeros((4, 4)))
+
+    for call, message in (
+        (lambda: batched(OWN[:2], -1, False)(LENGTHSCALE), "mean of 'y' must be of the same leading axes"),
+        (lambda: batched(X, -1, False, y=Y[:2])(LENGTHSCALE), r"of f, \(3, 4\), with the axes of plate 'group' of 3"),
+        (as_many_members_as_rows, r"\(4, 1\), one for each member, or \(1, 4\), one for each row, but got"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()

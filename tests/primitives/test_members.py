@@ -1,5 +1,7 @@
 """Rows that each name the member or the output that they belong to."""
 
+from contextlib import nullcontext
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,36 +15,43 @@ HERE = jnp.linspace(0.0, 1.0, 4)[:, None]
 ROWS = jnp.array([[0.1], [0.45], [0.8]])
 
 
-def assert_chosen_rows_are_those_of_all(moments, kernels):
-    """``moments(kernels, chosen)``, a number and the means of the rows: equal with its gradient either way."""
-    both = jax.jit(jax.value_and_grad(moments, has_aux=True), static_argnums=1)
-    (value_at, each), slope = both(kernels, True)
-    (wanted, every), other = both(kernels, False)
-    np.testing.assert_allclose(each, every, rtol=1e-9)
-    np.testing.assert_allclose(value_at, wanted, rtol=1e-9)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-7), slope, other)
+MEAN, FACTOR = jnp.arange(8.0).reshape(2, 4) / 8, jnp.stack([0.5 * jnp.eye(4), 0.2 * jnp.eye(4)])
+VALUES = {
+    "point": MEAN,
+    "coupled": ngp.beliefs.Coupled(MEAN, FACTOR),
+    "orthogonal": ngp.beliefs.Orthogonal(ROWS + 0.05, jnp.ones((2, 3)), MEAN, FACTOR),
+    "decoupled": ngp.beliefs.Decoupled(ROWS + 0.05, jnp.ones((2, 3)), FACTOR),
+}
+KERNELS = ngp.kernels.stack([ngp.kernels.RBF(1.0, 0.7), ngp.kernels.RBF(2.0, 0.2)])
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("shared", [True, False], ids=["shared kernel", "own kernels"])
-@pytest.mark.parametrize("kind", ["point", "coupled", "orthogonal"])
-def test_rows_that_name_their_output(kind, shared):
-    """The values of all outputs at all rows, of which each row has one; derivatives too."""
-    mean, factor = jnp.arange(8.0).reshape(2, 4) / 8, jnp.stack([0.5 * jnp.eye(4), 0.2 * jnp.eye(4)])
-    value = {"point": mean, "coupled": ngp.beliefs.Coupled(mean, factor)}
-    value["orthogonal"] = ngp.beliefs.Orthogonal(ROWS + 0.05, jnp.ones((2, 3)), mean, factor)
-    kernels = ngp.kernels.stack([ngp.kernels.RBF(1.0, 0.7), ngp.kernels.RBF(2.0, 0.2)])
-    levels = ngp.means.Constant(jnp.array([3.0, -3.0]))
-    output, X = jnp.array([1, 0, 0, 1, 1]), jnp.linspace(-0.2, 1.2, 5)[:, None]
+@pytest.mark.parametrize("kernels", [ngp.kernels.RBF(1.0, 0.7), KERNELS], ids=["shared kernel", "own kernels"])
+@pytest.mark.parametrize(
+    ("kind", "in_plate"),
+    [("point", False), ("orthogonal", False), ("point", True), ("coupled", True), ("decoupled", True)],
+)
+def test_rows_that_name_their_output_or_member(kind, in_plate, kernels, monkeypatch):
+    """The values of all at all rows, of which each row has one; derivatives too, and a few rows at a time."""
+    levels, each, X = jnp.array([3.0, -3.0]), jnp.array([1, 0, 0, 1, 1]), jnp.linspace(-0.2, 1.2, 5)[:, None]
+    options = {"mean": levels} if in_plate else {"mean": ngp.means.Constant(levels), "outputs": 2}
+    if in_plate:
+        monkeypatch.setattr("numpyro_gp.primitives.members.HELD", 2 * 4**2)
 
     def moments(kernels, chosen):
-        f = process(value[kind], kernels, HERE, outputs=2, mean=levels)
-        found = f.at(output, X) if chosen else f(X).base_dist
-        pick = (lambda a: a) if chosen else (lambda a: jnp.take_along_axis(a, output[:, None], 1)[:, 0])
-        return jnp.sum(pick(found.mean) * jnp.arange(5.0)) + jnp.sum(pick(found.variance)), pick(found.mean)
+        with numpyro.plate("group", 2) if in_plate else nullcontext():
+            f = process(VALUES[kind], kernels, HERE, **options)
+        found = f.at(each, X) if chosen else f(X) if in_plate else f(X).base_dist
+        mean, variance = (
+            one if chosen else (one if in_plate else one.T)[each, jnp.arange(5)] for one in (found.mean, found.variance)
+        )
+        return jnp.sum(mean * jnp.arange(5.0)) + jnp.sum(variance), mean
 
-    kernels = ngp.kernels.RBF(1.0, 0.7) if shared else kernels
-    assert_chosen_rows_are_those_of_all(moments, kernels)
+    both = jax.jit(jax.value_and_grad(moments, has_aux=True), static_argnums=1)
+    ((value, mean), slope), ((wanted, every), other) = both(kernels, True), both(kernels, False)
+    np.testing.assert_allclose(mean, every, rtol=1e-9)
+    np.testing.assert_allclose(value, wanted, rtol=1e-9)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-7), slope, other)
 
 
 def test_wrong_rows_of_outputs_are_named():
@@ -53,32 +62,6 @@ def test_wrong_rows_of_outputs_are_named():
         f.at(jnp.array([0.0, 1.0, 1.0]), ROWS)
     with pytest.raises(TypeError, match="the process must be in a plate or one with outputs, to choose from"):
         process(jnp.ones(4), ngp.kernels.RBF(1.0, 0.7), HERE).at(jnp.array([0, 0, 0]), ROWS)
-
-
-LEVELS = jnp.array([3.0, -3.0])
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("shared", [True, False], ids=["shared kernel", "own kernels"])
-@pytest.mark.parametrize("kind", ["point", "coupled", "decoupled"])
-def test_rows_that_name_their_member(kind, shared, monkeypatch):
-    """The values of all members at all rows, of which each row has one; derivatives too, and a few rows at a time."""
-    mean, factor = jnp.arange(8.0).reshape(2, 4) / 8, jnp.stack([0.5 * jnp.eye(4), 0.2 * jnp.eye(4)])
-    value = {"point": mean, "coupled": ngp.beliefs.Coupled(mean, factor)}
-    value["decoupled"] = ngp.beliefs.Decoupled(ROWS + 0.05, jnp.ones((2, 3)), factor)
-    kernels = ngp.kernels.stack([ngp.kernels.RBF(1.0, 0.7), ngp.kernels.RBF(2.0, 0.2)])
-    member, X = jnp.array([1, 0, 0, 1, 1]), jnp.linspace(-0.2, 1.2, 5)[:, None]
-
-    def moments(kernels, chosen):
-        with numpyro.plate("group", 2):
-            f = process(value[kind], kernels, HERE, mean=LEVELS)
-        found = f.at(member, X) if chosen else f(X)
-        pick = (lambda a: a) if chosen else (lambda a: a[member, jnp.arange(5)])
-        return jnp.sum(pick(found.mean) * jnp.arange(5.0)) + jnp.sum(pick(found.variance)), pick(found.mean)
-
-    kernels = ngp.kernels.RBF(1.0, 0.7) if shared else kernels
-    monkeypatch.setattr("numpyro_gp.primitives.members.HELD", 2 * 4**2)
-    assert_chosen_rows_are_those_of_all(moments, kernels)
 
 
 @pytest.mark.long

@@ -9,7 +9,7 @@ import optax
 import pytest
 from numpy.testing import assert_allclose
 from numpyro import handlers
-from numpyro.infer import MCMC, SVI, Trace_ELBO
+from numpyro.infer import SVI, Trace_ELBO
 
 import numpyro_gp as ngp
 
@@ -67,23 +67,14 @@ def test_predictions_of_new_rows_integrate_over_their_error():
 
 
 @pytest.mark.long
-def test_every_engine_fits_them():
-    """SVI with a Normal for each row and with a network, in minibatches too; NUTS; particles."""
+def test_guides_fit_them():
+    """With a Normal for each row and with a network, in minibatches."""
     X, scale = jnp.asarray(np.linspace(-2.0, 2.0, 12)[:, None]), jnp.asarray(SCALE)
-    with jax.numpy_rank_promotion("allow"):
-        for recipe in (ngp.guides.free_latent(), ngp.guides.amortised(ngp.guides.encoder((4,)))):
-            guide = ngp.AutoGP(model, {"x": recipe})
-            svi = SVI(model, guide, optax.adam(0.02), Trace_ELBO())
+    for recipe in (ngp.guides.free_latent(), ngp.guides.amortised(ngp.guides.encoder((4,)))):
+        svi = SVI(model, ngp.AutoGP(model, {"x": recipe}), optax.adam(0.02), Trace_ELBO())
+        with jax.numpy_rank_promotion("allow"):
             losses = ngp.fit(jax.random.key(0), svi, 60, X, Y, scale, batch=6, progress=False).losses
-            assert np.mean(losses[-15:]) < np.mean(losses[:15])
-        mcmc = MCMC(ngp.NUTS(model), num_warmup=50, num_samples=20, progress_bar=False)
-        mcmc.run(jax.random.key(1), X, Y, scale)
-        start = {name: draws[-5:] for name, draws in mcmc.get_samples().items() if name != "true_x"}
-        svgd = ngp.stein.SVGD(model, optax.adam(0.01), ngp.stein.RBF(), 5, init_particles=start)
-        result = ngp.fit(jax.random.key(2), svgd, 5, X, Y, scale, progress=False)
-        for posterior in (ngp.Posterior.from_mcmc(model, mcmc), ngp.Posterior.from_stein(model, svgd, result.params)):
-            mean = posterior.predict(jax.random.key(3), X, scale=0 * scale, num_samples=20).mean
-            assert np.sqrt(np.mean((mean - Y) ** 2)) < 0.5
+        assert np.mean(losses[-15:]) < np.mean(losses[:15])
 
 
 def test_errors():

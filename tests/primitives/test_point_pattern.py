@@ -95,17 +95,22 @@ def test_a_region_without_events_is_data_as_well():
 
 
 def test_bad_patterns_are_refused():
-    for change, message in (
-        ({"weights": -WEIGHTS}, "weights must be zero or positive"),
-        ({"weights": jnp.ones(3)}, r"weights must be a number or of shape \(12,\), but got shape \(3,\)"),
-        ({"events": jnp.ones((2, 2))}, "events must be an array with 1 columns"),
+    def of_model(**change):
+        rows = {"nodes": NODES, "weights": WEIGHTS, "events": EVENTS}
+        return lambda: log_density(model, (), rows | change, {"f": jnp.zeros(5)})
+
+    def drawn(height=0.0, low=0.0, high=1.0, **options):
+        intensity = lambda X: height + 0 * X[:, 0]  # noqa: E731
+        return lambda: ngp.thinned(jax.random.key(0), intensity, [low], [high], **options)
+
+    for call, message in (
+        (of_model(weights=-WEIGHTS), "weights must be zero or positive"),
+        (of_model(weights=jnp.ones(3)), r"weights must be a number or of shape \(12,\), but got shape \(3,\)"),
+        (of_model(events=jnp.ones((2, 2))), "events must be an array with 1 columns"),
+        (drawn(jnp.nan), r"exp\(log_intensity\(X\)\) must be finite in the box, but got nan"),
+        (drawn(1e4), r"exp\(log_intensity\(X\)\) must be finite in the box, but got inf"),
+        (drawn(bound=-1.0), "bound must be zero or positive"),
+        (drawn(low=1.0, high=0.0), "low and high must be corners of a box"),
     ):
         with pytest.raises(ValueError, match=message):
-            log_density(model, (), {"nodes": NODES, "weights": WEIGHTS, "events": EVENTS} | change, {"f": jnp.zeros(5)})
-    for height, got in ((jnp.nan, "nan"), (1e4, "inf")):
-        with pytest.raises(ValueError, match=rf"exp\(log_intensity\(X\)\) must be finite in the box, but got {got}"):
-            ngp.thinned(jax.random.key(0), lambda X, height=height: height + 0 * X[:, 0], [0.0], [1.0])
-    with pytest.raises(ValueError, match="bound must be zero or positive"):
-        ngp.thinned(jax.random.key(0), lambda X: X[:, 0], [0.0], [1.0], bound=-1.0)
-    with pytest.raises(ValueError, match="low and high must be corners of a box"):
-        ngp.thinned(jax.random.key(0), lambda X: X[:, 0], [1.0], [0.0])
+            call()

@@ -24,40 +24,36 @@ def process(value, kernel, Z, **options):
         return ngp.gp("f", kernel, Z, **options)
 
 
+LIKELIHOODS = {
+    "gaussian": (lambda case: ngp.likelihoods.Gaussian(np.sqrt(case["noise"])), "y", 1e-9),
+    "bernoulli_probit": (lambda case: ngp.likelihoods.Bernoulli("probit"), "labels", 1e-6),
+    "poisson": (lambda case: ngp.likelihoods.Poisson(), "counts", 1e-6),
+}
+
+
+def check_density(case, likelihood, value, expected):
+    make, name, atol = LIKELIHOODS[likelihood]
+
+    def model():
+        f = ngp.gp("f", kernel_of(case), case["Z"], jitter=0.0)
+        with numpyro.plate("data", len(case[name])):
+            ngp.observe("y", f(case["X"]), make(case), obs=case[name])
+
+    np.testing.assert_allclose(log_density(model, (), {}, {"f": value})[0], expected, atol=atol)
+
+
 @pytest.mark.parametrize("case", cases("svgp"))
 @pytest.mark.parametrize("likelihood", ["gaussian", "bernoulli_probit"])
 def test_model_at_a_belief_is_the_bound(case, likelihood):
     """log density of the model at a belief = ELBO; forgetting the KL or the variance term is off by > 0.1."""
     belief = ngp.beliefs.Coupled(jnp.asarray(case["m"]), jnp.asarray(case["S_chol"]))
-    seen = (
-        ngp.likelihoods.Gaussian(np.sqrt(case["noise"]))
-        if likelihood == "gaussian"
-        else ngp.likelihoods.Bernoulli("probit")
-    )
-    y = case["y"] if likelihood == "gaussian" else case["labels"]
-
-    def model():
-        f = ngp.gp("f", kernel_of(case), case["Z"], jitter=0.0)
-        with numpyro.plate("data", len(y)):
-            ngp.observe("y", f(case["X"]), seen, obs=y)
-
-    bound, _ = log_density(model, (), {}, {"f": belief})
-    np.testing.assert_allclose(bound, case[f"elbo_{likelihood}"], atol=1e-9 if likelihood == "gaussian" else 1e-6)
+    check_density(case, likelihood, belief, case[f"elbo_{likelihood}"])
 
 
 @pytest.mark.parametrize("case", cases("sparse_mcmc"))
 @pytest.mark.parametrize("likelihood", ["bernoulli_probit", "poisson"])
 def test_model_at_a_point_is_the_sparse_mcmc_target(case, likelihood):
-    seen = ngp.likelihoods.Poisson() if likelihood == "poisson" else ngp.likelihoods.Bernoulli("probit")
-    y = case["counts"] if likelihood == "poisson" else case["labels"]
-
-    def model():
-        f = ngp.gp("f", kernel_of(case), case["Z"], jitter=0.0)
-        with numpyro.plate("data", len(y)):
-            ngp.observe("y", f(case["X"]), seen, obs=y)
-
-    target, _ = log_density(model, (), {}, {"f": jnp.asarray(case["v"])})
-    np.testing.assert_allclose(target, case[f"{likelihood}/target"], atol=1e-6)
+    check_density(case, likelihood, jnp.asarray(case["v"]), case[f"{likelihood}/target"])
 
 
 @pytest.mark.long

@@ -124,42 +124,12 @@ def test_samplers_see_it_and_answers_leave_it_out():
     assert set(draws.log_likelihood) == set(draws.observed) == set(draws.replicated) == {"y"}
 
 
-def known_past(X, y):
-    """What data with a noise of 0.3 say at the inducing inputs, exactly: ``P y / 0.09`` and ``P P^T / 0.09``."""
-    P = np.linalg.solve(KERNEL.matrix(Z) + 1e-9 * np.eye(5), KERNEL.matrix(Z, X))
-    return ngp.PseudoData(Z, jnp.asarray(P @ y / 0.09), jnp.asarray(P @ P.T / 0.09))
-
-
-def posterior_of(X=X, y=Y):
-    """Mean and covariance of the whitened values given these rows, by dense algebra."""
-    A = np.linalg.solve(np.linalg.cholesky(KERNEL.matrix(Z) + 1e-9 * np.eye(5)), KERNEL.matrix(Z, X))
-    S = np.linalg.inv(np.eye(5) + A @ A.T / 0.09)
-    return S @ A @ np.asarray(y) / 0.09, S
-
-
-LEFT, RIGHT = ((X[rows], Y[rows]) for rows in (np.asarray(X[:, 0] < 0), np.asarray(X[:, 0] >= 0)))
-
-
-@jax.jit
-def slope(v, *data):
-    return jax.grad(lambda v: log_density(model, data, {}, {"f": v})[0])(v)
-
-
-def test_the_target_of_samplers_is_that_of_all_data():
-    """Some rows and what the others said: the score is that of the normal posterior of all."""
-    mean, covariance = posterior_of()
-    found = slope(BELIEF.mean, *LEFT, known_past(*RIGHT))
-    np.testing.assert_allclose(found, np.linalg.solve(covariance, mean - BELIEF.mean), rtol=1e-5)
-
-
 def test_refusals_name_the_argument_and_the_cure():
+    wide, batch = (PAST.shift, PAST.precision), (PAST.shift[None], PAST.precision[None])
     for past, message in (
-        (
-            ngp.PseudoData(jnp.ones((3, 2)), PAST.shift, PAST.precision),
-            r"past.inducing must be an array with 1 columns",
-        ),
-        (3.0, r"past must be the pseudo-data of a fit, but got a float. Pass ngp.pseudo_data"),
-        (ngp.PseudoData(OLD, PAST.shift[None], PAST.precision[None]), r"past must be about values of shape \(3,\)"),
+        (ngp.PseudoData(jnp.ones((3, 2)), *wide), "past.inducing must be an array with 1 columns"),
+        (3.0, "past must be the pseudo-data of a fit, but got a float. Pass ngp.pseudo_data"),
+        (ngp.PseudoData(OLD, *batch), r"past must be about values of shape \(3,\)"),
     ):
         with pytest.raises((ValueError, TypeError), match=message):
             term(BELIEF, past)
