@@ -5,9 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from numpyro_gp.beliefs import AdditiveBasis, BlockDiagonal, BlockLowRank, Coupled
+from numpyro_gp.beliefs import AdditiveBasis
 from numpyro_gp.beliefs.basis import Basis
-from numpyro_gp.beliefs.components import component_marginals
 from numpyro_gp.kernels import RBF, Constant, Linear
 from numpyro_gp.kernels.base import as_kernel
 from tests.oracles.additive import additive_basis_of, additive_of
@@ -82,34 +81,6 @@ def test_groups_are_the_components_one_by_one(rng):
     for part, (name, kernel) in zip(basis.parts, kernels.items(), strict=True):
         assert jax.tree.structure(part.kernel) == jax.tree.structure(kernel)
         assert part.inducing is inducing[name]
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("form", ["diagonal", "low rank"])
-def test_blocks_in_stacks_are_the_dense_belief(form, rng):
-    """Components of sizes 2, 3, 2: stacks stand in one another. The same ``N(m, S)`` as `Coupled`, in closed form."""
-    sizes, X = (2, 3, 2), jnp.asarray(rng.uniform(size=(4, 3)))
-    kernels = {name: RBF(1.0, 0.4).on(c) for c, name in enumerate("abc")}
-    basis = AdditiveBasis.build(kernels, {n: jnp.asarray(rng.uniform(size=(m, 3))) for n, m in zip("abc", sizes)})
-    blocks = {n: jnp.asarray(np.tril(rng.normal(size=(m, m))) * 0.3 + np.eye(m)) for n, m in zip("abc", sizes)}
-    mean, W = jnp.asarray(rng.normal(size=7)), jnp.asarray(rng.normal(size=(7, 2)))
-    covariance = np.zeros((7, 7))
-    for at, block in zip(basis.slices, blocks.values(), strict=True):
-        covariance[at, at] = block @ block.T
-    belief = BlockDiagonal(mean, blocks)
-    if form == "low rank":
-        belief, covariance = BlockLowRank(mean, blocks, W), np.linalg.inv(covariance + W @ W.T)
-        x = rng.normal(size=(2, 7))
-        np.testing.assert_allclose(belief.times_covariance(jnp.asarray(x)), x @ covariance, atol=1e-12)
-    dense = Coupled(mean, jnp.asarray(np.linalg.cholesky(covariance)))
-
-    def everything(q):
-        return q.kl(basis), q.marginals(basis, X), q.joint(basis, X), component_marginals(q, basis, X)
-
-    for got, wanted in zip(
-        *map(jax.tree.leaves, jax.jit(lambda: [everything(q) for q in (belief, dense)])()), strict=True
-    ):
-        np.testing.assert_allclose(got, wanted, atol=1e-10)
 
 
 def test_rows_with_other_columns_are_refused(rng):

@@ -60,26 +60,6 @@ def test_mean_field_and_points_are_special_cases_of_full(case):
             np.testing.assert_allclose(one, other, atol=1e-12)
 
 
-@pytest.mark.parametrize("tag", POSTERIORS)
-def test_whitened_blocks(tag):
-    case = cases("additive")[0]
-    basis, belief = additive_basis_of(case), belief_of(case, tag)
-    covariance = np.eye(len(case["m"]))
-    if tag == "full":
-        covariance = case["S_chol_full"] @ case["S_chol_full"].T
-    elif tag == "structured":
-        covariance = np.linalg.inv(covariance + case["W"] @ case["W"].T)
-    else:
-        covariance = np.zeros_like(covariance)
-        for c, at in enumerate(basis.slices):
-            own = case[f"component{c}/{'S_chol' if tag == 'meanfield' else 'precision_chol'}"]
-            covariance[at, at] = own @ own.T
-        if tag == "blocklowrank":
-            covariance = np.linalg.inv(covariance + case["W"] @ case["W"].T)
-    for at, block in zip(basis.slices, whitened_blocks(belief, basis), strict=True):
-        np.testing.assert_allclose(block, covariance[at, at], atol=1e-9)
-
-
 def test_values_that_have_no_components():
     case = cases("additive")[0]
     basis, X = additive_basis_of(case), jnp.asarray(case["Xs"])

@@ -24,7 +24,6 @@ def two(*shape):
 FACTORS = jnp.tril(0.2 * two(3, 3)) + 0.7 * jnp.eye(3)[None]
 OF_TWO = {
     "point": b.Point(two(3)),
-    "coupled": b.Coupled(two(3), FACTORS),
     "mean field": b.MeanField(two(3), jnp.exp(two(3))),
     "conditional": b.Conditional(two(3), FACTORS @ jnp.swapaxes(FACTORS, 1, 2)),
     "orthogonal": b.Orthogonal(OWN, two(4), two(3), FACTORS, columns=jnp.array([0, 2])),

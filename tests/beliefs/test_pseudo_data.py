@@ -34,6 +34,7 @@ def whitened_given(shift, precision, factor, level=None):
 
 @pytest.mark.parametrize(("lead", "own"), LEADS)
 def test_posterior_is_that_of_the_values_themselves(rng, lead, own):
+    """And its pseudo-data are those that it was made of."""
     shift, precision, factor, level = problem(rng, lead, own)
     mean, root = whitened_given(*map(jnp.asarray, (shift, precision, factor, level)))
     # In u itself: precision K^-1 + Lambda, shift K^-1 level + shift. A level that is forgotten is off by 1e-1.
@@ -44,15 +45,9 @@ def test_posterior_is_that_of_the_values_themselves(rng, lead, own):
     np.testing.assert_allclose(root, np.tril(root), atol=0)
     found = factor @ (root @ np.swapaxes(root, -1, -2)) @ np.swapaxes(factor, -1, -2)
     np.testing.assert_allclose(found, covariance, rtol=1e-8, atol=1e-9)
-
-
-@pytest.mark.parametrize(("lead", "own"), LEADS)
-def test_pseudo_data_of_a_posterior_give_it_back(rng, lead, own):
-    shift, precision, factor, level = map(jnp.asarray, problem(rng, lead, own))
-    mean, scale_tril = whitened_given(shift, precision, factor, level)
-    found = pseudo_data_of(mean, scale_tril, factor, level)
-    np.testing.assert_allclose(found[0], jnp.broadcast_to(shift, found[0].shape), rtol=1e-6, atol=1e-6)
-    np.testing.assert_allclose(found[1], jnp.broadcast_to(precision, found[1].shape), rtol=1e-6, atol=1e-6)
+    again = pseudo_data_of(mean, root, jnp.asarray(factor), jnp.asarray(level))
+    for one, wanted in zip(again, (shift, precision), strict=True):
+        np.testing.assert_allclose(one, np.broadcast_to(wanted, one.shape), rtol=1e-6, atol=1e-6)
 
 
 def test_directions_wider_than_the_prior_are_left_to_it(rng):

@@ -206,28 +206,31 @@ def test_as_points_they_are_a_factor_of_the_gram_matrix():
 
 
 @pytest.mark.long
-def test_a_fit_in_minibatches_predicts_compares_and_is_refused_where_it_cannot_be():
-    def model(near, y=None, batch=None):
-        noise = numpyro.sample("noise", numpyro.distributions.LogNormal(-1.0, 0.5))
-        f = ngp.gp("f", kernel_at(POINT), inducing=Z)
-        with numpyro.plate("data", near.size, subsample_size=batch) as idx:
-            ngp.gp_regression("y", f, near[idx], noise**2, obs=y)
-
+def test_a_fit_in_minibatches_predicts_and_has_a_term_of_each_row():
+    model = lambda near, y=None, batch=None: regression(values(), near, y, batch)  # noqa: E731
     guide, svi = guided(model, 0.5)
     args = ngp.neighbours(jnp.asarray(X), 6), jnp.asarray(Y)
     fit = ngp.fit(KEY, svi, 60, *args, batch=8, progress=False)
     posterior = ngp.Posterior.from_svi(model, guide, fit.params)
-    found = posterior.predict_at(KEY, X, *args, neighbours=10)
-    assert np.sqrt(np.mean((found.mean - Y) ** 2)) < 0.2
+    assert np.sqrt(np.mean((posterior.predict_at(KEY, X, *args, neighbours=10).mean - Y) ** 2)) < 0.2
     terms = np.asarray(posterior.draws(KEY, *args, num_samples=2).log_likelihood["y"])
     assert terms.shape == (2, N)
     assert np.isfinite(terms).all()
-    f = handlers.seed(lambda: ngp.gp("f", ngp.kernels.RBF(1.0, 0.5), Z), 0)()
-    with pytest.raises(TypeError, match="inducing must be None where a process is given its data"):
-        ngp.gp_regression("y", f, args[0], 0.1, obs=Y, inducing=Z)
-    with pytest.raises(TypeError, match="kernel must be a kernel, where rows have no neighbours"):
-        ngp.gp_regression("y", f, X, 0.1, obs=Y)
-    with handlers.seed(rng_seed=0), pytest.raises(ValueError, match="the process must be one process of inducing"):
-        ngp.gp("g", ngp.kernels.RBF(1.0, 0.5), Z, outputs=2).given("rest", args[0][jnp.arange(3)])
-    with pytest.raises(ValueError, match="kernel must be of the 1 columns of near, but got 2"):
-        ngp.gp_regression("y", f, ngp.neighbours(X[:, :1], 3), 0.1, obs=Y)
+
+
+def test_what_is_refused():
+    f, near = handlers.seed(lambda: ngp.gp("f", ngp.kernels.RBF(1.0, 0.5), Z), 0)(), ngp.neighbours(X, 6)
+    narrow = ngp.neighbours(X[:, :1], 3)
+    several = lambda: ngp.gp("g", ngp.kernels.RBF(1.0, 0.5), Z, outputs=2)  # noqa: E731
+    with handlers.seed(rng_seed=0):
+        for call, message in (
+            (lambda: ngp.gp_regression("y", f, near, 0.1, obs=Y, inducing=Z), "inducing must be None where a process"),
+            (lambda: ngp.gp_regression("y", f, X, 0.1, obs=Y), "kernel must be a kernel, where rows have no neigh"),
+            (lambda: several().given("rest", near[jnp.arange(3)]), "the process must be one process of inducing"),
+            (
+                lambda: ngp.gp_regression("y", f, narrow, 0.1, obs=Y),
+                "kernel must be of the 1 columns of near, but got 2",
+            ),
+        ):
+            with pytest.raises((TypeError, ValueError), match=message):
+                call()

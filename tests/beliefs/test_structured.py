@@ -33,37 +33,6 @@ def test_predictor_kl_and_bound(case, tag):
     assert case[f"{tag}/elbo_gaussian"] < case["exact_lml"]
 
 
-def dense(belief, case):
-    """Covariance of the whitened values, typed in NumPy."""
-    if isinstance(belief, Structured):
-        return np.linalg.inv(np.eye(len(belief.W)) + belief.W @ belief.W.T)
-    blocks = belief.precision_trils if isinstance(belief, BlockLowRank) else belief.scale_trils
-    big, start = np.zeros((len(belief.mean),) * 2), 0
-    for block in blocks:
-        stop = start + len(block)
-        big[start:stop, start:stop] = block @ block.T
-        start = stop
-    return big if isinstance(belief, BlockDiagonal) else np.linalg.inv(big + belief.W @ belief.W.T)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("tag", ["structured", "meanfield", "blocklowrank"])
-def test_draws_and_scales_of_whitened_values(tag):
-    """7000 draws: means and covariance entries have standard errors of 0.012; draws of x for S x are off by > 0.5."""
-    case = cases("additive")[0]
-    belief = belief_of(case, tag)
-    covariance = dense(belief, case)
-    np.testing.assert_allclose(belief.whitened_scale, np.sqrt(np.diag(covariance)), rtol=1e-9)
-    draws = belief.draw_whitened(jax.random.key(1), (7000,))
-    scale = np.sqrt(np.diag(covariance))
-    z = (np.asarray(draws) - case["m"]) / scale
-    np.testing.assert_allclose(z.mean(0), 0.0, atol=0.05)
-    np.testing.assert_allclose(np.cov(z.T), covariance / np.outer(scale, scale), atol=0.05)
-    if tag != "meanfield":
-        x = np.random.default_rng(0).normal(size=(2, len(case["m"])))
-        np.testing.assert_allclose(belief.times_covariance(jnp.asarray(x)), x @ covariance, atol=1e-10)
-
-
 @pytest.mark.parametrize("tag", ["structured", "blocklowrank"])
 def test_no_gradient_leaves_W_at_zero(tag):
     """Everything depends on W W^T: at W = 0 the gradient is exactly zero, elsewhere it is not."""

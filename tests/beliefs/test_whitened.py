@@ -5,7 +5,6 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro
 import pytest
 
 import numpyro_gp as ngp
@@ -58,6 +57,7 @@ ABOUT_VALUES = {
     "mean field, outputs": (MeanField(MEANS, SCALES), single, np.stack([np.diag(s**2) for s in SCALES])),
     "structured": (Structured(MEAN, W), single, np.linalg.inv(np.eye(4) + W @ W.T)),
     "coupled, additive": (Coupled(MEAN, C), added, C @ C.T),
+    "structured, additive": (Structured(MEAN, W), added, np.linalg.inv(np.eye(4) + W @ W.T)),
     "block diagonal": (BlockDiagonal(MEAN, dict(zip("ab", BLOCKS))), added, BLOCK @ BLOCK.T),
     "block low rank": (BlockLowRank(MEAN, BLOCKS, W), added, np.linalg.inv(BLOCK @ BLOCK.T + W @ W.T)),
 }
@@ -73,9 +73,12 @@ ABOUT_MORE = {
 @pytest.mark.long
 @pytest.mark.parametrize("name", ABOUT_VALUES)
 def test_three_methods_give_the_distribution_of_the_whitened_values(name):
-    """Mean and covariance by hand, for the belief and for one that has its three methods only: zeros are off by > 0.1."""
+    """Mean and covariance by hand, for the belief and for one that has its three methods only: zeros are off by > 0.1.
+
+    Standard errors of 10000 draws are 0.01 to 0.015; independent draws, of no factor, are off by 0.1.
+    """
     belief, build, covariance = ABOUT_VALUES[name]
-    basis = build()
+    basis, scale = build(), np.sqrt(np.diagonal(covariance, axis1=-2, axis2=-1))
     for own in (belief, Delegate(belief)):
         found = own.whitened(basis)
         np.testing.assert_allclose(found.mean, belief.mean, atol=1e-12)
@@ -83,11 +86,14 @@ def test_three_methods_give_the_distribution_of_the_whitened_values(name):
         np.testing.assert_allclose(factor @ np.swapaxes(factor, -1, -2), covariance, atol=1e-12)
         np.testing.assert_allclose(found.kl(), belief.kl(basis), rtol=1e-9)
         assert bool(own.is_whitened(basis))
-        scale = np.sqrt(np.diagonal(covariance, axis1=-2, axis2=-1))
         np.testing.assert_allclose(own.whitened_moments(basis)[1], scale, atol=1e-12)
-        z = (np.asarray(own.draw_whitened(jax.random.key(1), (4000,), basis)) - np.asarray(belief.mean)) / scale
-        np.testing.assert_allclose(z.mean(0), 0.0, atol=5 / np.sqrt(4000))
-        np.testing.assert_allclose((z**2).mean(0), 1.0, atol=5 * np.sqrt(2 / 4000))
+        z = (np.asarray(own.draw_whitened(jax.random.key(1), (10000,), basis)) - np.asarray(belief.mean)) / scale
+        np.testing.assert_allclose(z.mean(0), 0.0, atol=0.05)
+        correlation = covariance / (scale[..., None] * scale[..., None, :])
+        np.testing.assert_allclose(np.einsum("s...i,s...j->...ij", z, z) / 10000, correlation, atol=0.075)
+    if hasattr(belief, "times_covariance"):
+        x = RNG.normal(size=(2, 4))
+        np.testing.assert_allclose(belief.times_covariance(jnp.asarray(x)), x @ covariance, atol=1e-10)
 
 
 @pytest.mark.long
@@ -119,14 +125,14 @@ def test_a_belief_alone_says_what_its_whitened_values_are_or_refuses():
 
 @pytest.mark.long
 def test_components_of_a_belief_that_nobody_knows():
-    for name in ("coupled, additive", "block diagonal", "block low rank"):
+    for name in ("coupled, additive", "structured, additive", "block diagonal", "block low rank"):
         belief, build, covariance = ABOUT_VALUES[name]
         basis = build()
-        own = Delegate(belief)
         expected = component_covariance(belief, basis, X)
-        np.testing.assert_allclose(component_covariance(own, basis, X), expected, atol=1e-12)
-        for block, at in zip(whitened_blocks(own, basis), basis.slices, strict=True):
-            np.testing.assert_allclose(block, covariance[at, at], atol=1e-12)
+        np.testing.assert_allclose(component_covariance(Delegate(belief), basis, X), expected, atol=1e-12)
+        for own in (belief, Delegate(belief)):
+            for block, at in zip(whitened_blocks(own, basis), basis.slices, strict=True):
+                np.testing.assert_allclose(block, covariance[at, at], atol=1e-12)
 
 
 @pytest.mark.long
@@ -139,23 +145,6 @@ def test_rounding_does_not_hide_a_belief_about_values(dtype):
     assert bool(belief.is_whitened(basis))
     slight = Orthogonal(POINTS.astype(dtype), 0.2 * COEFFICIENTS.astype(dtype), belief.own.mean, jnp.diag(scales))
     assert not bool(Delegate(slight).is_whitened(basis))
-
-
-@pytest.mark.long
-def test_the_autoguide_asks_with_the_basis_of_the_site():
-    def model(y=None):
-        f = ngp.gp("f", Matern32(1.3, 0.8), X[:4])
-        with numpyro.plate("data", len(X)):
-            ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=y)
-
-    guide = ngp.AutoGP(model, {"f": lambda *_: Delegate(Coupled(MEAN, C))})
-    with numpyro.handlers.seed(rng_seed=0):
-        guide(jnp.zeros(len(X)))
-    draws = guide.sample_posterior(jax.random.key(0), {}, sample_shape=(4000,))["f"]
-    np.testing.assert_allclose(np.cov(draws.T), C @ C.T, atol=0.1)
-    np.testing.assert_allclose(guide.median({})["f"], MEAN, atol=1e-12)
-    spread = guide.quantiles({}, [0.5, 0.841344746])["f"]
-    np.testing.assert_allclose(spread[1] - spread[0], np.sqrt(np.diag(C @ C.T)), rtol=1e-6)
 
 
 def test_divergence_of_a_normal_from_the_prior():

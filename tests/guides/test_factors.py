@@ -3,8 +3,11 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
+import optax
 import pytest
 from numpyro.distributions.transforms import biject_to
+from numpyro.infer import SVI, Trace_ELBO
 
 import numpyro_gp as ngp
 from numpyro_gp.guides.natural import lower_factor
@@ -40,10 +43,6 @@ def test_what_is_no_factor():
 @pytest.mark.long
 def test_single_precision_factors_train_while_double_is_on():
     """NumPyro's own constraint raises a TypeError here."""
-    import numpyro
-    import optax
-    from numpyro.infer import SVI, Trace_ELBO
-
     X = jnp.linspace(0.0, 1.0, 6, dtype=jnp.float32)[:, None]
 
     def model(X, y):
@@ -52,6 +51,5 @@ def test_single_precision_factors_train_while_double_is_on():
             ngp.observe("y", f(X), ngp.likelihoods.Gaussian(jnp.float32(0.3)), obs=y)
 
     svi = SVI(model, ngp.AutoGP(model), optax.adam(0.1), Trace_ELBO())
-    state = svi.init(jax.random.key(0), X, X[:, 0])
-    state, _ = svi.update(state, X, X[:, 0])
+    state, _ = svi.update(svi.init(jax.random.key(0), X, X[:, 0]), X, X[:, 0])
     assert svi.get_params(state)["f/scale_tril"].dtype == jnp.float32
