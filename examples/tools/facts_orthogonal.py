@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 
-from examples.papers.orthogonal import equal_seconds
+from examples.papers.orthogonal import decoupled_convergence, equal_seconds
 from examples.tools import run_tables
 from examples.tools.tables import judged, of_mean, path_of, rows_of, seen, told, with_error
 
@@ -79,6 +79,12 @@ FACTS = {
     ),
     "iterations, labels": functools.partial(
         iterations, methods=("OrthNat", "CoupledNat", "Orth", "Coupled"), key="iterations_to_10_nats", name="ringnorm"
+    ),
+    "iterations of the paper": functools.partial(
+        iterations, methods=decoupled_convergence.OF_PAPER, key="iterations_to_10_nats"
+    ),
+    "iterations of the paper, labels": functools.partial(
+        iterations, methods=decoupled_convergence.OF_PAPER, key="iterations_to_10_nats", name="ringnorm"
     ),
     **{
         f"{first} over {second}, {name}": functools.partial(bounds_apart, first=first, second=second, name=name)
