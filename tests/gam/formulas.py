@@ -25,6 +25,7 @@ import numpyro_gp as ngp
 from numpyro_gp.gam.collapsed import Bound, BoundParts, Data
 from numpyro_gp.gam.result import Fit
 from numpyro_gp.gam.table_layout import is_difference
+from tests.gam.known import log_density
 
 FAMILIES = ("gaussian", "poisson", "bernoulli", "gamma", "negative_binomial", "student_t")
 RELATIONS = ("order", "unit", "names", "copies")
@@ -200,22 +201,7 @@ def term_kernel(part, layout, lengths, X, raw, weights):
     return value
 
 
-def log_density(family, likelihood, y, f):
-    """By SciPy, at ``f (Q, N)``."""
-    number = lambda name: float(np.ravel(getattr(likelihood, name))[0])  # noqa: E731
-    if family == "gaussian":
-        return stats.norm.logpdf(y, f, number("scale"))
-    if family == "student_t":
-        return stats.t.logpdf(y, number("df"), f, number("scale"))
-    if family == "poisson":
-        return stats.poisson.logpmf(y, np.exp(f))
-    if family == "bernoulli":
-        return -np.logaddexp(0, (1 - 2 * y) * f)
-    if family == "gamma":
-        shape = number("shape")
-        return stats.gamma.logpdf(y, shape, scale=np.exp(f) / shape)
-    r = number("r")
-    return stats.nbinom.logpmf(y, r, r / (r + np.exp(f)))
+NUMBERS_OF = {"gaussian": ("scale",), "student_t": ("df", "scale"), "gamma": ("shape",), "negative_binomial": ("r",)}
 
 
 def slopes(family, likelihood, y, mean, sd):
@@ -228,7 +214,8 @@ def slopes(family, likelihood, y, mean, sd):
     f = whole if family != "student_t" else np.concatenate([whole, np.clip(y + near, whole[0], whole[-1])])
     f = np.sort(f, axis=0)
     z = (f - mean) / sd
-    value = log_density(family, likelihood, y, f) - log_density(family, likelihood, y, mean)
+    numbers = [float(np.ravel(getattr(likelihood, name))[0]) for name in NUMBERS_OF.get(family, ())]
+    value = log_density(family, y, f, *numbers) - log_density(family, y, mean, *numbers)
     mass = value * stats.norm.pdf(z)
     return trapezoid(z * mass, z, axis=0) / sd, -trapezoid((z**2 - 1) * mass, z, axis=0) / sd**2
 

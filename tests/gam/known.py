@@ -1,21 +1,49 @@
-"""Fits whose draws are made up: no engine is run, and every number of a likelihood is known."""
+"""Families as SciPy knows them, and fits whose draws are made up: no engine is run, and every number is known."""
 
 import jax
 import numpy as np
+from scipy import stats
+from scipy.special import expit
 
 import numpyro_gp as ngp
 from numpyro_gp.gam.draws import Draws
 from numpyro_gp.gam.term_features import TermFeatures
-from numpyro_gp.gam.term_posteriors import Point
+from numpyro_gp.gam.term_posteriors import Dense, Point
+
+LAWS = {  # of data at ``f``, given the numbers of the likelihood
+    "gaussian": stats.norm,
+    "student_t": lambda f, df, scale: stats.t(df, f, scale),
+    "poisson": lambda f: stats.poisson(np.exp(f)),
+    "negative_binomial": lambda f, r: stats.nbinom(r, r / (r + np.exp(f))),
+    "bernoulli": lambda f: stats.bernoulli(expit(f)),
+    "gamma": lambda f, a: stats.gamma(a, scale=np.exp(f) / a),
+    "exponential": lambda f: stats.expon(scale=np.exp(f)),
+    "beta": lambda f, k: stats.beta(k * expit(f), k * expit(-f)),
+}
 
 
-def draws_of(model, likelihood, size=2, seed=0):
+def log_density(family, y, f, *numbers):
+    """By SciPy, of labels also where ``f`` is far."""
+    if family == "bernoulli":
+        return -np.logaddexp(0, (1 - 2 * y) * f)
+    law = LAWS[family](f, *numbers)
+    return law.logpmf(y) if hasattr(law, "pmf") else law.logpdf(y)
+
+
+def dense_posterior(rng, size):
+    """A normal distribution of whitened values whose covariance is below that of the prior."""
+    half = np.linalg.cholesky(np.linalg.inv(np.eye(size) + np.cov(rng.normal(size=(size, 30))))).T
+    return Dense(0.3 * rng.normal(size=size), half)
+
+
+def draws_of(model, likelihood, size=2, seed=0, is_dense=False):
     """Draws with points for the whitened values; leaves of the likelihood have the draws on their first axis."""
     rng, term_features = np.random.default_rng(seed), TermFeatures(model)
     lengths = sum(len(part.term.columns) for part in model.layout.read_terms if part.term.kind in ("s", "te", "ti"))
-    points = [Point(0.5 * rng.normal(size=model.size)) for _ in range(size)]
-    scales = rng.uniform(0.3, 0.6, (size, len(term_features.sizes)))
-    return Draws(scales, np.ones((size, lengths)), likelihood, {}, points, None), term_features
+    make = (lambda: dense_posterior(rng, model.size)) if is_dense else lambda: Point(0.5 * rng.normal(size=model.size))
+    posteriors, scales = [make() for _ in range(size)], rng.uniform(0.3, 0.6, (size, len(term_features.sizes)))
+    numbers = rng.uniform(0.5, 2.0, (size, lengths)) if is_dense else np.ones((size, lengths))
+    return Draws(scales, numbers, likelihood, {}, posteriors, None), term_features
 
 
 def repeated(likelihood, size=2):
@@ -23,9 +51,9 @@ def repeated(likelihood, size=2):
     return jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf, float)[None], size, axis=0), likelihood)
 
 
-def fit_of(model, likelihood, size=2):
+def fit_of(model, likelihood, size=2, is_dense=False):
     """A fit with these draws and no posterior."""
     fit = ngp.gam.Fit(model, None, None, None, "nuts", size, (), jax.random.key(0))
-    draws, term_features = draws_of(model, likelihood, size)
+    draws, term_features = draws_of(model, likelihood, size, is_dense=is_dense)
     vars(fit).update(_drawn={None: draws}, _term_features=term_features)
     return fit

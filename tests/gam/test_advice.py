@@ -8,7 +8,7 @@ from numpyro_gp.criticism.finding import Finding
 from numpyro_gp.criticism.weights import Weights
 from numpyro_gp.gam.advice import AdviceContext, advice, is_even
 
-ROWS = 200
+ROWS, WAVES = 200, "waves ~ s(x, num_inducing="
 
 
 def data():
@@ -28,31 +28,21 @@ def data():
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("wrong", "said", "cure", "right"),
+    ("wrong", "family", "said", "cure", "right", "other"),
     [
-        (
-            ("many ~ s(x)", "poisson"),
-            "Data at y do not fall",
-            '"negative_binomial"',
-            ("many ~ s(x)", "negative_binomial"),
-        ),
-        (("heavy ~ s(x)", "gaussian"), "are not normal", '"student_t"', ("heavy ~ s(x)", "student_t")),
-        (("pair ~ s(x) + s(z)", "gaussian"), "are correlated", "te(a, b)", ("pair ~ te(x, z)", "gaussian")),
-        (
-            ("waves ~ s(x, num_inducing=5)", "poisson"),
-            "inducing inputs leave",
-            "write s(x, num_inducing=24)",
-            ("waves ~ s(x, num_inducing=24)", "poisson"),
-        ),
+        ("many ~ s(x)", "poisson", "Data at y do not fall", '"negative_binomial"', "many ~ s(x)", "negative_binomial"),
+        ("heavy ~ s(x)", "gaussian", "are not normal", '"student_t"', "heavy ~ s(x)", "student_t"),
+        ("pair ~ s(x) + s(z)", "gaussian", "are correlated", "te(a, b)", "pair ~ te(x, z)", "gaussian"),
+        (WAVES + "5)", "poisson", "inducing inputs leave", "write s(x, num_inducing=24)", WAVES + "24)", "poisson"),
     ],
 )
-def test_a_cure_cures(wrong, said, cure, right):
+def test_a_cure_cures(wrong, family, said, cure, right, other):
     table = data()
-    notes = ngp.gam(wrong[0], table, wrong[1]).summary().notes
+    notes = ngp.gam(wrong, table, family).summary().notes
     (note,) = [note for note in notes if said in note]
     assert cure in note
     assert not any(word in text for text in notes for word in ("kernel", "X)", "train", "guide"))
-    assert not any(said in note for note in ngp.gam(right[0], table, right[1]).summary().notes)
+    assert not any(said in note for note in ngp.gam(right, table, other).summary().notes)
 
 
 def about(**changed):

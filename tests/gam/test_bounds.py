@@ -21,12 +21,8 @@ def features_of():
 
 def test_sites_of_gaussian_noise_give_the_bound_of_gaussian_noise():
     """With the pseudo-data ``W = w / noise^2``, ``s = W y``, value and all slopes are equal: 1e-9 rejects any missing term."""
-    features, y, offset, weights = (
-        features_of(),
-        RNG.normal(size=ROWS),
-        RNG.normal(size=ROWS),
-        RNG.uniform(0.5, 2, ROWS),
-    )
+    features, y, offset = features_of(), RNG.normal(size=ROWS), RNG.normal(size=ROWS)
+    weights = RNG.uniform(0.5, 2, ROWS)
     residual = weights * (y - offset)
     response = own.ResponseSums(weights.sum(), np.sum(residual * (y - offset)))
     first = own.gaussian_bound(own.summed(features, weights, residual), response, SCALES, NOISE, SIZES)
@@ -46,12 +42,14 @@ def test_sites_of_gaussian_noise_give_the_bound_of_gaussian_noise():
     np.testing.assert_allclose(at.mean, offset + (S @ A @ (weight * (y - offset))) @ A)
 
 
-def test_the_bound_is_titsias():
+def test_the_bound_is_titsias_with_the_slope_of_the_noise():
     """``log N(y; offset, A^T A + noise^2 / w)`` less half the variance left out over the noise."""
     features, y, offset = features_of(), RNG.normal(size=ROWS), RNG.normal(size=ROWS)
     ones = np.ones(ROWS)
     response = own.ResponseSums(ROWS, np.sum((y - offset) ** 2))
-    found = own.gaussian_bound(own.summed(features, ones, y - offset), response, SCALES, NOISE, SIZES)
+    at = lambda noise: own.gaussian_bound(own.summed(features, ones, y - offset), response, SCALES, noise, SIZES)  # noqa: E731
+    found = at(NOISE)
+    np.testing.assert_allclose(found.of_noise, (at(NOISE + 1e-5).loss - at(NOISE - 1e-5).loss) / 2e-5, rtol=1e-7)
     A = np.repeat(SCALES, SIZES)[:, None] * features.values
     dense = stats.multivariate_normal(offset, A.T @ A + NOISE**2 * np.eye(ROWS)).logpdf(y)
     left = np.sum(SCALES[:, None] ** 2 * features.variances) - np.sum(A**2)
@@ -61,20 +59,9 @@ def test_the_bound_is_titsias():
 def test_sums_are_sums():
     features, weights, residual = features_of(), RNG.uniform(size=ROWS), RNG.normal(size=ROWS)
     whole = own.summed(features, weights, residual)
-    parts = [
-        own.summed(Features(*(leaf[..., rows] for leaf in features)), weights[rows], residual[rows])
-        for rows in (slice(0, 9), slice(9, ROWS))
-    ]
-    for one, other in zip(whole, parts[0].plus(parts[1]), strict=True):
+    some = lambda at: own.summed(Features(*(leaf[..., at] for leaf in features)), weights[at], residual[at])  # noqa: E731
+    for one, other in zip(whole, some(slice(0, 9)).plus(some(slice(9, ROWS))), strict=True):
         np.testing.assert_allclose(one, other)
-
-
-def test_slopes_of_the_noise():
-    features, y, ones, step = features_of(), RNG.normal(size=ROWS), np.ones(ROWS), 1e-5
-    sums, response = own.summed(features, ones, y), own.ResponseSums(ROWS, np.sum(y**2))
-    more, less = (own.gaussian_bound(sums, response, SCALES, NOISE + sign * step, SIZES).loss for sign in (1, -1))
-    found = own.gaussian_bound(sums, response, SCALES, NOISE, SIZES).of_noise
-    np.testing.assert_allclose(found, (more - less) / (2 * step), rtol=1e-7)
 
 
 def test_a_matrix_that_is_no_number_is_told_as_one_without_a_factor():

@@ -11,7 +11,7 @@ from numpyro.infer import SVI, Trace_ELBO
 
 import numpyro_gp as ngp
 from numpyro_gp.gam.engines import guide_of
-from tests.compiling import counted, operations
+from tests.compiling import operations
 
 ROWS = 37  # no number of terms: functions of equal shapes would be one
 
@@ -45,17 +45,6 @@ def test_programs_of_a_fit_have_as_many_operations_for_forty_terms_as_for_eighty
         found.append((start, step))
     assert abs(found[1][0] - found[0][0]) < 20, found
     assert abs(found[1][1] - found[0][1]) < 20, found
-
-
-@pytest.mark.long
-def test_a_fit_compiles_as_many_programs_for_ten_terms_as_for_twenty():
-    found = []
-    for count in (10, 20):
-        model = model_of(count)
-        with counted() as programs:
-            ngp.fit(jax.random.key(0), engine_of(model), 2, *model.arguments, progress=False, batch=20)
-        found.append(programs.count)
-    assert found[1] <= found[0], found
 
 
 def test_batches_of_all_kinds_of_terms_are_their_kernels():

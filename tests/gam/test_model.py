@@ -1,4 +1,4 @@
-"""The model function: its sites, weights as repeated rows, offsets, priors of one's own, and bad input."""
+"""The model function: its sites, weights as repeated rows, offsets, and priors of one's own."""
 
 import jax
 import jax.numpy as jnp
@@ -30,6 +30,7 @@ def _values(model, args):
 
 
 def test_sites_and_their_shapes():
+    """Of single precision too; priors of one's own have sites of their own."""
     model = ngp.gam.model("y ~ s(x) + factor(g) + re(g)", DATA)
     found = trace(model, model.arguments[0])
     assert {name: value.shape for name, value in found.items()} == {
@@ -40,9 +41,7 @@ def test_sites_and_their_shapes():
         "y": (20,),
     }
     assert list(trace(ngp.gam.model("y ~ 1", DATA), jnp.zeros((3, 1)))) == ["f", "noise", "y"]
-
-
-def test_priors_of_ones_own_have_their_sites():
+    assert trace(model, model.arguments[0].astype(jnp.float32))["f"].dtype == jnp.float32
     terms = ngp.gam.s("x", scale=dist.HalfNormal(3.0), lengthscale=dist.Gamma(2.0, 1.0)) + ngp.gam.factor("g")
     model = ngp.gam.model(terms, DATA, response="y")
     found = trace(model, model.arguments[0])
@@ -89,43 +88,3 @@ def test_other_data_of_the_same_shapes_are_the_same_program():
         model = ngp.gam.model("y ~ s(x) + linear(e)", table)
         programs.append(str(jax.make_jaxpr(lambda X, y, m=model: _values(m, (X, y)))(*model.arguments)))
     assert programs[0] == programs[1]
-
-
-def test_a_model_can_be_float32():
-    model = ngp.gam.model("y ~ s(x) + te(x, e) + factor(g)", DATA)
-    found = trace(model, model.arguments[0].astype(jnp.float32))
-    assert found["f"].dtype == jnp.float32
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: ngp.gam.model("log(y) ~ s(y)", DATA), r"terms must be of other columns than the response 'log\(y\)'"),
-        (lambda: ngp.gam.model("y ~ C(x)", DATA), r"a term must be one of gam's, but got 'C\(x\)'. Write factor\(x\)"),
-        (
-            lambda: ngp.gam.model("y ~ s(w)", DATA),
-            "data must be a table with the column 'w', which s.w. reads, but got",
-        ),
-        (lambda: ngp.gam.model(ngp.gam.s("x"), DATA), "response must be the name of a column, but got None"),
-        (lambda: ngp.gam.model("y ~ s(x)", DATA, measure="even"), "measure must be one of 'empirical'"),
-        (
-            lambda: ngp.gam.model("y ~ s(x)", DATA, "poisson"),
-            "response 'y' of family 'poisson': obs must be non-negative",
-        ),
-        (lambda: ngp.gam.model("n ~ s(x)", DATA, "gaussian(log)"), "Counts take 'poisson' or 'negative_binomial'"),
-        (lambda: ngp.gam.model("y ~ s(c)", DATA | {"c": np.ones(20)}), "column 'c' must be one that varies"),
-        (lambda: ngp.gam.model("y ~ s(x, by=e)", DATA | {"e": np.arange(20.0)}), None),
-        (
-            lambda: ngp.gam.model("y ~ s(x, by=w)", {n: np.random.default_rng(0).normal(size=1000) for n in "xyw"}),
-            "by 'w' must be a category of at most 50 levels, but got 1000 numbers",
-        ),
-        (lambda: ngp.gam.model("y ~ s(g)", DATA), "column 'g' must be numbers"),
-        (lambda: ngp.gam.model("y ~ x", DATA | {"y": np.full(20, np.inf)}), "response 'y' must be finite"),
-    ],
-)
-def test_bad_input(call, message):
-    if message is None:
-        assert call().layout.columns[1].is_category
-        return
-    with pytest.raises((TypeError, ValueError), match=message):
-        call()

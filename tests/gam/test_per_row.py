@@ -15,15 +15,12 @@ from numpyro_gp.gam.per_row import at_places, at_rows_of, check_rows, has_number
 from tests.gam.known import repeated
 
 
-def test_a_number_for_each_row_is_cut_with_the_rows():
+def test_a_number_for_each_row_is_cut_with_the_rows_and_cutpoints_are_not():
     given = ngp.likelihoods.Gaussian(1 + np.arange(12.0).reshape(2, 6))
     np.testing.assert_array_equal(at_places(given, np.array([5, 0, 0]), 6).scale, [[6, 1, 1], [12, 7, 7]])
     of_draws = ngp.likelihoods.Gaussian(1 + np.arange(6.0))  # six draws, no rows
     np.testing.assert_array_equal(at_places(of_draws, np.array([5, 0]), 6).scale, 1 + np.arange(6.0))
     np.testing.assert_array_equal(at_rows_of(of_draws, np.array([5, 0]), 6).scale, [6, 1])
-
-
-def test_cutpoints_are_no_numbers_of_rows():
     given = repeated(ngp.likelihoods.Ordinal(jnp.array([-1.0, 0.0, 1.0])))
     assert at_places(given, np.array([0]), 40).cutpoints.shape == (2, 3)
     check_rows(given, 3, 40)
@@ -48,10 +45,7 @@ def test_which_likelihoods_have_a_number_for_each_of_seven_rows(family, found):
 def test_a_table_of_another_number_of_rows_is_refused_in_words():
     given = repeated(ngp.likelihoods.Gaussian(jnp.ones(7)))
     check_rows(given, 7, 7)
-    message = (
-        "the table of new rows must be a table of 7 rows, as Gaussian has one number for each row of the fit, but got 3"
-    )
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match="a table of 7 rows, as Gaussian has one number for each row of the fit, but"):
         check_rows(given, 3, 7)
 
 
@@ -140,24 +134,5 @@ def test_the_model_and_the_summary_know_trials(successes):
     summary = fit.summary()
     assert summary.facts["deviance explained"] == pytest.approx(1 - lost[0] / lost[1], abs=1e-3)
     assert "calibration" in summary.facts["checks of the fit"]
-    assert float(summary.facts["log density, left out"].split()[0]) == pytest.approx(
-        np.average(found.log_density(y.astype(float)), weights=w), abs=0.1
-    )
-
-
-@pytest.mark.parametrize(
-    ("change", "options", "match"),
-    [
-        ({}, {}, r"trials must be the name of a column beside family 'binomial', but got None.*trials='n'"),
-        ({}, {"trials": "n", "family": "poisson"}, "trials must be None beside family 'poisson', but got 'n'"),
-        ({}, {"trials": TRIALS}, "trials must be the name of a column, but got an ndarray. Put them into the table"),
-        ({"n": TRIALS - 1}, {"trials": "n"}, "trials 'n' must be whole numbers from 1 on, but got 0"),
-        ({"y": TRIALS + 1}, {"trials": "n"}, "response 'y' .*whole numbers from 0 to the trials, but got 2"),
-        ({"y": TRIALS / 2}, {"trials": "n"}, "response 'y' .*but got 0.5. y counts successes: multiply shares"),
-        ({}, {"family": ngp.likelihoods.Binomial(TRIALS)}, "family must be one whose trials are a column of the table"),
-    ],
-)
-def test_trials_that_are_none_are_refused(change, options, match):
-    table = {"x": np.linspace(-1, 1, 8), "n": TRIALS, "y": np.minimum(TRIALS, 3)} | change
-    with pytest.raises((TypeError, ValueError), match=match):
-        ngp.gam.model("y ~ linear(x)", table, **{"family": "binomial"} | options)
+    density = np.average(found.log_density(y.astype(float)), weights=w)
+    assert float(summary.facts["log density, left out"].split()[0]) == pytest.approx(density, abs=0.1)

@@ -95,9 +95,3 @@ def test_chunks_are_the_whole():
     parts = [places(lengths)[0] for _, places in chunks]
     for part, one in zip(own.Features(*(np.concatenate(leaves, -1) for leaves in zip(*parts))), whole, strict=True):
         np.testing.assert_allclose(part, one, atol=1e-12)
-
-
-def test_a_measure_without_a_closed_form_is_refused():
-    model = ngp.gam.model("y ~ s(x)", DATA, measure="gaussian")
-    with pytest.raises(TypeError, match="measure"):
-        own.RowFeatures(model, model.rows.X)

@@ -5,12 +5,11 @@ import numpy as np
 import pytest
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.draws import Draws
 from numpyro_gp.gam.row_predictor import RowPredictor
 from numpyro_gp.gam.term_features import TermFeatures
-from numpyro_gp.gam.term_posteriors import Dense, LowRank
+from numpyro_gp.gam.term_posteriors import LowRank
 from tests.compiling import counted
-from tests.gam.known import repeated
+from tests.gam import known
 
 RNG = np.random.default_rng(0)
 N = 45
@@ -20,19 +19,8 @@ NEW = {"x": [0.3, -2.0], "z": [1.0, 0.2], "g": ["a", "c"], "h": [3, 23], "e": [1
 TEXT = "y ~ s(x) + s(z, by=g, kernel=Matern12) + s(h, cyclic=True) + te(x, z) + ti(x, h) + re(g, by=z) + factor(g)"
 
 
-def fit_of(model, likelihood, size=3):
-    """A fit of made-up draws, whose whitened values are normal with a covariance below that of the prior."""
-    rng, features = np.random.default_rng(1), TermFeatures(model)
-    lengths = sum(len(one.term.columns) for one in model.layout.read_terms if one.term.kind in ("s", "te", "ti"))
-    posteriors = []
-    for _ in range(size):
-        half = np.linalg.cholesky(np.linalg.inv(np.eye(model.size) + np.cov(rng.normal(size=(model.size, 30))))).T
-        posteriors.append(Dense(0.3 * rng.normal(size=model.size), half))
-    scales = rng.uniform(0.3, 0.6, (size, len(features.sizes)))
-    draws = Draws(scales, rng.uniform(0.5, 2.0, (size, lengths)), repeated(likelihood, size), {}, posteriors, None)
-    fit = ngp.gam.Fit(model, None, None, None, "nuts", size, (), jax.random.key(0))
-    vars(fit).update(_drawn={None: draws}, _term_features=features)
-    return fit
+def fit_of(model, likelihood):
+    return known.fit_of(model, known.repeated(likelihood, 3), 3, is_dense=True)
 
 
 def rows_of(table):
@@ -80,10 +68,9 @@ def test_what_a_predictor_does_not_know_is_refused_with_the_cure():
     features = TermFeatures(ngp.gam.model("y ~ x", DATA))
     low = LowRank(np.zeros(2), [], [], np.zeros((2, 1)), np.zeros((1, 2)), 0.0, features.blocks)
     with pytest.raises(
-        ValueError, match=r"got one of low rank\. Take fit\.predict\(data\), which knows fits of many terms"
+        ValueError, match=r"one of low rank\. Take fit\.predict\(data\), which knows fits of many terms"
     ):
         RowPredictor(draws._replace(term_posteriors=[low] * 3), features)
+    series = ngp.gam.model("y ~ trend(h)", {"h": np.arange(9.0), "y": np.arange(9) % 4})
     with pytest.raises(ValueError, match=r"must be curves, surfaces, lines and levels, but got trend\(h\)"):
-        fit_of(
-            ngp.gam.model("y ~ trend(h)", {"h": np.arange(9.0), "y": np.arange(9) % 4}), ngp.likelihoods.Poisson()
-        ).predictor()
+        fit_of(series, ngp.likelihoods.Poisson()).predictor()

@@ -54,24 +54,18 @@ def test_two_levels_of_a_response_are_0_and_1():
     assert laid("y ~ e", data)[1].y.tolist() == [0.0, 1.0, 0.0, 0.0, 1.0]
 
 
-def test_new_levels_have_a_code_or_are_refused_by_name():
+def test_new_levels_have_a_code():
     new = {"x": [1.0], "g": ["z"], "e": [1.0]}
     assert laid("y ~ re(g)")[0].encode(new).tolist() == [[2.0]]
     assert laid("y ~ s(e, by=g)")[0].encode(new)[0, 1] == 2.0
-    for text in ("y ~ factor(g)", "y ~ s(e) + s(e, by=g)"):
-        with pytest.raises(ValueError, match=r"column 'g' of .* must be one of \['a', 'b'\], but got 'z'"):
-            laid(text)[0].encode(new)
 
 
 def test_the_text_of_a_level_is_no_new_level():
     """As JSON or a form gives it: it would be predicted from the prior, without a word."""
     days = np.datetime64("2024-01-01") + np.arange(4)
     table = {"y": np.arange(4.0), "k": [1, 2, 1, 2], "d": days, "b": [True, False, True, False], "x": np.arange(4.0)}
-    for name, wrong, right in [
-        ("k", "2", "2"),
-        ("d", "2024-01-02", r"datetime.date\(2024, 1, 2\)"),
-        ("b", "True", "True"),
-    ]:
+    day = r"datetime.date\(2024, 1, 2\)"
+    for name, wrong, right in [("k", "2", "2"), ("d", "2024-01-02", day), ("b", "True", "True")]:
         for term in (f"re({name})", f"s(x, by={name})"):
             layout, _ = laid(f"y ~ {term}", table)
             with pytest.raises(ValueError, match=rf"type of its levels, .*, but got '{wrong}'\. .* had it: {right}\."):
@@ -80,49 +74,9 @@ def test_the_text_of_a_level_is_no_new_level():
             assert layout.encode({name: [unseen], "x": [1.0]})[0, -1] == len(layout.columns[-1].levels)
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: laid("y ~ w"), "data must be a table with the column 'w'"),
-        (
-            lambda: laid("y ~ e + linear(e)"),
-            r"terms must be different from each other, but got \['linear\(e\)'\] twice. Write each of them once.",
-        ),
-        (lambda: laid("y ~ factor(g) + s(e) + g"), r"but got \['factor\(g\)'\] twice"),
-        (lambda: laid("y ~ e", weights=[1, 1, 1, 1, -2]), "weights must be finite, and zero or positive, but got -2"),
-        (lambda: laid("y ~ e", weights=[1]), r"weights must be of shape \(5,\)"),
-        (lambda: laid("y ~ e", DATA | {"e": [1.0]}), "columns must be of one length"),
-        (
-            lambda: laid("y ~ offset(log(e))", DATA | {"e": np.arange(5.0)}),
-            r"offset\(log\(e\)\) must be finite, but got -inf",
-        ),
-        (
-            lambda: laid("y ~ e", DATA | {"y": list("abcde")}),
-            "response 'y' must be numbers or two levels, but got 5 levels",
-        ),
-        (lambda: laid("y ~ e", DATA | {"e": [None] * 5}), "none of which is complete. Leave out e: no row has"),
-        (
-            lambda: lay_out(formula("y ~ e"), DATA | {"y": np.arange(5.0) - 1}, "log(y)", None),
-            r"log\(y\) must be .* but got y = -1, 1 of 5 rows",
-        ),
-        (lambda: laid("y ~ e", {"y": [], "e": []}), "data must be of one row or more, but got none"),
-        (lambda: laid("y ~ s(x)")[0].encode({"x": [np.nan]}), "column 'x' must be known in the rows to predict"),
-    ],
-)
-def test_refusals(call, message):
-    with pytest.raises((TypeError, ValueError), match=message):
-        call()
-
-
 def test_new_rows_of_a_model_without_terms_are_counted_by_any_column():
     layout, _ = laid("y ~ 1")
     assert layout.encode({"other": np.zeros(3)}).shape == (3, 1)
-
-
-def test_a_table_without_rows_is_refused():
-    layout, _ = laid("y ~ s(x)")
-    with pytest.raises(ValueError, match="table of new rows must be of one row or more, but got none"):
-        layout.encode({"x": np.zeros(0)})
 
 
 def read(text, data):
@@ -134,11 +88,8 @@ def read(text, data):
 def test_categories_of_pandas_are_levels_whatever_their_values():
     pandas = pytest.importorskip("pandas")
     y, k = np.arange(6.0), [1, 2, 3, 1, 2, 3]
-    for given in (
-        pandas.Categorical(k),
-        pandas.Series(k, dtype="category"),
-        pandas.Series([None, *k[1:]]).astype("category"),
-    ):
+    of_values, of_gaps = pandas.Series(k, dtype="category"), pandas.Series([None, *k[1:]]).astype("category")
+    for given in (pandas.Categorical(k), of_values, of_gaps):
         layout, rows = read("y ~ k", {"y": y, "k": given})
         assert [part.name for part in layout.read_terms] == ["factor(k)"]
         assert layout.columns[0].levels == (1, 2, 3)
@@ -165,25 +116,7 @@ def test_a_date_is_one_level_in_any_unit():
     layout, rows = read("y ~ re(day)", {"y": np.arange(3.0), "day": days})
     assert layout.columns[0].levels == (datetime.date(2020, 1, 1), datetime.datetime(2020, 1, 2, 6))
     utc = pandas.Series(days).dt.tz_localize("UTC")
-    for same in (
-        days.astype("M8[s]"),
-        days.astype("M8[us]"),
-        pandas.Series(days),
-        utc,
-        utc.dt.tz_convert("Asia/Tokyo"),
-    ):
+    tokyo = utc.dt.tz_convert("Asia/Tokyo")
+    for same in (days.astype("M8[s]"), days.astype("M8[us]"), pandas.Series(days), utc, tokyo):
         np.testing.assert_array_equal(layout.encode({"day": same}), rows.X)
     assert layout.encode({"day": [datetime.date(2020, 1, 1), datetime.date(2021, 1, 1)]}).tolist() == [[0.0], [2.0]]
-
-
-def test_values_of_new_rows_are_finite():
-    data = {"y": np.arange(4.0), "w": np.arange(1.0, 5.0), "v": np.arange(4.0)}
-    layout, _ = read("y ~ s(log(w)) + offset(v)", data)
-    with pytest.raises(
-        ValueError, match=r"column 'log\(w\)' must be finite in the rows to predict, but got -inf in 1 of 2"
-    ):
-        layout.encode({"w": [0.0, 1.0], "v": [0.0, 0.0]})
-    with pytest.raises(
-        ValueError, match=r"table with the column 'v', which offset\(v\) reads, but got the columns \['w'\]"
-    ):
-        layout.encode({"w": [1.0]})

@@ -1,4 +1,4 @@
-"""Callables as likelihoods, and the checks of shapes that all likelihoods share."""
+"""Callables as likelihoods."""
 
 import jax
 import jax.numpy as jnp
@@ -7,45 +7,34 @@ import numpyro.distributions as dist
 import pytest
 from numpy.testing import assert_allclose
 
-from numpyro_gp.likelihoods import (
-    Bernoulli,
-    Gaussian,
-    HeteroscedasticGaussian,
-    Ordinal,
-    Poisson,
-    RobustMax,
-    Softmax,
-    as_likelihood,
-)
+from numpyro_gp import likelihoods as L
+from numpyro_gp.likelihoods import Gaussian, Poisson, Softmax, as_likelihood
 from tests.likelihoods.compiled import Compiled
 
 PAIRS = {
     "gaussian": (lambda f: dist.Normal(f, 0.7), Gaussian(0.7), [0.3, -1.2, 2.0], 1e-12),
     "poisson": (lambda f: dist.Poisson(jnp.exp(f)), Poisson(), [0.0, 1.0, 4.0], 1e-9),
-    "bernoulli": (lambda f: dist.Bernoulli(logits=f), Bernoulli(), [0.0, 1.0, 1.0], 1e-7),
+    "bernoulli": (lambda f: dist.Bernoulli(logits=f), L.Bernoulli(), [0.0, 1.0, 1.0], 1e-7),
 }
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", list(PAIRS))
+@pytest.mark.parametrize("name", PAIRS)
 def test_callable_equals_the_built_in_likelihood(name):
+    """Densities by 20 nodes of Gauss and Hermite."""
     function, built_in, y, tolerance = PAIRS[name]
-    wrapped, built_in = Compiled(as_likelihood(function)), Compiled(built_in)
     y, mean, variance = jnp.array(y), jnp.array([0.2, -0.5, 0.9]), jnp.array([0.1, 0.4, 0.8])
 
-    def both(likelihood):
-        def total(m, v):
-            return jnp.sum(likelihood.expected_log_prob(y, m, v))
+    @jax.jit
+    def answers(own):
+        log, back = jax.vjp(lambda m, v: own.expected_log_prob(y, m, v), mean, variance)
+        moments = own.predictive_mean(mean, variance), own.predictive_variance(mean, variance)
+        return log, back(jnp.ones(3)), moments, own.predictive_log_prob(y, mean, variance)
 
-        return likelihood.expected_log_prob(y, mean, variance), jax.grad(total, argnums=(0, 1))(mean, variance)
-
-    assert_allclose(both(wrapped)[0], both(built_in)[0], atol=tolerance)
-    assert_allclose(np.array(both(wrapped)[1]), np.array(both(built_in)[1]), atol=1e2 * tolerance)
-    assert_allclose(wrapped.predictive_mean(mean, variance), built_in.predictive_mean(mean, variance), rtol=1e-7)
-    found = wrapped.predictive_variance(mean, variance)
-    assert_allclose(found, built_in.predictive_variance(mean, variance), rtol=1e-7)
-    found = wrapped.predictive_log_prob(y, mean, variance)
-    assert_allclose(found, built_in.predictive_log_prob(y, mean, variance), atol=2e-3)  # Gauss-Hermite, 20 nodes
+    for found, wanted, atol in zip(
+        answers(as_likelihood(function)), answers(built_in), (tolerance, 1e2 * tolerance, 2e-7, 2e-3), strict=True
+    ):
+        assert_allclose(np.array(found), np.array(wanted), atol=atol)
     assert as_likelihood(function).conditional(mean).batch_shape == (3,)
 
 
@@ -66,16 +55,15 @@ def test_separate_arguments_and_a_trailing_axis_are_the_heteroscedastic_likeliho
     separate, trailing = Compiled(separate), Compiled(trailing)
     y, mean, variance = jnp.array([0.3, -0.9]), jnp.array([[0.2, -0.4], [0.0, 0.3]]), jnp.full((2, 2), 0.4)
     covariance = jnp.array([[0.4, 0.25], [0.25, 0.4]])
-    built_in = Compiled(HeteroscedasticGaussian())
+    built_in = Compiled(L.HeteroscedasticGaussian())
     for extra in ({}, {"covariance": covariance}):
         for wrapped in (separate, trailing):
             found = wrapped.expected_log_prob(y, mean, variance, **extra)
             assert_allclose(found, built_in.expected_log_prob(y, mean, variance, **extra), atol=1e-7)
             found = wrapped.predictive_log_prob(y, mean, variance, **extra)
             assert_allclose(found, built_in.predictive_log_prob(y, mean, variance, **extra), atol=1e-4)
-    assert_allclose(
-        separate.predictive_variance(mean, variance), built_in.predictive_variance(mean, variance), rtol=1e-6
-    )
+    found = separate.predictive_variance(mean, variance)
+    assert_allclose(found, built_in.predictive_variance(mean, variance), rtol=1e-6)
 
 
 def test_callable_of_five_latent_functions_uses_quasi_random_points():
@@ -87,18 +75,17 @@ def test_callable_of_five_latent_functions_uses_quasi_random_points():
     assert_allclose(wrapped.expected_log_prob(1.0, mean, variance), exact, atol=0.03)
 
 
-def test_callable_may_close_over_traced_parameters():
-    def bound(scale):
-        return as_likelihood(lambda f: dist.Normal(f, scale)).expected_log_prob(0.5, 0.1, 0.3)
-
-    exact = jax.grad(lambda scale: Gaussian(scale).expected_log_prob(0.5, 0.1, 0.3))(0.7)
-    assert_allclose(jax.jit(jax.grad(bound))(0.7), exact, rtol=1e-10)
-
-
-def test_callable_with_one_parameter_for_each_datum():
+def test_callable_may_close_over_traced_parameters_one_for_each_datum():
     scale, y = jnp.array([0.5, 1.0, 2.0]), jnp.array([0.3, 0.1, -1.0])
-    found = as_likelihood(lambda f: dist.Normal(f, scale)).expected_log_prob(y, jnp.zeros(3), jnp.full(3, 0.4))
-    assert_allclose(found, Gaussian(scale).expected_log_prob(y, 0.0, 0.4), atol=1e-12)
+
+    def bound(scale):
+        own = as_likelihood(lambda f: dist.Normal(f, scale)).expected_log_prob(y, jnp.zeros(3), jnp.full(3, 0.4))
+        return jnp.sum(own), own
+
+    slope, found = jax.jit(jax.grad(bound, has_aux=True))(scale)
+    squares = (y**2 + 0.4) / scale**2  # E (y - f)^2 / scale^2
+    assert_allclose(found, -0.5 * np.log(2 * np.pi * scale**2) - 0.5 * squares, atol=1e-12)
+    assert_allclose(slope, (squares - 1) / scale, rtol=1e-10)
 
 
 def test_classes_by_a_callable_have_probabilities():
@@ -109,7 +96,7 @@ def test_classes_by_a_callable_have_probabilities():
     assert_allclose(p, jax.jit(exact.predictive_mean)(mean, variance), atol=1e-4)
     assert_allclose(jax.jit(ours.predictive_variance)(mean, variance), p * (1 - p), atol=1e-12)
     one = as_likelihood(lambda f: dist.Categorical(probs=jnp.stack([1 - jax.nn.sigmoid(f), jax.nn.sigmoid(f)], -1)))
-    labels = Bernoulli("logit").predictive_mean(jnp.array([0.3, -2.0]), jnp.array([0.5, 1.0]))
+    labels = L.Bernoulli("logit").predictive_mean(jnp.array([0.3, -2.0]), jnp.array([0.5, 1.0]))
     assert_allclose(one.predictive_mean(jnp.array([0.3, -2.0]), jnp.array([0.5, 1.0]))[:, 1], labels, atol=1e-4)
 
 
@@ -120,59 +107,7 @@ def test_a_likelihood_is_returned_as_it_is():
     assert as_likelihood(Softmax(3), num_latent=3).classes == 3
 
 
-@pytest.mark.parametrize(
-    ("call", "error", "message"),
-    [
-        (
-            lambda: as_likelihood(3.0),
-            TypeError,
-            r"likelihood must be a Likelihood or a callable f -> numpyro Distribution, but got a float",
-        ),
-        (lambda: as_likelihood(dist.Normal(0.0, 1.0)), TypeError, "but got a Normal. Pass likelihoods"),
-        (
-            lambda: as_likelihood(Poisson),
-            TypeError,
-            r"likelihood must be an instance, but got the class Poisson. Call it",
-        ),
-        (lambda: as_likelihood(Poisson(), 2), ValueError, "one of 2 latent functions, but got Poisson with 1"),
-        (
-            lambda: as_likelihood(lambda f, g: f, 3),
-            TypeError,
-            "a callable of 3 latent functions, but got one with 2 arg",
-        ),
-        (
-            lambda: as_likelihood(lambda f: f).expected_log_prob(0.0, 0.0, 1.0),
-            TypeError,
-            "likelihood must be a callable that returns a NumPyro distribution, but got a .*Return for example",
-        ),
-        (
-            lambda: as_likelihood(lambda f: dist.Normal(f, 1.0).to_event(1)).conditional(jnp.zeros(3)),
-            ValueError,
-            r"a callable that returns a distribution of scalars, but got one of event shape \(3,\)",
-        ),
-        (
-            lambda: Gaussian(1.0).expected_log_prob(np.zeros(3), np.zeros(2), np.ones(2)),
-            ValueError,
-            r"y must be broadcastable to the latent functions' batch shape \(2,\), but got shape \(3,\)",
-        ),
-        (
-            lambda: Gaussian(1.0).predictive_mean(np.zeros(2), np.ones(2), covariance=np.eye(2)),
-            ValueError,
-            "covariance must be None for Gaussian, which has one latent function, but got an array",
-        ),
-        (
-            lambda: HeteroscedasticGaussian().expected_log_prob(0.0, 0.0, 1.0),
-            ValueError,
-            r"mean must be of shape \(..., 2\): HeteroscedasticGaussian has 2 latent functions, but got shape \(\)",
-        ),
-    ],
-)
-def test_errors(call, error, message):
-    with pytest.raises(error, match=message):
-        call()
-
-
-@pytest.mark.parametrize("likelihood", [Ordinal(jnp.array([0.0, 1.0])), Softmax(3), RobustMax(3)])
+@pytest.mark.parametrize("likelihood", [L.Ordinal(jnp.array([0.0, 1.0])), Softmax(3), L.RobustMax(3)])
 def test_labels_may_be_floats(likelihood):
     f, labels = jnp.linspace(-1.0, 2.0, 9).reshape(3, 3), jnp.array([0, 2, 1])
     f = f[:, 0] if likelihood.num_latent == 1 else f

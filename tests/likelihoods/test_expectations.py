@@ -5,9 +5,59 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from scipy import stats
+from scipy import special, stats
 
 from numpyro_gp.likelihoods.expectations import composite_cuts, expect, floored_sqrt, log_expect
+from tests.contracts.test_likelihoods import DATA, MEAN, QUANTITIES, REGISTRY, VARIANCE, known, moments
+from tests.likelihoods.grids import expected
+
+LAWS = {  # of the registry of the contracts, by SciPy
+    "gaussian": lambda f: stats.norm(f, 0.6),
+    "student_t": lambda f: stats.t(3.5, f, 0.4),
+    "gamma": lambda f: stats.gamma(2.3, scale=np.exp(f)),
+    "exponential": lambda f: stats.expon(scale=np.exp(f)),
+    "beta_logit": lambda f: stats.beta(4 * special.expit(f), 4 * special.expit(-f)),
+    "beta_probit": lambda f: stats.beta(4 * special.ndtr(f), 4 * special.ndtr(-f)),
+    "poisson": lambda f: stats.poisson(np.exp(f)),
+    "negative_binomial": lambda f: stats.nbinom(1.7, 1.7 / (1.7 + np.exp(f))),
+    "bernoulli_logit": lambda f: stats.bernoulli(special.expit(f)),
+    "bernoulli_probit": lambda f: stats.bernoulli(special.ndtr(f)),
+    "binomial": lambda f: stats.binom(5, special.expit(f)),
+}
+
+
+def assert_sums(name, log_density):
+    """Expectations are sums over a grid; the density at values too, of replicates on a first axis."""
+    y, found = np.array(REGISTRY[name].targets), [known(name)[quantity][1][DATA] for quantity in QUANTITIES]
+    log = expected(lambda f: np.maximum(log_density(y, f), -1e6), MEAN, VARIANCE)
+    assert_allclose(found[0], log, rtol=1e-8, atol=1e-7)
+    assert_allclose(found[1], np.log(expected(lambda f: np.exp(log_density(y, f)), MEAN, VARIANCE)), atol=1e-6)
+    with jax.numpy_rank_promotion("allow"):  # as users have it
+        at = REGISTRY[name].likelihood.log_prob(y, MEAN[None] + np.zeros((2, 1)))
+    assert_allclose(at, [log_density(y, MEAN)] * 2, rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_expectations_and_moments_are_sums_of_scipys(name):
+    """Tolerances reject 20 nodes of Gauss and Hermite, and a missing half of the variance term."""
+    law = LAWS[name]
+    assert_sums(name, lambda y, f: law(f).logpmf(y) if hasattr(law(f), "pmf") else law(f).logpdf(y))
+    mean = expected(lambda f: law(f).mean(), MEAN, VARIANCE)
+    spread = expected(lambda f: law(f).var() + law(f).mean() ** 2, MEAN, VARIANCE) - mean**2
+    for found, wanted in zip(moments(REGISTRY[name].likelihood, MEAN, VARIANCE), (mean, spread), strict=True):
+        assert_allclose(found, wanted, rtol=1e-7)
+
+
+def test_expectations_of_ordered_classes_are_sums_of_scipys():
+    """Of both ends in the upper tail the reflections, which keep their digits."""
+    cuts = np.array([-np.inf, -0.5, 0.4, 1.0, np.inf])
+
+    def log_density(y, f):
+        a, b = ((cuts[y.astype(int) + at] - f) / 0.5 for at in (0, 1))
+        a, b = np.where(a + b > 0, (-b, -a), (a, b))
+        return np.log(np.maximum(special.ndtr(b) - special.ndtr(a), 1e-300))
+
+    assert_sums("ordinal", log_density)
 
 
 @pytest.mark.long

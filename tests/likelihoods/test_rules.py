@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from scipy import integrate, stats
+from scipy import integrate, special, stats
 
 from numpyro_gp.likelihoods import Softmax
 from numpyro_gp.likelihoods.rules import (
@@ -17,25 +17,13 @@ from numpyro_gp.likelihoods.rules import (
 )
 
 
-def double_factorial(n):
-    return float(np.prod(np.arange(n, 0, -2)))
-
-
-def test_hermite_integrates_moments_up_to_its_degree():
+def test_hermite_integrates_moments_up_to_its_degree_and_rules_are_built_once_by_numpy():
     nodes, weights = gauss_hermite(10)
     for power in range(0, 20, 2):  # rejects physicists' nodes: their second moment is 1/2
-        assert_allclose(weights @ nodes**power, double_factorial(power - 1) if power else 1.0, rtol=1e-12)
+        assert_allclose(weights @ nodes**power, special.factorial2(power - 1) if power else 1.0, rtol=1e-12)
         assert_allclose(weights @ nodes ** (power + 1), 0.0, atol=1e-6)
-
-
-def test_rules_are_built_once_and_are_numpy():
     assert gauss_hermite(20)[0] is gauss_hermite(20)[0]
     assert all(isinstance(part, np.ndarray) for part in (*gauss_hermite(3), *tensor_hermite(3, 2), *quasi_normal(2)))
-
-
-def test_number_of_nodes_is_checked():
-    with pytest.raises(ValueError, match="num must be at least 1, but got 0"):
-        gauss_hermite(0)
 
 
 def test_tensor_rule_has_exact_mixed_moments():
@@ -80,9 +68,8 @@ def test_spread_points_turns_by_the_factor():
     points = spread_points(jnp.asarray(mean), jnp.asarray(factor), nodes)
     assert points.shape == (25, 4, 2)
     centred = np.asarray(points) - mean
-    assert_allclose(
-        np.einsum("k,kni,knj->nij", weights, centred, centred), factor @ factor.swapaxes(-1, -2), atol=1e-12
-    )
+    spread = np.einsum("k,kni,knj->nij", weights, centred, centred)
+    assert_allclose(spread, factor @ factor.swapaxes(-1, -2), atol=1e-12)
 
 
 @pytest.mark.parametrize("ratio", [0.1, 30.0, 1e3, 1e6])
@@ -93,21 +80,10 @@ def test_graded_rule_takes_logarithms_and_powers_over_decades(ratio):
     assert_allclose(jnp.sum(weights * z**2, -1), 1.0, atol=2e-6)
     for fun in (lambda u: np.log1p(u**2), lambda u: (1 + u**2) ** -0.75):
         # In the logarithm of the distance, to either side.
-        sides = [
-            integrate.quad(
-                lambda t, side=side, fun=fun: (
-                    fun(np.exp(t) * ratio) * np.exp(t) * stats.norm.pdf(0.5 + side * np.exp(t))
-                ),
-                -25.0 - np.log(ratio),
-                3.0,
-                points=[-np.log(ratio), 0.0],
-                limit=500,
-                epsrel=1e-11,
-            )[0]
-            for side in (-1, 1)
-        ]
-        found = np.sum(weights[0] * fun((z[0] - 0.5) * ratio))
-        assert_allclose(found, sum(sides), rtol=2e-6)
+        t = np.linspace(-25.0 - np.log(ratio), 3.0, 100_001)
+        density = sum(stats.norm.pdf(0.5 + side * np.exp(t)) for side in (-1, 1))
+        wanted = integrate.trapezoid(fun(np.exp(t) * ratio) * np.exp(t) * density, t)
+        assert_allclose(np.sum(weights[0] * fun((z[0] - 0.5) * ratio)), wanted, rtol=2e-6)
 
 
 def test_graded_rule_of_what_is_wide_is_that_of_a_normal():

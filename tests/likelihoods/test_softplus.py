@@ -10,26 +10,16 @@ from scipy.special import gammaln
 
 from numpyro_gp.likelihoods import Bernoulli, NegativeBinomial
 from numpyro_gp.likelihoods.softplus import SHARES, SPREADS, expected_softplus, wide_softplus
+from tests.likelihoods.grids import expected
 from tests.precision import x64
 
 MEAN, VARIANCE = (part.ravel() for part in np.meshgrid([-30.0, -9.0, -2.0, 0.0, 0.7, 6.0, 25.0], [1.0, 3.0, 36.0]))
 
 
-NODES = np.linspace(-12, 12, 20001)
-MASS = stats.norm.pdf(NODES) * (NODES[1] - NODES[0])
-
-
-def expected(fun, mean, variance):
-    """``E fun(f)`` by the trapezoidal rule, which is exact to rounding for a function that does not end."""
-    return MASS @ fun(mean + np.sqrt(variance) * NODES)
-
-
 def test_the_expectation_and_its_slopes():
     """In JAX and NumPy: the slope in the mean is ``E sigmoid``, that in the variance half of its slope."""
-    wanted = [
-        [expected(fun, *row) for row in zip(MEAN, VARIANCE, strict=True)]
-        for fun in (lambda f: np.logaddexp(0, f), stats.logistic.cdf, stats.logistic.pdf)
-    ]
+    functions = lambda f: np.logaddexp(0, f), stats.logistic.cdf, stats.logistic.pdf
+    wanted = [expected(fun, MEAN, VARIANCE) for fun in functions]
     for found, exact in zip(wide_softplus(MEAN, VARIANCE), wanted, strict=True):
         assert_allclose(found, exact, rtol=1e-9, atol=1e-9)
     value, (of_mean, of_variance) = jax.vmap(jax.value_and_grad(expected_softplus, (0, 1)))(MEAN, VARIANCE)
@@ -49,11 +39,8 @@ def test_the_mixture_is_the_logistic_distribution():
 def test_labels_under_wide_functions(is_double):
     """20 nodes are off by 6e-3 at a variance of 30, and their slope in the variance by 5e-3 of itself at 8."""
     mean, variance, y = np.array([[-2.0, 0.3, 2.0, 0.7], [0.9, 1.1, 8.0, 36.0], [1.0, 0.0, 1.0, 0.0]])
-    exact = [
-        expected(lambda f, s=2 * label - 1: -np.logaddexp(0, -s * f), *row)
-        for label, *row in zip(y, mean, variance, strict=True)
-    ]
-    slopes = [-0.5 * expected(stats.logistic.pdf, *row) for row in zip(mean, variance, strict=True)]
+    exact = expected(lambda f: -np.logaddexp(0, (1 - 2 * y) * f), mean, variance)
+    slopes = -0.5 * expected(stats.logistic.pdf, mean, variance)
     with x64(is_double):
         given = [jnp.asarray(one, float) for one in (y, mean, variance)]
         found = jax.jit(jax.vmap(jax.value_and_grad(Bernoulli().expected_log_prob, 2)))(*given)
@@ -67,15 +54,11 @@ def test_counts_under_wide_functions(is_double):
     rows = [(20000.0, 4.0, 9.0, 8.0), (20000.0, 4.0, 36.0, 8.0), (0.0, 2.0, 16.0, 1.0), (30.0, 1e6, 4.0, 3.0)]
     y, r, variance, mean = np.array(rows).T
 
-    def log_prob(f, y, r):
+    def log_prob(f):
         constant = gammaln(y + r) - gammaln(r) - gammaln(y + 1)
         return constant + y * (f - np.log(r)) - (y + r) * np.logaddexp(0, f - np.log(r))
 
-    exact = [
-        expected(lambda f, y=y, r=r: log_prob(f, y, r), *moments) for y, r, *moments in np.array(rows)[:, [0, 1, 3, 2]]
-    ]
     with x64(is_double):
-        found = jax.jit(lambda r, *given: NegativeBinomial(r).expected_log_prob(*given))(
-            *(jnp.asarray(part, jnp.result_type(float)) for part in (r, y, mean, variance))
-        )
-    assert_allclose(found, exact, rtol=1e-7 if is_double else 2e-5)
+        given = (jnp.asarray(part, float) for part in (r, y, mean, variance))
+        found = jax.jit(lambda r, *given: NegativeBinomial(r).expected_log_prob(*given))(*given)
+    assert_allclose(found, expected(log_prob, mean, variance), rtol=1e-7 if is_double else 2e-5)

@@ -94,16 +94,6 @@ def test_moments_where_numpyro_has_none():
     assert abs(variance[0] - 4.0) < 0.6
 
 
-def test_a_distribution_without_moments_is_named():
-    class Bare(dist.Distribution):
-        support, arg_constraints = dist.constraints.real, {}
-
-    with pytest.raises(ValueError, match=r"likelihood must be one whose moments can be found, but got a Bare\. Give"):
-        moments_of(Bare())
-    with pytest.raises(ValueError, match=r"one with a distribution function, but got a Bare"):
-        log_tails(Bare(), jnp.zeros(()))
-
-
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
 @pytest.mark.parametrize("df", [1.5, 4.0, 60.0])
 def test_students_tails_around_the_centre(df, dtype):
