@@ -1,20 +1,15 @@
 """ANOVA designs: what they read from the data, and that every component but the constant averages to zero."""
 
-import functools
 import pickle
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro
-import numpyro.distributions as dist
-import optax
 import pytest
 from numpyro import handlers
-from numpyro.infer import SVI, Trace_ELBO
 
 import numpyro_gp as ngp
-from numpyro_gp.additive import anova, sobol
+from numpyro_gp.additive import anova
 from tests.precision import x64
 
 
@@ -32,27 +27,20 @@ def layout(**options):
 
 
 def test_components_grids_and_maps():
-    found = layout(pairs=[("dose", "age"), (0, "group")])
+    found, X = layout(pairs=[("dose", "age"), (0, "group")]), table()
     assert found.components == {
         "constant": (), "age": (0,), "group": (1,), "dose": (2,), "age:dose": (0, 2), "age:group": (0, 1)
     }  # fmt: skip
-    sizes = {name: points.shape for name, points in found.inducing().items()}
-    assert sizes == {
-        "constant": (1, 3),
-        "age": (5, 3),
-        "group": (3, 3),
-        "dose": (5, 3),
-        "age:dose": (9, 3),
-        "age:group": (9, 3),
-    }
-    X = table()
+    assert {name: len(points) for name, points in found.inducing().items()} == {
+        "constant": 1, "age": 5, "group": 3, "dose": 5, "age:dose": 9, "age:group": 9
+    }  # fmt: skip
     mapped = np.asarray(found.map(X))
     np.testing.assert_allclose(mapped[:, 0], (X[:, 0] - X[:, 0].min()) / np.ptp(X[:, 0]))
     np.testing.assert_array_equal(np.array([2.0, 5.0, 9.0])[mapped[:, 1].astype(int)], X[:, 1])
-    counts = [np.mean(X[:, 1] == level) for level in (2.0, 5.0, 9.0)]
-    np.testing.assert_allclose(found.inputs[1].frequencies, counts)
+    np.testing.assert_allclose(found.inputs[1].frequencies, [np.mean(X[:, 1] == level) for level in (2.0, 5.0, 9.0)])
     assert len(found.slots) == 5
     assert len(layout(pairs="all", constant=False).components) == 6
+    assert pickle.loads(pickle.dumps(found)) == found
 
 
 @jax.jit
@@ -61,65 +49,22 @@ def locations(f, at):
     return {name: one.loc for name, one in f.components(at).items()}, f(at).loc
 
 
-def process_of(found, seed=0):
-    with handlers.seed(rng_seed=seed):
-        return found.process("f")
-
-
 @pytest.mark.long
 def test_every_component_but_the_constant_averages_to_zero():
     """Plain kernels would leave averages of order one."""
     found = layout(pairs="all", family=ngp.kernels.Matern32)
-    f = jax.jit(lambda: process_of(found))()
+    f = jax.jit(lambda: handlers.seed(lambda: found.process("f"), 0)())()
     nodes, weights = np.polynomial.legendre.leggauss(400)
-    grid, weights = (nodes + 1) / 2, weights / 2
-    frequencies = np.array(found.inputs[1].frequencies)
-    along = {0: (grid, weights), 1: (np.arange(3.0), frequencies), 2: (grid, weights)}
-    for d, (values, share) in along.items():
+    grid, frequencies = ((nodes + 1) / 2, weights / 2), np.array(found.inputs[1].frequencies)
+    for d, (values, share) in {0: grid, 1: (np.arange(3.0), frequencies), 2: grid}.items():
         at = np.tile([0.3, 1.0, 0.7], (len(values), 1))
         at[:, d] = values
         parts, total = locations(f, at)
         for name, columns in found.components.items():
-            average = share @ np.asarray(parts[name])
             if d in columns:
-                np.testing.assert_allclose(average, 0.0, atol=1e-5)
+                np.testing.assert_allclose(share @ np.asarray(parts[name]), 0.0, atol=1e-5)
     np.testing.assert_allclose(parts["constant"], parts["constant"][0], rtol=1e-12)
     np.testing.assert_allclose(total, sum(parts.values()), atol=1e-10)
-
-
-def noise_model():
-    return ngp.likelihoods.Gaussian(numpyro.sample("noise", dist.HalfNormal(0.5)))
-
-
-@pytest.mark.long
-def test_the_model_fits_and_finds_what_matters():
-    """y depends on age and group, not on dose: its total index must be small, theirs above 0.2."""
-    X = table(1, 200)
-    effect = np.array([0.0, 1.0, -1.0])[np.searchsorted([2.0, 5.0, 9.0], X[:, 1])]
-    y = 3.0 + np.sin(X[:, 0] / 3) + effect + 0.1 * np.random.default_rng(2).normal(size=200)
-    found = anova.design(X, names=["age", "group", "dose"], categorical=["group"], num_inducing=6)
-    model = found.model(noise_model)
-    guide = ngp.AutoGP(model, {"f": ngp.guides.block_diagonal(natural=True)})
-    svi = SVI(model, guide, ngp.optim.natural_gradient(optax.adam(0.03), 0.2), Trace_ELBO())
-    result = svi.run(jax.random.key(0), 400, X, jnp.asarray(y), batch=100, progress_bar=False)
-    posterior = ngp.Posterior.from_svi(model, guide, result.params)
-    assert float(jnp.sqrt(jnp.mean((posterior.predict(jax.random.key(0), jnp.asarray(X)).mean - y) ** 2))) < 0.3
-    index = sobol.sample(posterior, jax.random.key(1), X, num_samples=200).index
-    assert float(index["dose"].mean()) < 0.05
-    assert min(float(index["age"].mean()), float(index["group"].mean())) > 0.2
-
-
-@pytest.mark.long
-def test_designs_pickle_and_dtype_follows():
-    found = pickle.loads(pickle.dumps(layout()))
-    assert found == layout()
-
-    def like(**options):
-        with handlers.seed(rng_seed=0):
-            return jnp.zeros((), found.process("f", **options).basis.dtype)
-
-    for options, dtype in (({}, jnp.float64), ({"dtype": jnp.float32}, jnp.float32)):
-        assert jax.eval_shape(functools.partial(like, **options)).dtype == dtype
 
 
 @pytest.mark.parametrize("measure", ["empirical", "gaussian"])
@@ -150,27 +95,24 @@ def test_a_traced_design_has_the_kernels_of_an_eager_one():
         np.testing.assert_allclose(traced[name], expected, rtol=1e-10, atol=1e-12)
 
 
-def test_a_normal_measure_is_for_smooth_kernels():
-    with pytest.raises(ValueError, match="measure must be 'uniform' or 'empirical' for Matern kernels"):
-        layout(measure="gaussian", family=ngp.kernels.Matern52)
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: layout(pairs="some"), "pairs must be 'all' or a sequence of pairs"),
         (lambda: layout(pairs=[("age",)]), "pairs must be 'all' or a sequence of pairs"),
-        (lambda: layout(pairs=[("age", "age")]), "pairs must be pairs of two different columns, each once"),
         (lambda: layout(pairs=[("age", "height")]), "columns must be numbers below 3 or names among"),
-        (lambda: anova.design(table(), names=["a", "b"]), "names must be 3 different names"),
         (lambda: anova.design(np.ones((4, 1))), "input 'x0' must be a column that varies"),
         (lambda: layout().map(np.array([[10.0, 3.0, 0.0]])), "input 'group' must be one of the levels"),
         (lambda: layout().map(np.zeros((2, 2))), "X must be an array with 3 columns"),
         (lambda: layout().process("f", scale=0.0), "scale must be positive"),
+        (lambda: layout(family=ngp.kernels.Periodic), "family must be RBF, Matern12, Matern32 or Matern52"),
+        (
+            lambda: layout(measure="gaussian", family=ngp.kernels.Matern52),
+            "measure must be 'uniform' or 'empirical' for M",
+        ),
     ],
 )
 def test_bad_input(call, message):
-    with handlers.seed(rng_seed=0), pytest.raises(ValueError, match=message):
+    with handlers.seed(rng_seed=0), pytest.raises((ValueError, TypeError), match=message):
         call()
 
 
@@ -186,18 +128,12 @@ def test_a_category_that_the_design_has_not_seen_is_refused_by_predictions_too()
         posterior.predict(jax.random.key(0), X)
 
 
-def test_kinds():
-    with pytest.raises(TypeError, match="family must be RBF, Matern12, Matern32 or Matern52"):
-        layout(family=ngp.kernels.Periodic)
-    with pytest.raises(TypeError, match="likelihood must be a function without arguments"):
-        layout().model(ngp.likelihoods.Gaussian(0.1))
-
-
 @pytest.mark.long
 def test_the_constant_is_known_exactly_where_its_one_value_is():
     """In float32 a jitter of 1e-4 left a standard deviation of 0.1 to a constant whose prior has 10."""
     with x64(False):
         f = handlers.seed(lambda: layout().process("f", scale=1.0), 0)()
+        assert f.basis.dtype == jnp.float32
         rows = jnp.asarray(layout().map(table()[:3]), jnp.float32)
         spread = np.sqrt(f.components(rows)["constant"].variance)
     assert np.all(spread <= 10 * np.sqrt(4 * np.finfo(np.float32).eps) * 1.001)  # what rounding of k - |A|^2 leaves

@@ -32,8 +32,8 @@ class Frame:
 
 def test_tables_of_every_kind():
     pandas = pytest.importorskip("pandas")
-    record = np.array([(1, "x"), (2, "y")], dtype=[("a", int), ("b", "U1")])
-    for data in ({"a": [1, 2], "b": ["x", "y"]}, Frame(), record, pandas.DataFrame({"a": [1, 2], "b": ["x", "y"]})):
+    plain, record = {"a": [1, 2], "b": ["x", "y"]}, np.array([(1, "x"), (2, "y")], dtype=[("a", int), ("b", "U1")])
+    for data in (plain, Frame(), record, pandas.DataFrame(plain)):
         assert columns.names_of(data) == ["a", "b"]
         assert columns.column_values(data, "a").tolist() == [1, 2]
         assert [str(level) for level in columns.column_values(data, "b")] == ["x", "y"]
@@ -42,30 +42,32 @@ def test_tables_of_every_kind():
 
 def test_missing_values_of_every_kind():
     pandas = pytest.importorskip("pandas")
-    some = np.array([1.0, np.nan])
-    assert columns.is_missing(some).tolist() == [False, True]
     objects = np.array(["a", None, float("nan"), pandas.NA, pandas.NaT], object)
-    assert columns.is_missing(objects).tolist() == [False, True, True, True, True]
-    assert columns.is_missing(np.array(["2020-01-01", "NaT"], "datetime64[D]")).tolist() == [False, True]
-    assert not columns.is_missing(np.array(["a", "nan"])).any()
+    for values, wanted in (
+        (np.array([1.0, np.nan]), [False, True]),
+        (objects, [False, True, True, True, True]),
+        (np.array(["2020-01-01", "NaT"], "datetime64[D]"), [False, True]),
+        (np.array(["a", "nan"]), [False, False]),
+    ):
+        assert columns.is_missing(values).tolist() == wanted
 
 
 def test_numbers_booleans_and_dates():
-    assert columns.as_numbers("a", np.array([True, False])).tolist() == [1.0, 0.0]
     days = np.array(["1970-01-02T12:00", "1970-01-03"], "datetime64[m]")
-    assert columns.as_numbers("a", days).tolist() == [1.5, 2.0]
     python = np.array([datetime.date(1970, 1, 2), datetime.date(1970, 1, 5)], object)
-    assert columns.as_numbers("a", python).tolist() == [1.0, 4.0]
+    for values, wanted in (
+        (np.array([True, False]), [1.0, 0.0]),
+        (days, [1.5, 2.0]),
+        (python, [1.0, 4.0]),
+        (np.array([1, 2.5], object), [1.0, 2.5]),
+    ):
+        assert columns.as_numbers("a", values).tolist() == wanted
     found = columns.number_column("a", days, np.ones(2))
     assert found.is_date
     assert found.encode(days).tolist() == [-1.0, 1.0]
     np.testing.assert_allclose(found.decode(found.encode(days)), [1.5, 2.0])
-    assert columns.as_numbers("a", np.array([1, 2.5], object)).tolist() == [1.0, 2.5]
-
-
-def test_weights_move_mean_and_spread():
-    found = columns.number_column("a", np.array([0.0, 3.0]), np.array([2.0, 1.0]))
-    assert (found.shift, found.scale) == (1.0, np.sqrt(2.0))
+    weighted = columns.number_column("a", np.array([0.0, 3.0]), np.array([2.0, 1.0]))
+    assert (weighted.shift, weighted.scale) == (1.0, np.sqrt(2.0))
 
 
 def test_levels_and_codes():
@@ -79,37 +81,21 @@ def test_levels_and_codes():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (
-            lambda: columns.column_values({"a": [1]}, "b"),
-            r"data must be a table with the column 'b', but got the columns \['a'\]",
-        ),
+        (lambda: columns.column_values({"a": [1]}, "b"), r"data must be a table with the column 'b', but got the columns \['a'\]"),
         (lambda: columns.column_values({"a": [1]}, "sin(a)"), "a column must be a name or one of"),
-        (
-            lambda: columns.column_values({"a": 3.0}, "a"),
-            r"but got shape \(\). Pass one value for each row: \[3\.0\]\.",
-        ),
+        (lambda: columns.column_values({"a": 3.0}, "a"), r"but got shape \(\). Pass one value for each row: \[3\.0\]\."),
         (lambda: columns.column_values({"a": [[1]]}, "a"), r"column 'a' must be of shape \(N,\)"),
-        (
-            lambda: columns.column_values(
-                {"a": [np.nan, -2.0, 3.0, 0.0]}, "log(a)"
-            ),  # of a missing value it is missing
-            r"log\(a\) must be of values that have one, but got a = -2, 1 of 4 rows",
-        ),
+        # The logarithm of a missing value is missing.
+        (lambda: columns.column_values({"a": [np.nan, -2.0, 3.0, 0.0]}, "log(a)"), r"log\(a\) must be of values that have one, but got a = -2, 1 of 4 rows"),
         (lambda: columns.names_of("my.csv"), r"but got a str\. Read the file first: pandas\.read_csv\('my\.csv'\)"),
         (lambda: columns.names_of(3), "data must be a dictionary of columns or a table, but got an int"),
         (lambda: columns.as_numbers("a", np.array(["x"])), r"column 'a' must be numbers.*factor\(a\)"),
-        (
-            lambda: columns.number_column("a", np.ones(3), np.ones(3)),
-            "column 'a' must be one that varies, but got 1 in every row",
-        ),
+        (lambda: columns.number_column("a", np.ones(3), np.ones(3)), "column 'a' must be one that varies, but got 1 in every row"),
         (lambda: columns.number_column("a", np.array([1.0, np.inf]), np.ones(2)), "column 'a' must be finite"),
-        (
-            lambda: columns.category_column("a", np.arange(1000), "by"),
-            "by 'a' must be a category of at most 50 levels, but got 1000 numbers",
-        ),
+        (lambda: columns.category_column("a", np.arange(1000), "by"), "by 'a' must be a category of at most 50 levels, but got 1000 numbers"),
         (lambda: columns.category_column("a", np.array(["x"]), "category"), "category 'a' must be one that varies"),
     ],
-)
+)  # fmt: skip
 def test_refusals(call, message):
     with pytest.raises((TypeError, ValueError), match=message):
         call()

@@ -31,13 +31,8 @@ def test_effects_are_the_moments_of_the_mixture():
     means, variances = jax.jit(jax.vmap(moments))(stored)
     np.testing.assert_allclose(found["dose"].mean, np.mean(means, 0), atol=1e-10)
     np.testing.assert_allclose(found["dose"].scale ** 2, np.mean(variances, 0) + np.var(means, 0), rtol=1e-8)
-
-
-@pytest.mark.long
-def test_too_few_points_for_a_curve():
-    X, layout, model, stored = design_posterior()
     with pytest.raises(ValueError, match="grid must be at least 2"):
-        ngp.effects(ngp.Posterior.from_mcmc(model, stored), jax.random.key(0), X, design=layout, grid=1)
+        ngp.effects(posterior, jax.random.key(0), X, design=layout, grid=1)
 
 
 @pytest.mark.parametrize(

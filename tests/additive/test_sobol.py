@@ -13,6 +13,8 @@ from numpyro_gp.kernels import RBF, Constant, Empirical, Gaussian, Matern52, Uni
 from tests.oracles.additive import additive_of
 from tests.oracles.vectors import cases
 
+KEY = jax.random.key(0)
+
 
 def process(value, kernels, inducing, **options):
     with handlers.seed(rng_seed=0), handlers.substitute(data={"f": value}):
@@ -49,8 +51,8 @@ def test_plug_in_and_expected(case):
 def test_draws_average_to_the_expectation(case):
     """20000 draws: standard errors below 2 %; draws without the spread of q average to the plug-in."""
     found = jax.jit(lambda: sobol.draws(process_of(case), jax.random.key(0), 20000))()
-    for c, value in enumerate(found.variance.values()):
-        np.testing.assert_allclose(value.mean(), case["mean_of_square"][c], rtol=0.05)
+    for value, wanted in zip(found.variance.values(), case["mean_of_square"], strict=True):
+        np.testing.assert_allclose(value.mean(), wanted, rtol=0.05)
     np.testing.assert_allclose(sum(found.index.values()), 1.0, rtol=1e-9)
     for name, (low, high) in sobol.intervals(found, 0.8).items():
         inside = (found.index[name] > low) & (found.index[name] < high)
@@ -80,33 +82,26 @@ def test_other_beliefs_agree_with_structured():
 
 @pytest.mark.long
 def test_float32():
+    """And at lengthscale 100 a zero-mean kernel is 1e-6 of its variance: the plain form has no correct digit there."""
     case = cases("sobol")[0]
-    found = jax.jit(lambda: sobol.plug_in(process_of(case, jnp.float32, 1e-6)))()
-    for c, value in enumerate(found.index.values()):
-        assert value.dtype == jnp.float32
-        np.testing.assert_allclose(value, case["index_plugin"][c], atol=2e-3)
-
-
-@pytest.mark.long
-def test_float32_at_long_lengthscales():
-    """At lengthscale 100 a zero-mean kernel is 1e-6 of its variance: the plain form has no correct digit in float32."""
 
     def variance_and_mean(dtype):
-        line = jnp.linspace(0.0, 1.0, 3, dtype=dtype)[:, None]
-        length = jnp.asarray(100.0, dtype)
+        line = jnp.tile(jnp.linspace(0.0, 1.0, 3, dtype=dtype)[:, None], 2)
         zero, one = jnp.zeros((), dtype), jnp.ones((), dtype)
         kernels = {
-            "a": ZeroMean(RBF(one, length), Uniform(zero, one)).on(0),
-            "b": ZeroMean(RBF(one, length / 100), Uniform(zero, one)).on(1),
+            name: ZeroMean(RBF(one, length * one), Uniform(zero, one)).on(d)
+            for d, (name, length) in enumerate((("a", 100.0), ("b", 1.0)))
         }
-        line = jnp.tile(line, 2)
-        value = jnp.concatenate([jnp.ones((3,), dtype), jnp.ones((3,), dtype)])
-        f = process(value, kernels, {"a": line, "b": line}, jitter=1e-2)
+        f = process(jnp.ones(6, dtype), kernels, {"a": line, "b": line}, jitter=1e-2)
         return sobol.plug_in(f).variance["a"], f.components(line)["a"].loc
 
     single, double = jax.jit(lambda: [variance_and_mean(dtype) for dtype in (jnp.float32, jnp.float64)])()
     np.testing.assert_allclose(single[0], double[0], rtol=5e-3)
     np.testing.assert_allclose(single[1], double[1], rtol=5e-3, atol=1e-6)
+    found = jax.jit(lambda: sobol.plug_in(process_of(case, jnp.float32, 1e-6)))()
+    for value, wanted in zip(found.index.values(), case["index_plugin"], strict=True):
+        assert value.dtype == jnp.float32
+        np.testing.assert_allclose(value, wanted, atol=2e-3)
 
 
 @pytest.mark.long
@@ -145,65 +140,62 @@ def test_categories_and_gaussian_measures_against_brute_force(rng):
     assert totals.keys() == {0, 1}
 
 
+LINE, ZERO = np.linspace(0, 1, 3)[:, None], ZeroMean(RBF(1.0, 1.0), Uniform(0.0, 1.0)).on(0)
+
+
+def single(kernel, value=1.0):
+    """A process of one component."""
+    return process(jnp.full(3, value), {"a": kernel}, {"a": LINE})
+
+
 @pytest.mark.long
 def test_without_variance_there_is_nothing_to_share():
-    line, one = np.linspace(0, 1, 3)[:, None], ZeroMean(RBF(1.0, 1.0), Uniform(0.0, 1.0)).on(0)
-    f = process(jnp.zeros(3), {"a": one}, {"a": line})
+    f = single(ZERO, 0.0)
     for found in (sobol.plug_in(f), jax.jit(sobol.plug_in)(f)):
         assert (found.variance["a"], found.index["a"]) == (0.0, 0.0)
-    assert sobol.plug_in(process(jnp.ones(3), {"a": one}, {"a": line})).index["a"] == 1.0
+    assert sobol.plug_in(single(ZERO)).index["a"] == 1.0
 
 
 @pytest.mark.long
-def test_bad_input():
-    for call in (sobol.sample, lambda *args: sobol.each_draw(*args[:2], lambda f, key: 0.0, *args[2:])):
-        with pytest.raises(TypeError, match=r"posterior must be an ngp\.Posterior, but got an int\. Use Posterior"):
-            call(3, jax.random.key(0), np.ones((2, 2)))
-    line = np.linspace(0, 1, 3)[:, None]
-    plain = process(jnp.zeros(3), {"a": RBF(1.0, 1.0)}, {"a": line})
-    with pytest.raises(TypeError, match="the kernel of a component must be built from ZeroMean"):
-        sobol.plug_in(plain)
-    one = ZeroMean(RBF(1.0, 1.0), Uniform(0.0, 1.0)).on(0)
-    with pytest.raises(ValueError, match="the kernel of component 'a' must be a product over different columns"):
-        sobol.plug_in(process(jnp.zeros(3), {"a": one * one}, {"a": line}))
-    with pytest.raises(ValueError, match="components must be at least one that is not constant"):
-        sobol.plug_in(process(jnp.zeros(3), {"a": Constant(1.0)}, {"a": line}))
-    f = process(jnp.ones(3), {"a": one}, {"a": line})
-    with pytest.raises(ValueError, match="num_samples must be at least 1"):
-        sobol.draws(f, jax.random.key(0), 0)
-    with pytest.raises(ValueError, match="level must be less than 1"):
-        sobol.intervals(sobol.plug_in(f), 1.0)
-    single = ngp.Posterior.from_mcmc(lambda X: ngp.gp("f", RBF(1.0, 1.0), X), {"f": jnp.zeros((2, 3))})
-    with pytest.raises(ValueError, match="site must be one additive_gp site of the model"):
-        sobol.each_draw(single, jax.random.key(0), lambda f, key: 0.0, line)
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: sobol.sample(3, KEY, LINE), r"posterior must be an ngp\.Posterior, but got an int\. Use Posterior"),
+        (
+            lambda: sobol.each_draw(3, KEY, lambda f, key: 0.0, LINE),
+            r"posterior must be an ngp\.Posterior, but got an int",
+        ),
+        (lambda: sobol.plug_in(single(RBF(1.0, 1.0))), "the kernel of a component must be built from ZeroMean"),
+        (lambda: sobol.plug_in(single(ZERO * ZERO)), "component 'a' must be a product over different columns"),
+        (lambda: sobol.plug_in(single(Constant(1.0))), "components must be at least one that is not constant"),
+        (lambda: sobol.intervals(sobol.plug_in(single(ZERO)), 1.0), "level must be less than 1"),
+    ],
+)
+def test_bad_input(call, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        call()
 
 
 @pytest.mark.long
 def test_components_that_are_not_orthogonal_are_refused():
     """A trend and a wiggle of one column: the variances of the two summed to half as much again as that of the sum."""
-    points = jnp.linspace(0.1, 0.9, 3)[:, None]
     trend, wiggle = (ZeroMean(RBF(1.0, scale), Uniform()).on(0) for scale in (0.5, 0.1))
     other = ZeroMean(RBF(1.0, 0.5), Uniform(0.0, 2.0)).on(0) * ZeroMean(RBF(1.0, 0.5), Uniform()).on(1)
-    for kernels, message in (
-        ({"trend": trend, "wiggle": wiggle}, r"'trend' and 'wiggle', both of \[0\]"),
-        (
-            {"trend": trend, "pair": other},
-            "measure of column 0 must be the same in all components, .* 'trend' and 'pair'",
-        ),
+    same = "measure of column 0 must be the same in all components, .* 'trend' and 'pair'"
+    for kernels, columns, message in (
+        ({"trend": trend, "wiggle": wiggle}, 1, r"'trend' and 'wiggle', both of \[0\]"),
+        ({"trend": trend, "pair": other}, 2, same),
     ):
-        columns = 1 + ("pair" in kernels)
-        inducing = dict.fromkeys(kernels, jnp.tile(points, columns))
+        inducing = dict.fromkeys(kernels, jnp.tile(LINE, columns))
         with pytest.raises(ValueError, match=message):
             sobol.plug_in(process(jnp.ones(6), kernels, inducing))
 
 
 def test_processes_of_groups_are_refused():
-    kernels, Z = {"a": ZeroMean(RBF(1.0, 0.3), Uniform(0.0, 1.0)).on(0)}, jnp.array([[0.2], [0.7]])
     with numpyro.plate("group", 3):
-        f = process(jnp.zeros((3, 2)), kernels, {"a": Z})
-    with pytest.raises(
-        ValueError, match=r"f must be the process of one group, but got one for each member of plate 'group'"
-    ):
+        f = process(jnp.zeros((3, 3)), {"a": ZERO}, {"a": LINE})
+    match = r"f must be the process of one group, but got one for each member of plate 'group'"
+    with pytest.raises(ValueError, match=match):
         sobol.plug_in(f)
 
 
@@ -234,15 +226,3 @@ def test_over_rows_equals_the_dense_formula():
         total = own + np.trace(centre @ covariance) / 9
         np.testing.assert_allclose(hoped[name], total, rtol=1e-8)
         np.testing.assert_allclose(drawn[name].mean(), total, atol=4 * drawn[name].std() / 4000**0.5)
-
-
-def test_over_the_empirical_measure_of_few_values_is_over_the_rows():
-    X = np.array([[0.0], [1.0], [1.0], [4.0]])
-    kernel = ZeroMean(RBF(1.0, 0.8), Empirical.of(X[:, 0])).on(0)
-
-    @jax.jit
-    def both():
-        f = process(jnp.array([0.3, -1.0]), {"a": kernel}, {"a": X[:2]}, jitter=0.0)
-        return sobol.plug_in(f).variance["a"], sobol.plug_in(f, X).variance["a"]
-
-    np.testing.assert_allclose(*both(), rtol=1e-10)

@@ -1,6 +1,7 @@
 """Cures of chains and of the shape of a posterior: what they name exists, and after them the finding is gone."""
 
 import dataclasses
+import functools
 import inspect
 import re
 from pathlib import Path
@@ -8,9 +9,8 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
-from numpyro.infer import NUTS, SVI, Trace_ELBO
+from numpyro.infer import NUTS
 
 import numpyro_gp as ngp
 from numpyro_gp.criticism import fit_checks as looks
@@ -20,6 +20,7 @@ from numpyro_gp.criticism.finding import Case
 from numpyro_gp.criticism.row_evidence import Seen
 from tests.criticism import faults
 from tests.criticism.faults import X, Z, y
+from tests.fits import trained
 
 RNG = np.random.default_rng(0)
 EMPTY = Evidence({}, {}, {}, {}, {}, None, False)
@@ -45,14 +46,11 @@ def test_what_cures_name_is_there():
     assert "target_accept_prob" in inspect.signature(NUTS).parameters
 
 
-def test_chains_that_warm_up_longer_agree():
+def test_chains_that_warm_up_longer_agree_and_those_that_run_longer_hold_enough_draws():
     far = RNG.normal(size=(2, 400)) + np.array([[0.0], [6.0]]) * np.exp(-np.arange(400) / 30)
     (found,) = looks.r_hat(of_chains(far[:, :200]))
     assert found.cure.startswith("warm up longer")
     assert not list(looks.r_hat(of_chains(far[:, 200:])))
-
-
-def test_chains_that_run_longer_hold_enough_draws():
     draws = np.zeros((2, 6000))
     for at in range(1, 6000):
         draws[:, at] = 0.9 * draws[:, at - 1] + RNG.normal(size=2)
@@ -109,10 +107,7 @@ def test_natural_steps_give_a_fit_its_shape():
     with jax.numpy_rank_promotion("allow"):
         found = ngp.diagnose.verdict(faults.variational(0.5), X, y, Z=Z, key=jax.random.key(0))
         assert {one.fault: one.cure for one in found}["Pareto k"].startswith("train longer, by natural steps")
-        guide = ngp.AutoGP(faults.fixed, {"f": ngp.guides.coupled(natural=True)})
-        svi = SVI(faults.fixed, guide, ngp.optim.natural_gradient(optax.adam(0.01), 1.0), Trace_ELBO())
-        params = ngp.fit(jax.random.key(0), svi, 5, X, y, Z=Z, progress=False).params
-        after = ngp.diagnose.verdict(
-            ngp.Posterior.from_svi(faults.fixed, guide, params), X, y, Z=Z, key=jax.random.key(0)
-        )
+        model = functools.partial(faults.fixed, Z=Z)
+        better = trained(model, ngp.guides.coupled(natural=True), X, y)
+        after = ngp.diagnose.verdict(better, X, y, key=jax.random.key(0))
     assert "Pareto k" not in {one.fault for one in after}

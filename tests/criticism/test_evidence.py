@@ -17,7 +17,7 @@ from tests.criticism import faults
 from tests.criticism.faults import DRAWS, NOISE, X, Z, posterior, y
 
 KNOWN = {"lengthscale": 1.0, "variance": 0.8, "noise": NOISE}
-CLUSTERED = Z / 3 - 2
+CLUSTERED, KEY = Z / 3 - 2, jax.random.key(0)
 
 
 def dense_leave_one_out(covariance, y):
@@ -48,14 +48,13 @@ def test_residuals_leave_their_datum_out():
 def test_what_is_left_unexplained_is_that_of_dense_matrices():
     call = call_of(faults.model, (X, y), {"Z": CLUSTERED})
     own = {name: np.full(DRAWS, value) for name, value in KNOWN.items()}
-    fact = gather(posterior(Z=CLUSTERED, **own), jax.random.key(0), call, None).processes["f"]
+    fact = gather(posterior(Z=CLUSTERED, **own), KEY, call, None).processes["f"]
     kernel = faults.kernel(0.8, 1.0)
     cross, inner = (np.asarray(kernel.matrix(at, CLUSTERED)) for at in (X, CLUSTERED))
     explained = np.einsum("nm,mn->n", cross, np.linalg.solve(inner, cross.T))
     np.testing.assert_allclose(fact.left, np.mean(0.8 - explained), rtol=1e-4)
-    np.testing.assert_allclose(fact.prior, 0.8)
-    np.testing.assert_allclose(fact.lengthscales, 1.0)
-    np.testing.assert_allclose(fact.extent, 6.0)
+    for found, wanted in ((fact.prior, 0.8), (fact.lengthscales, 1.0), (fact.extent, 6.0)):
+        np.testing.assert_allclose(found, wanted)
 
 
 def test_lengthscales_know_their_columns():
@@ -73,18 +72,24 @@ def test_draws_of_what_was_censored_are_not_compared_with_its_bounds():
         assert (evidence._copies(fn, fn, jax.random.key(0), 2) is not None) == compared
 
 
+def over(inputs, points, noise=0.5):
+    """A model of rows that are no plain inputs."""
+
+    def model(X, y=None):
+        f = ngp.gp("f", 2.0 * ngp.kernels.RBF(1.0, 0.7), points)
+        with numpyro.plate("data", X.shape[0]):
+            ngp.observe("y", f(inputs(X)), ngp.likelihoods.Gaussian(noise), obs=y)
+
+    return model
+
+
 def test_lengthscales_of_functionals_are_beside_the_extent_of_their_points():
     """Rows of slopes hold weights and directions too, which do not vary: the extent would be zero."""
     points = 100.0 + 2.0 * jnp.linspace(0.0, 1.0, 8)[:, None]
     rows = ngp.functionals.stack([points, ngp.functionals.Derivative(points, 0)])
-
-    def model(rows, y=None):
-        f = ngp.gp("f", 2.0 * ngp.kernels.RBF(1.0, 0.7), points[::3])
-        with numpyro.plate("data", rows.shape[0]):
-            ngp.observe("y", f(rows), ngp.likelihoods.Gaussian(0.5), obs=y)
-
+    model = over(lambda rows: rows, points[::3])
     fit = ngp.Posterior.from_mcmc(model, {"f": jnp.zeros((2, 3))})
-    fact = gather(fit, jax.random.key(0), call_of(model, (rows, jnp.zeros(16)), {}), None).processes["f"]
+    fact = gather(fit, KEY, call_of(model, (rows, jnp.zeros(16)), {}), None).processes["f"]
     np.testing.assert_allclose(fact.lengthscales, [[0.7]] * 2)
     np.testing.assert_allclose(fact.extent, [[2.0]] * 2)
 
@@ -104,13 +109,8 @@ def test_events_and_nodes_are_not_judged_as_data(capsys):
 
 def test_data_with_latent_inputs_of_their_own_are_not_judged():
     """They are drawn with the datum seen; intervals of the gallery's conditional density held 13 %. Noise is looked at."""
-
-    def model(X, y=None):
-        f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), Z[::5])
-        with numpyro.plate("data", len(X)):
-            ngp.observe("y", f(ngp.noisy_inputs("x", X, 0.3)), ngp.likelihoods.Gaussian(0.5), obs=y)
-
+    model = over(lambda X: ngp.noisy_inputs("x", X, 0.3), Z[::5])
     fit = ngp.Posterior.from_mcmc(model, {"f": jnp.zeros((4, 3)), "x": jnp.zeros((4, len(X), 1))})
-    seen = gather(fit, jax.random.key(0), call_of(model, (X, y), {}), None).sites["y"]
+    seen = gather(fit, KEY, call_of(model, (X, y), {}), None).sites["y"]
     assert (seen.z.size, seen.pit.size, seen.y.size) == (0, 0, len(X))
     np.testing.assert_allclose(seen.noise, 0.5)

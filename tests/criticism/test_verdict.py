@@ -16,7 +16,6 @@ from tests.criticism import faults
 from tests.criticism.faults import CURVE, DRAWS, NOISE, RATE, X, Z, around, hyperparameters, posterior, y
 
 RNG = np.random.default_rng(1)
-KNOWN = {"lengthscale": 1.0, "variance": 0.8, "noise": NOISE}
 CLUSTERED = Z / 3 - 2
 HEAVY = CURVE + NOISE * np.random.default_rng(5).standard_t(1.5, len(X))
 SILENT = 0.3 * np.random.default_rng(6).standard_normal(len(X))
@@ -66,12 +65,12 @@ GOOD = {
 }
 
 
-def rows(names, slow):
+def cases(table, slow):
     """Names of fits, those that compile a program of their own in the second stage."""
-    return [pytest.param(name, marks=[pytest.mark.long] * (name in slow)) for name in names]
+    return [pytest.param(name, marks=[pytest.mark.long] * (name in slow)) for name in table]
 
 
-@pytest.mark.parametrize("name", rows(BAD, ("a narrow belief", "over-dispersed counts")))
+@pytest.mark.parametrize("name", cases(BAD, ("a narrow belief", "over-dispersed counts")))
 def test_the_fault_of_a_bad_fit_comes_first(name, capsys):
     fault, fit, data, other = BAD[name]
     with jax.numpy_rank_promotion("allow"):
@@ -87,7 +86,7 @@ def test_the_fault_of_a_bad_fit_comes_first(name, capsys):
         assert ":" not in one.sentence + one.cure
 
 
-@pytest.mark.parametrize("name", rows(GOOD, set(GOOD) - {"whitened values"}))
+@pytest.mark.parametrize("name", cases(GOOD, set(GOOD) - {"whitened values"}))
 def test_nothing_is_found_in_a_good_fit(name, capsys):
     fit, data, keywords = GOOD[name]
     with jax.numpy_rank_promotion("allow"):
@@ -124,10 +123,10 @@ def test_ten_sentences_at_most_and_what_cannot_be_said_is_left_out(capsys):
 
 
 def test_wrong_arguments():
-    fit = posterior()
-    with pytest.raises(TypeError, match=r"other must be made of ngp\.Posterior, but got a dict\. Use Posterior"):
-        ngp.diagnose.verdict(fit, X, y, Z=Z, other={})
-    with pytest.raises(ValueError, match="site 'y' must be observed"):
-        ngp.diagnose.verdict(fit, X, Z=Z)
-    with pytest.raises(ValueError, match="num_samples must be"):
-        ngp.diagnose.verdict(fit, X, y, Z=Z, num_samples=0)
+    for options, message in (
+        ({"y": y, "other": {}}, r"other must be made of ngp\.Posterior, but got a dict\. Use Posterior"),
+        ({}, "site 'y' must be observed"),
+        ({"y": y, "num_samples": 0}, "num_samples must be"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=message):
+            ngp.diagnose.verdict(posterior(), X, Z=Z, **options)

@@ -8,6 +8,7 @@ import numpyro
 import pytest
 
 mpl.use("Agg")
+import matplotlib.pyplot as plt
 
 import numpyro_gp as ngp
 from numpyro_gp.likelihoods import Gaussian
@@ -16,29 +17,17 @@ from tests.oracles.additive import design_posterior
 
 @pytest.mark.long
 def test_one_call_draws_every_panel():
-    import matplotlib.pyplot as plt
-
     X, layout, model, stored = design_posterior()
-    posterior = ngp.Posterior.from_mcmc(model, stored)
-    figure = ngp.plot_effects(
-        posterior,
-        jax.random.key(1),
-        X,
-        design=layout,
-        grid=6,
-        num_samples=6,
-        truth={"age": np.sin},
-        response="y",
-        title="all of it",
-    )
+    posterior, options = ngp.Posterior.from_mcmc(model, stored), {"grid": 6, "num_samples": 6, "truth": {"age": np.sin}}
+    key, words = jax.random.key(1), {"response": "y", "title": "all of it"}
+    figure = ngp.plot_effects(posterior, key, X, design=layout, **options, **words)
     titles = [axis.get_title(loc="left") for axis in figure.axes]
     assert {"age", "sex", "dose", "age:dose", "age:sex", "Sobol indices"} <= set(titles)
-    age = figure.axes[titles.index("age")]
+    age, sex = (figure.axes[titles.index(name)] for name in ("age", "sex"))
     assert (age.get_xlabel(), age.get_ylabel()) == ("age", "y\n(mean 0 over an interval)")
     assert figure.legends[0].get_title().get_text() == "all of it"
     words = {text.get_text() for text in figure.legends[0].get_texts()}
     assert {"90 %, each value", "90 %, each level", "truth", "values in the data"} <= words
-    sex = figure.axes[titles.index("sex")]
     shares = [f"{level}\n{100 * np.mean(X[:, 1] == level):.0f} %" for level in (2, 5)]
     assert [text.get_text() for text in sex.get_xticklabels()] == shares
     figure.canvas.draw()
@@ -47,7 +36,6 @@ def test_one_call_draws_every_panel():
 
 @pytest.mark.long
 def test_without_a_design():
-    import matplotlib.pyplot as plt
 
     X = np.random.default_rng(0).uniform(size=(20, 2))
 

@@ -25,5 +25,3 @@ def test_particles_are_standardised_by_the_reference(ax, rng):
 def test_errors(ax):
     with pytest.raises(ValueError, match="reference must be a dictionary with 'a'"):
         plots.particles({"a": np.zeros(3)}, {"b": np.zeros(3)}, ax=ax)
-    with pytest.raises(ValueError, match=r"of shape \(steps,\), two or more"):
-        plots.convergence({"a": np.zeros((2, 2))}, ax=ax)

@@ -1,15 +1,12 @@
 """Functions and layers: what is drawn and labelled, and what is refused."""
 
-import jax
-import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
-import numpyro
 import pytest
 from matplotlib import dates
 
-import numpyro_gp as ngp
 from numpyro_gp import plots
+from tests.fits import KEY, NEW, fit
 
 
 def test_function_draws_the_mean_in_order_and_the_data(ax):
@@ -35,18 +32,12 @@ def test_dates_have_a_locator_of_dates(ax):
 
 
 def test_the_mean_of_counts_is_on_the_scale_of_counts(ax):
-    """``exp(4 + s / 2)`` at every input, and not the latent 4 beside counts of 55."""
-
-    def model(X, y=None):
-        f = ngp.gp("f", ngp.kernels.RBF(0.1, 1.0), jnp.array([[0.0]]), mean=4.0)
-        with numpyro.plate("data", len(X)):
-            ngp.observe("y", f(X), ngp.likelihoods.Poisson(), obs=y)
-
-    X = jnp.linspace(0.0, 1.0, 4)[:, None]
-    prediction = ngp.Posterior.from_mcmc(model, {"f": jnp.zeros((2, 1))}).predict(jax.random.key(0), X)
-    done = plots.function(X, prediction, ax=ax)
+    """That of new data, with their intervals, and not the latent mean beside counts."""
+    prediction = fit("counts").predict(KEY, NEW)
+    done = plots.function(NEW, prediction, ax=ax)
     line = next(line for line in done.lines if line.get_label() == "mean")
-    np.testing.assert_allclose(line.get_ydata(), np.exp(4 + 0.5 * prediction.function_variance), rtol=1e-6)
+    np.testing.assert_allclose(line.get_ydata(), prediction.mean, rtol=1e-6)
+    assert np.all(line.get_ydata() > np.exp(prediction.function_mean))
     assert [band.get_label() for band in done.collections] == ["new data, 90%"]
 
 
@@ -58,9 +49,5 @@ def test_layers_stack_upwards(rng):
 
 
 def test_errors(ax):
-    with pytest.raises(ValueError, match=r"X must be of shape \(N, 1\) or \(N,\), but got shape \(3, 2\)"):
-        plots.function(np.zeros((3, 2)), np.zeros(3), ax=ax)
-    with pytest.raises(ValueError, match="values must be one array for each layer, but got none"):
-        plots.layers(np.zeros(3), [], ax=ax)
     with pytest.raises(ValueError, match="names must be 1 names, one for each layer, but got 2"):
         plots.layers(np.zeros(3), [np.zeros((2, 3))], names=["a", "b"], ax=ax)

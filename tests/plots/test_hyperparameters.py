@@ -9,6 +9,7 @@ from numpyro.infer.autoguide import AutoNormal
 
 import numpyro_gp as ngp
 from numpyro_gp import plots
+from tests.fits import at_start
 
 
 def test_hyperparameters_have_a_row_each(ax, rng):
@@ -38,11 +39,9 @@ def test_draws_of_a_guide_are_made_from_its_parameters_alone(ax):
     def model():
         numpyro.sample("noise", dist.LogNormal(0.0, 1.0))
 
-    guide = ngp.AutoGP(model, rest=AutoNormal)
-    with numpyro.handlers.seed(rng_seed=0):
-        guide()
-    params = {"noise_auto_loc": np.array(2.0), "noise_auto_scale": np.array(0.1)}
-    plots.hyperparameters({"SVI": ngp.Posterior.from_svi(model, guide, params)}, "noise", key=jax.random.key(0), ax=ax)
+    moved = {"noise_auto_loc": np.array(2.0), "noise_auto_scale": np.array(0.1)}
+    fit = at_start(model, ngp.AutoGP(model, rest=AutoNormal), **moved)
+    plots.hyperparameters({"SVI": fit}, "noise", key=jax.random.key(0), ax=ax)
     low, high = ax.get_xlim()  # 99 % of them and a margin
     assert np.exp(1.5) < low < np.exp(1.85)
     assert np.exp(2.15) < high < np.exp(2.5)

@@ -13,13 +13,15 @@ import itertools
 import matplotlib.pyplot as plt
 
 from numpyro_gp import plots
-from numpyro_gp.checks import check_level
 from numpyro_gp.plots.style import axes_of, look, names_below
 
 
-def test_series_differ_in_colour_and_line():
+def test_series_differ_in_colour_and_line_and_in_grey():
+    """A step of L* that can be seen between lines that do not touch is 5 or so."""
     looks = [look(number) for number in range(len(plots.COLOURS))]
     assert len({one["color"] for one in looks}) == len({str(one["ls"]) for one in looks}) == len(plots.COLOURS)
+    grey = [lightness(colour) for colour in plots.COLOURS]
+    assert all(abs(a - b) > 5 for a, b in itertools.pairwise(grey))
 
 
 def primaries(colour):
@@ -30,12 +32,6 @@ def lightness(colour):
     """CIE L* of sRGB."""
     light = [one / 12.92 if one <= 0.04045 else ((one + 0.055) / 1.055) ** 2.4 for one in primaries(colour)]
     return 116 * np.dot([0.2126, 0.7152, 0.0722], light) ** (1 / 3) - 16
-
-
-def test_neighbouring_colours_differ_in_grey():
-    """A step of L* that can be seen between lines that do not touch is 5 or so."""
-    grey = [lightness(colour) for colour in plots.COLOURS]
-    assert all(abs(a - b) > 5 for a, b in itertools.pairwise(grey))
 
 
 def test_three_engines_differ_in_hue_and_in_grey():
@@ -52,8 +48,6 @@ def test_new_axes_are_made_and_others_refused():
     plt.close(ax.figure)
     with pytest.raises(TypeError, match="ax must be a matplotlib Axes"):
         axes_of(7)
-    with pytest.raises(ValueError, match="level must be less than 1"):
-        check_level(1.0)
 
 
 @pytest.mark.parametrize(

@@ -55,11 +55,11 @@ def test_the_numbers_at_risk_are_in_the_figure_and_below_the_label():
 
 def test_errors(ax):
     curve = np.ones((5, 2, 1))
-    with pytest.raises(ValueError, match=r"data\[2\] must be rows of the prediction, 0 to 0, but got 1"):
-        plots.survival(np.ones(2), curve, data=([1.0], None, [1]), ax=ax)
-    with pytest.raises(ValueError, match=r"data must be \(observed, censored, rows\), but got 2 entries"):
-        plots.survival(np.ones(2), curve, data=([1.0], [True]), ax=ax)
-    with pytest.raises(ValueError, match="prediction must be of shape"):
-        plots.survival(np.ones(3), np.ones((5, 2, 1)), ax=ax)
-    with pytest.raises(ValueError, match="names must be 1 names"):
-        plots.survival(np.ones(2), np.ones((5, 2, 1)), names=["a", "b"], ax=ax)
+    for times, draws, options, message in (
+        (2, curve, {"data": ([1.0], None, [1])}, r"data\[2\] must be rows of the prediction, 0 to 0, but got 1"),
+        (2, curve, {"data": ([1.0], [True])}, r"data must be \(observed, censored, rows\), but got 2 entries"),
+        (3, curve, {}, "prediction must be of shape"),
+        (2, curve, {"names": ["a", "b"]}, "names must be 1 names"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            plots.survival(np.ones(times), draws, **options, ax=ax)

@@ -33,6 +33,15 @@ EFFECTS = {
 POINTS = {name: Points(tuple(np.array([0.2, 0.4]) for _ in one.columns), np.zeros(2)) for name, one in EFFECTS.items()}
 
 
+def drawn(*names, points=POINTS, label="effect", **options):
+    """The panels of these terms, without bands of whole curves on the scale of the link unless asked for."""
+    options = {"level": 0.9, "simultaneous": False, "link": "identity", "constant": 0.0, **options}
+    some = {name: EFFECTS[name] for name in names}
+    made = draw_terms(some, points, labels=dict.fromkeys(some, label), **options)
+    plt.close(made)
+    return made
+
+
 def entries_of(figure):
     legend = figure.legends[0]
     return list(zip(legend.get_texts(), legend.legend_handles, strict=True))
@@ -44,10 +53,8 @@ def words_of(figure):
 
 @pytest.fixture
 def figure():
-    labels = dict.fromkeys(EFFECTS, "effect (mean 0 over the data)")
-    made = draw_terms(EFFECTS, POINTS, level=0.9, simultaneous=True, labels=labels, link="log", constant=1.0)
-    yield made
-    plt.close(made)
+    label = "effect (mean 0 over the data)"
+    return drawn(*EFFECTS, label=label, simultaneous=True, link="log", constant=1.0)
 
 
 def test_every_kind_of_term_has_its_panel(figure):
@@ -69,59 +76,49 @@ def test_a_surface_has_its_deviations_beside_it_and_words_of_its_own(figure):
     for name in ("surface", "sd of surface"):
         np.testing.assert_array_equal(panels[name].lines[-1].get_xdata(), POINTS["surface"].values[0])
     assert {"one sd from zero", "rows of the data"} <= words_of(figure)
-
-    some, labels = {"surface": EFFECTS["surface"]}, {"surface": "effect"}
-    made = draw_terms(some, POINTS, level=0.9, simultaneous=True, labels=labels, link="identity", constant=0.0)
-    assert words_of(made) == {"one sd from zero", "rows of the data"}  # no band is drawn
-    assert made.axes[3].get_ylabel() == "effect"
     assert "on the scale of the link" in {axis.get_ylabel() for axis in figure.axes}
-    plt.close(made)
+    alone = drawn("surface", simultaneous=True)
+    assert words_of(alone) == {"one sd from zero", "rows of the data"}  # no band is drawn
+    assert alone.axes[3].get_ylabel() == "effect"
+
+
+def line_of(figure):
+    return next(line for line in figure.axes[0].lines if len(line.get_xdata()) == 5)
 
 
 def test_lines_are_on_the_scale_of_the_response_with_two_bands(figure):
-    axis = figure.axes[0]
-    line = next(line for line in axis.lines if len(line.get_xdata()) == 5)
-    np.testing.assert_allclose(line.get_ydata(), np.exp(1 + EFFECTS["curve"].mean))
-    dark, light = (one.get_paths()[0].vertices[:, 1].max() for one in axis.collections)
+    """A probit is undone by the normal distribution function; a band for all values holds that many draws."""
+    one = EFFECTS["curve"]
+    np.testing.assert_allclose(line_of(figure).get_ydata(), np.exp(1 + one.mean))
+    dark, light = (band.get_paths()[0].vertices[:, 1].max() for band in figure.axes[0].collections)
     np.testing.assert_allclose(dark, np.exp(1 + 4 + 1.6448536), rtol=1e-6)
     assert light > 1.5 * dark
-
-
-def test_a_probit_is_undone_by_the_normal_distribution_function():
-    one, labels = {"curve": EFFECTS["curve"]}, {"curve": "effect"}
-    made = draw_terms(one, POINTS, level=0.9, simultaneous=False, labels=labels, link="probit", constant=-2.0)
-    line = next(line for line in made.axes[0].lines if len(line.get_xdata()) == 5)
-    np.testing.assert_allclose(line.get_ydata(), stats.norm.cdf(EFFECTS["curve"].mean - 2.0))
-    plt.close(made)
+    probit = drawn("curve", link="probit", constant=-2.0)
+    np.testing.assert_allclose(line_of(probit).get_ydata(), stats.norm.cdf(one.mean - 2.0))
+    inside = np.abs(one.draws - one.mean).max(axis=1) <= one.half_width(0.8, simultaneous=True)
+    assert inside.mean() == 0.8
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_the_legend_above_panels_is_not_cut_off(count):
     """In one line it is wider than one panel or two."""
-    some = dict(list(EFFECTS.items())[-count:])
-    labels = dict.fromkeys(some, "effect")
-    made = draw_terms(some, POINTS, level=0.9, simultaneous=True, labels=labels, link="log", constant=1.0)
+    made = drawn(*list(EFFECTS)[-count:], simultaneous=True, link="log", constant=1.0)
     made.canvas.draw()
     box = made.legends[0].get_window_extent()
     assert 0 <= box.x0 < box.x1 <= made.bbox.x1
     assert box.y1 <= made.bbox.y1
-    plt.close(made)
 
 
 def test_what_is_drawn_is_in_the_legend_and_nothing_else():
-    def drawn(name, simultaneous=True, points=POINTS):
-        one, labels = {name: EFFECTS[name]}, {name: "effect"}
-        options = {"labels": labels, "link": "identity", "constant": 0.0}
-        made = draw_terms(one, points, level=0.5, simultaneous=simultaneous, **options)
-        found = words_of(made)
-        plt.close(made)
-        return found
-
-    assert drawn("curve") == {"50 %, each value", "50 %, whole curve", "partial residuals", "values in the data"}
-    assert drawn("curve", False) == {"50 %, each value", "partial residuals", "values in the data"}
     bare = {"curve": POINTS["curve"]._replace(residuals=None)}
-    assert drawn("curve", points=bare) == {"50 %, each value", "50 %, whole curve", "values in the data"}
-    assert drawn("levels") == {"50 %, each level", "50 %, all levels"}
+    each, whole, rest = "50 %, each value", "50 %, whole curve", {"partial residuals", "values in the data"}
+    for name, options, wanted in (
+        ("curve", {"simultaneous": True}, {each, whole, *rest}),
+        ("curve", {}, {each, *rest}),
+        ("curve", {"simultaneous": True, "points": bare}, {each, whole, "values in the data"}),
+        ("levels", {"simultaneous": True}, {"50 %, each level", "50 %, all levels"}),
+    ):
+        assert words_of(drawn(name, level=0.5, **options)) == wanted
 
 
 def test_the_lines_of_levels_are_those_of_the_legend(figure):
@@ -139,52 +136,33 @@ def test_the_lines_of_levels_are_those_of_the_legend(figure):
 
 def test_curves_and_levels_have_one_range_or_each_its_own():
     """That of all bands, as SciPy has their ends; a panel is as high as its own where ranges are not shared."""
-    some = {name: EFFECTS[name] for name in ("curve", "levels", "by")}
     points = {name: one._replace(residuals=None) for name, one in POINTS.items()}
-    labels = dict.fromkeys(some, "effect")
-    options = {"level": 0.9, "simultaneous": False, "labels": labels, "link": "identity", "constant": 0.0}
-    made = draw_terms(some, points, **options)
+    made, apart = (drawn("curve", "levels", "by", points=points, **own) for own in ({}, {"sharey": False}))
     z = stats.norm.ppf(0.95)
     tall = 9 + 2 * z  # the highest mean is that of "by"
     (low, high) = made.axes[0].get_ylim()
     assert {axis.get_ylim() for axis in made.axes} == {(low, high)}
     assert -z - 0.1 * tall < low < -z < 9 + z < high < 9 + z + 0.1 * tall
-    apart = draw_terms(some, points, sharey=False, **options)
     curve, levels, _ = (axis.get_ylim() for axis in apart.axes)
     assert curve[1] < 4 + z + 0.1 * (4 + 2 * z)
     assert levels[1] < 1 + z + 0.1 * (1 + 2 * z)
     assert all(axis.get_ylabel() == "effect" for axis in apart.axes)
-    plt.close(made)
-    plt.close(apart)
 
 
 def test_marks_stand_at_values_of_the_data():
-    values = np.repeat(np.arange(12.0), 30)
-    points = {"curve": Points((values,), None)}
-    one, labels = {"curve": EFFECTS["curve"]}, {"curve": "effect"}
-    made = draw_terms(one, points, level=0.9, simultaneous=False, labels=labels, link="identity", constant=0.0)
+    made = drawn("curve", points={"curve": Points((np.repeat(np.arange(12.0), 30),), None)})
     marks = next(line for line in made.axes[0].lines if line.get_marker() == "|")
     np.testing.assert_array_equal(marks.get_xdata(), np.arange(12.0))
-    plt.close(made)
-
-
-def test_a_band_for_all_values_holds_that_many_draws():
-    one = EFFECTS["curve"]
-    inside = np.abs(one.draws - one.mean).max(axis=1) <= one.half_width(0.8, simultaneous=True)
-    assert inside.mean() == 0.8
 
 
 def test_far_residuals_do_not_flatten_a_curve():
     """Working residuals of rare labels are tens of units away from curves of one unit."""
-    points = {"curve": POINTS["curve"]._replace(residuals=np.array([0.0, 500.0]))}
-    one, labels = {"curve": EFFECTS["curve"]}, {"curve": "effect"}
-    made = draw_terms(one, points, level=0.9, simultaneous=False, labels=labels, link="identity", constant=0.0)
+    made = drawn("curve", points={"curve": POINTS["curve"]._replace(residuals=np.array([0.0, 500.0]))})
     low, high = made.axes[0].get_ylim()
     bands = [EFFECTS["curve"].mean + side * 1.6448536 * EFFECTS["curve"].scale for side in (-1, 1)]
     assert low <= np.min(bands)
     assert np.max(bands) <= high < 100
     assert [text.get_text() for text in made.axes[0].texts] == ["residuals beyond: 1"]
-    plt.close(made)
 
 
 def test_many_panels_have_fixed_margins_in_which_no_label_meets_another(monkeypatch):
