@@ -1,6 +1,7 @@
 """The architecture, as rules that a program can check: layers, what importing does, how files pair up."""
 
 import ast
+import functools
 import importlib
 import os
 import re
@@ -16,36 +17,32 @@ from jaxtyping import TypeCheckError
 
 from numpyro_gp.linalg import solve_lower
 from numpyro_gp.programs.scheduler import FLAG, can_stop
+from tests import sources
 from tests.shapes import strict_modules
-
-ROOT = Path(__file__).parent.parent
-PACKAGE = ROOT / "numpyro_gp"
+from tests.sources import PACKAGE, ROOT, place
 
 # Parts of the package, in the order in which they may know each other: a file imports only from parts above its own.
-PARTS = [
-    ["arrays"],
-    ["checks"],
-    ["programs"],
-    ["linalg"],
-    ["kernels", "means"],
-    ["likelihoods"],
-    ["beliefs"],
-    ["sites"],
-    ["rows"],
-    ["primitives"],
-    ["guides"],
-    ["objectives", "optim"],
-    ["training", "starting"],
-    ["posterior"],
-    ["criticism"],
-    ["additive"],
-    ["plots"],
-    ["stein"],
-    ["gam"],
-]
-TYPED = ["arrays", "beliefs", "checks", "kernels", "likelihoods", "linalg", "means", "primitives", "programs", "rows"]
-TYPED += ["guides", "sites", "optim", "posterior.sources", "posterior.tracing"]
-TYPED += [
+ORDER = (
+    "arrays > checks > programs > linalg > kernels means > likelihoods > beliefs > sites > rows > primitives > "
+    "guides > objectives optim > training starting > posterior > criticism > additive > plots > stein > gam"
+)
+PARTS = [level.split() for level in ORDER.split(" > ")]
+TYPED = [
+    "arrays",
+    "beliefs",
+    "checks",
+    "kernels",
+    "likelihoods",
+    "linalg",
+    "means",
+    "primitives",
+    "programs",
+    "rows",
+    "guides",
+    "sites",
+    "optim",
+    "posterior.sources",
+    "posterior.tracing",
     "stein.diagnostics",
     "stein.direction",
     "stein.kernels",
@@ -59,23 +56,24 @@ TYPED += [
     "gam",
 ]
 LEVEL = {part: number for number, level in enumerate(PARTS) for part in level}
-SOURCES = sorted(p for p in PACKAGE.rglob("*.py") if p != PACKAGE / "__init__.py")
+SOURCES = [path for path in sources.FILES if path != PACKAGE / "__init__.py"]
 
 
-def place(path: Path) -> str:
-    return str(path.relative_to(PACKAGE))
-
-
-def imports(path: Path, tree: ast.AST) -> set[str]:
+@functools.cache
+def imports(path: Path) -> frozenset[str]:
     """Full names of everything that a file imports from the package, wherever the import stands."""
     found = set()
-    for node in ast.walk(tree):
+    for node in sources.nodes(path):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
         assert not (isinstance(node, ast.ImportFrom) and node.level), f"{place(path)}: relative import"
-    return {name for name in found if name.startswith("numpyro_gp.") and is_module(name)}
+    return frozenset(name for name in found if name.startswith("numpyro_gp.") and is_module(name))
+
+
+def part_of(path: Path) -> str:
+    return place(path).split("/")[0].removesuffix(".py")
 
 
 def is_module(name: str) -> bool:
@@ -83,51 +81,36 @@ def is_module(name: str) -> bool:
     return path.is_dir() or path.with_suffix(".py").exists()
 
 
-def trees() -> dict[Path, ast.Module]:
-    return {path: ast.parse(path.read_text()) for path in SOURCES}
-
-
 def test_parts_are_those_of_the_package():
-    found = {place(path).split("/")[0].removesuffix(".py") for path in SOURCES}
+    found = {part_of(path) for path in SOURCES}
     assert found == set(LEVEL)
     assert len(LEVEL) <= 22
     assert len(list(PACKAGE.glob("*.py"))) <= 10  # nine and __init__
 
 
-def test_the_page_of_rooms_has_their_order_and_names_files_that_exist():
+def test_the_page_of_rooms_has_their_order_what_each_imports_and_names_files_that_exist():
     page = (PACKAGE / "README.md").read_text()
-    rows = [re.findall(r"`(\w+)`", line.split("|")[1]) for line in page.splitlines() if line.startswith("| `")]
-    assert rows == PARTS
+    assert [re.findall(r"`(\w+)`", line.split("|")[1]) for line in page.splitlines() if line.startswith("| `")] == PARTS
     named = re.findall(r"`([\w/]+/[\w.]*\.(?:py|txt|md))`", page)
     assert len(named) > 20
     for name in named:
         assert (PACKAGE / name).exists() or (ROOT / name).exists(), f"{name} is not there"
-
-
-def test_the_page_of_rooms_has_what_each_imports():
     known: dict[str, set[str]] = {part: set() for part in LEVEL}
-    for path, tree in trees().items():
-        own = place(path).split("/")[0].removesuffix(".py")
-        known[own] |= {name.split(".")[1] for name in imports(path, tree)} - {own}
+    for path in SOURCES:
+        known[part_of(path)] |= {name.split(".")[1] for name in imports(path)} - {part_of(path)}
     for part, others in known.items():
+        for other in others:
+            assert LEVEL[other] < LEVEL[part], f"{part} imports {other}, a step down"
         line = f"{part:12s} {' '.join(sorted(others, key=lambda name: (LEVEL[name], name)))}".rstrip()
-        assert f"\n{line}\n" in (PACKAGE / "README.md").read_text(), f"write into the page of rooms: {line}"
-
-
-def test_imports_only_point_up():
-    for path, tree in trees().items():
-        own = place(path).split("/")[0].removesuffix(".py")
-        for name in imports(path, tree):
-            other = name.split(".")[1]
-            assert other == own or LEVEL[other] < LEVEL[own], f"{place(path)} imports {name}, a step down"
+        assert f"\n{line}\n" in page, f"write into the page of rooms: {line}"
 
 
 def test_no_import_cycle():
     """Between files, imports inside functions included; a package's ``__init__`` stands for what it imports."""
     graph = {}
-    for path, tree in trees().items():
+    for path in SOURCES:
         name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-        graph[name] = imports(path, tree) - {name}
+        graph[name] = imports(path) - {name}
     done: set[str] = set()
     while left := [name for name in graph if name not in done]:
         free = [name for name in left if graph[name] & set(graph) <= done | _parts_around(name)]
@@ -140,36 +123,30 @@ def _parts_around(name: str) -> set[str]:
     return {".".join(parts[:count]) for count in range(1, len(parts))}
 
 
-def test_each_part_says_what_it_is_for():
-    for path in SOURCES:
-        if path.name == "__init__.py":
-            text = ast.get_docstring(ast.parse(path.read_text())) or ""
-            assert len(text) > 40, f"{place(path)} does not say what the part is for"
-
-
-def code_lines(tree: ast.AST, text: str) -> set[int]:
+def code_lines(path: Path) -> set[int]:
     """Numbers of the lines that hold code: no docstring, comment or empty line."""
-    strings = [node for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)]
+    strings = [n for n in sources.nodes(path) if isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant)]
     docs = {line for node in strings for line in range(node.lineno, node.end_lineno + 1)}
-    lines = text.splitlines()
+    lines = sources.text(path).splitlines()
     return {number for number, line in enumerate(lines, 1) if line.strip() and line.strip()[0] != "#"} - docs
 
 
-def test_files_and_functions_are_short():
+def test_files_and_functions_are_short_and_parts_say_what_they_are_for():
     """Of more than 350 lines at most a third may be code: there an explanation is long, and not what is explained."""
-    for path, tree in trees().items():
-        text = path.read_text()
-        code, size = code_lines(tree, text), len(text.splitlines())
+    for path in SOURCES:
+        code, size = code_lines(path), len(sources.text(path).splitlines())
         assert size <= 350 or 3 * len(code) <= size, f"{place(path)} has {size} lines, {len(code)} of them code"
-        for node in ast.walk(tree):
+        for node in sources.nodes(path):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 own = sum(node.lineno <= line <= node.end_lineno for line in code)
                 assert own <= 50, f"{place(path)}: {node.name} has {own} lines of code"
+        if path.name == "__init__.py":
+            assert len(ast.get_docstring(sources.tree(path)) or "") > 40, f"{place(path)} does not say what it is for"
 
 
 def test_uses_of_any_do_not_grow():
     """Lines that name it, imports included: it says nothing of a value, and hides what a function needs."""
-    count = sum(bool(re.search(r"\bAny\b", line)) for path in SOURCES for line in path.read_text().splitlines())
+    count = sum(bool(re.search(r"\bAny\b", line)) for path in SOURCES for line in sources.text(path).splitlines())
     assert count <= 800, f"{count} lines of the package name Any"
 
 
@@ -185,9 +162,9 @@ def test_shapes_in_annotations_are_checked_while_tests_run():
         solve_lower(jnp.eye(3), jnp.ones(2))
     is_strict = lambda name: any(f"{name}.".startswith(f"{module}.") for module in strict_modules())  # noqa: E731
     found = 0
-    for path, tree in trees().items():
+    for path in SOURCES:
         name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-        for node in tree.body if is_strict(name) else []:
+        for node in sources.tree(path).body if is_strict(name) else []:
             if isinstance(node, ast.FunctionDef) and re.search(r"Float\[|Int\[|Bool\[", ast.unparse(node.args)):
                 function = getattr(importlib.import_module(name), node.name)
                 assert hasattr(function, "__wrapped__"), f"{name}.{node.name} is not checked"
@@ -196,10 +173,10 @@ def test_shapes_in_annotations_are_checked_while_tests_run():
 
 
 def test_no_catch_all_and_no_unfinished_code():
-    for path, tree in trees().items():
+    for path in SOURCES:
         for word in ("TODO", "FIXME", "NotImplementedError", "pragma: no cover"):
-            assert word not in path.read_text(), f"{place(path)} holds {word}"
-        for node in ast.walk(tree):
+            assert word not in sources.text(path), f"{place(path)} holds {word}"
+        for node in sources.nodes(path):
             if isinstance(node, ast.ExceptHandler):
                 assert node.type is not None, f"{place(path)}:{node.lineno} catches everything"
 
@@ -212,10 +189,8 @@ def test_private_names_of_numpyro_and_jax_stand_in_one_file():
     """``programs/private.py``, whose tests say what each is expected to do; elsewhere nobody would see it change."""
     theirs = "\n".join(path.read_text() for path in Path(numpyro.__file__).parent.rglob("*.py"))
     private = {f"_{name}" for name in re.findall(r"(?:\.|def |class )_([a-zA-Z]\w*)", theirs)} - SHARED_NAMES
-    for path, tree in trees().items():
-        if place(path) == "programs/private.py":
-            continue
-        for node in ast.walk(tree):
+    for path in SOURCES:
+        for node in sources.nodes(path) if place(path) != "programs/private.py" else ():
             names = [getattr(node, "attr", "")]
             if isinstance(node, ast.ClassDef):
                 names = [item.name for item in node.body if isinstance(item, ast.FunctionDef)]
@@ -265,37 +240,25 @@ def test_tests_run_by_a_scheduler_that_does_not_stop():
     assert not can_stop(version("jaxlib")) or f"{FLAG}=false" in os.environ["XLA_FLAGS"]
 
 
-def readme() -> str:
-    return (ROOT / "README.md").read_text()
-
-
-def test_readme_links_point_at_files():
-    for target in re.findall(r"\]\(([^)#]+)\)", readme()):
+def test_readme_links_point_at_files_and_ci_runs_its_test_command():
+    """All but benchmarks: the two stages are the two halves of one condition."""
+    readme, run = ((ROOT / name).read_text() for name in ("README.md", ".ci/run"))
+    for target in re.findall(r"\]\(([^)#]+)\)", readme):
         if not target.startswith("http"):
             assert (ROOT / target).exists(), f"README links to {target}, which is not there"
-
-
-PROSE = ["README.md", *(str(page.relative_to(ROOT)) for page in sorted((ROOT / "examples/guide").rglob("*.md")))]
-
-
-@pytest.mark.parametrize("file", PROSE)
-def test_no_part_of_a_page_stands_twice(file):
-    """An edit that lost its place once repeated half of the file."""
-    words = re.sub(r"^```.*?^```$", "", (ROOT / file).read_text(), flags=re.M | re.S)
-    words = re.sub(r"^\|.*\n(?=\| ---)", "", words, flags=re.M)  # two tables may have the same columns
-    once = [line for line in words.splitlines() if line.startswith("#") or len(line) > 100]
-    assert len(once) == len(set(once)), [line for line in set(once) if once.count(line) > 1]
-    assert "README" not in file or len(once) > 10
-
-
-def test_ci_runs_the_test_command_of_the_readme():
-    command = next(line for line in readme().splitlines() if "pytest" in line and "pip install" in line)
-    assert command.strip() in (ROOT / ".ci" / "run").read_text()
-
-
-def test_ci_runs_what_the_first_stage_leaves_out():
-    """All but benchmarks: the two stages are the two halves of one condition."""
+    command = next(line for line in readme.splitlines() if "pytest" in line and "pip install" in line)
+    assert command.strip() in run
     (first,) = re.findall(r"-m '(.*?)'", (ROOT / "pyproject.toml").read_text().split("addopts")[1].split("\n")[0])
-    (second,) = re.findall(r"pytest -q -n auto -m \"(.*?)\"", (ROOT / ".ci" / "run").read_text())
+    (second,) = re.findall(r"pytest -q -n auto -m \"(.*?)\"", run)
     assert first == f"not (benchmark or {second})"
-    assert f'-m "{second}"' in readme()
+    assert f'-m "{second}"' in readme
+
+
+def test_no_part_of_a_page_stands_twice():
+    """An edit that lost its place once repeated half of the file."""
+    for page in [ROOT / "README.md", *sorted((ROOT / "examples/guide").rglob("*.md"))]:
+        words = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S)
+        words = re.sub(r"^\|.*\n(?=\| ---)", "", words, flags=re.M)  # two tables may have the same columns
+        once = [line for line in words.splitlines() if line.startswith("#") or len(line) > 100]
+        assert len(once) == len(set(once)), (page.name, [line for line in set(once) if once.count(line) > 1])
+        assert page.name != "README.md" or len(once) > 10

@@ -72,36 +72,21 @@ def rows(entry):
     return [np.concatenate(part) for part in zip(*asked)]
 
 
-@functools.partial(jax.jit, static_argnames="sloped")
-def both(likelihood, weights, y, mean, variance, sloped):
-    """Values of the rows of both quantities, and slopes of weighted sums of some in likelihood, mean and variance."""
-
-    def total(likelihood, mean, variance, quantity):
-        values = getattr(likelihood, quantity)(y, mean, variance)
-        return jnp.sum(weights * values), values
-
-    given = likelihood, mean, variance
-    slopes = jax.grad(total, (0, 1, 2), has_aux=True)
-    return {name: slopes(*given, name) if name in sloped else ((), total(*given, name)[1]) for name in QUANTITIES}
-
-
-def answers(likelihood, entry, dtype="float64", at=slice(None)):
-    """By quantity; only rows ``at`` count in the slopes. In single precision the predictive density has none."""
-    y, mean, variance = rows(entry)
-    weights = np.zeros(len(y), dtype)
-    weights[at] = 1
-    sloped = QUANTITIES if dtype == "float64" else QUANTITIES[:1]
-    return jax.tree.map(np.asarray, both(likelihood, weights, y, mean.astype(dtype), variance.astype(dtype), sloped))
-
-
-@functools.cache
-def known(name, dtype="float64"):
-    return answers(REGISTRY[name].likelihood, REGISTRY[name], dtype)
+@functools.partial(jax.jit, static_argnames="quantities")
+def evaluate(likelihood, quantities, *arguments):
+    return [getattr(likelihood, quantity)(*arguments) for quantity in quantities]
 
 
 @functools.partial(jax.jit, static_argnames="quantity")
-def evaluate(likelihood, quantity, *arguments):
-    return getattr(likelihood, quantity)(*arguments)
+def sloped(likelihood, quantity, y, mean, variance):
+    """Slopes of the sum of all rows in likelihood, mean and variance, and the values of the rows."""
+
+    def total(*given):
+        values = getattr(given[0], quantity)(y, *given[1:])
+        return jnp.sum(values), values
+
+    slopes, values = jax.grad(total, (0, 1, 2), has_aux=True)(likelihood, mean, variance)
+    return *slopes, values
 
 
 @jax.jit
@@ -109,42 +94,10 @@ def moments(likelihood, mean, variance):
     return likelihood.predictive_mean(mean, variance), likelihood.predictive_variance(mean, variance)
 
 
-@functools.partial(jax.jit, static_argnames="quantity")
-def curvature(likelihood, quantity, y, mean, variance):
-    """Along the sum of all directions: NaN of one of them is NaN here."""
-    slopes = jax.grad(lambda *moments: jnp.sum(getattr(likelihood, quantity)(y, *moments)), (0, 1))
-    return jax.jvp(slopes, (mean, variance), (jnp.ones_like(mean), jnp.ones_like(variance)))[1]
-
-
-@every_likelihood
-def test_jensen_orders_the_two_quantities(name):
-    expected, predictive = (known(name)[quantity][1][DATA] for quantity in QUANTITIES)
-    assert (predictive > expected).all()
-
-
-@every_likelihood
-def test_gradients_match_finite_differences(name):
-    entry, close = REGISTRY[name], functools.partial(assert_allclose, rtol=1e-5, atol=5e-6)
-    for (_, d_mean, d_variance), values in known(name).values():
-        close(d_mean[DATA], (values[MEAN_UP] - values[MEAN_DOWN]) / (2 * STEP))
-        close(d_variance[DATA], (values[VARIANCE_UP] - values[VARIANCE_DOWN]) / (2 * STEP))
-    leaves, structure = jax.tree.flatten(entry.likelihood)
-    slopes = answers(entry.likelihood, entry, at=DATA)
-    for i in range(len(leaves)):
-        moved = [[leaf + s * (i == k) for k, leaf in enumerate(leaves)] for s in (STEP, -STEP)]
-        up, down = (answers(structure.unflatten(part), entry) for part in moved)
-        for quantity in QUANTITIES:
-            difference = np.sum(up[quantity][1][DATA] - down[quantity][1][DATA]) / (2 * STEP)
-            close(np.sum(jax.tree.leaves(slopes[quantity][0][0])[i]), difference)
-
-
-@every_likelihood
-def test_zero_variance_is_the_conditional_with_finite_slopes(name):
-    entry = REGISTRY[name]
-    exact = entry.likelihood.conditional(MEAN).log_prob(labels_of(entry))
-    for slopes, values in known(name).values():
-        assert_allclose(values[WITHOUT], np.tile(exact, 2), atol=1e-9)  # NumPyro's own density
-        assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(slopes))
+@functools.cache
+def known(name):
+    """Values of both quantities in double precision."""
+    return np.asarray(evaluate(REGISTRY[name].likelihood, QUANTITIES, *rows(REGISTRY[name])))
 
 
 def labels_of(entry):
@@ -153,45 +106,69 @@ def labels_of(entry):
     return y.astype(int) if isinstance(entry.likelihood, Ordinal) else y
 
 
-@pytest.mark.long
-@every_likelihood
-@pytest.mark.parametrize("quantity", QUANTITIES)
-def test_zero_variance_has_the_slope_of_the_conditional_and_a_finite_curvature(name, quantity):
-    entry = REGISTRY[name]
-    log_prob = jax.grad(lambda f: entry.likelihood.conditional(f).log_prob(labels_of(entry)).sum())
-    assert_allclose(known(name)[quantity][0][1][WITHOUT][:3], log_prob(MEAN), atol=1e-6)
-    for narrow in NARROW:
-        found = curvature(entry.likelihood, quantity, np.array(entry.targets), MEAN, np.full(3, narrow))
-        assert np.isfinite(found).all()
+def check_slopes(name, quantity, found, **close):
+    """Slopes against differences of values in double precision; they are finite without a variance, too."""
+    entry, values = REGISTRY[name], known(name)[QUANTITIES.index(quantity)]
+    d_likelihood, d_mean, d_variance, _ = found
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(found))
+    assert_allclose(d_mean[DATA], (values[MEAN_UP] - values[MEAN_DOWN]) / (2 * STEP), **close)
+    assert_allclose(d_variance[DATA], (values[VARIANCE_UP] - values[VARIANCE_DOWN]) / (2 * STEP), **close)
+    leaves, structure = jax.tree.flatten(entry.likelihood)
+    for i, slope in enumerate(jax.tree.leaves(d_likelihood)):
+        moved = [structure.unflatten([leaf + s * (i == k) for k, leaf in enumerate(leaves)]) for s in (STEP, -STEP)]
+        up, down = (evaluate(one, QUANTITIES, *rows(entry))[QUANTITIES.index(quantity)] for one in moved)
+        assert_allclose(np.sum(slope), np.sum(up - down) / (2 * STEP), **close)
+    if quantity == QUANTITIES[0] and entry.log_concave:  # ``lambda = -2 dE/ds >= 0``, which natural steps need
+        assert (d_variance[ON_GRID] <= 0).all()
 
 
-@every_likelihood
-def test_log_concave_likelihoods_have_nonnegative_precision(name):
-    """``lambda = -2 dE/ds >= 0``: what natural-gradient steps need; also in float32 at tiny variances."""
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.long] * (name == "beta_probit")) for name in REGISTRY]
+)
+def test_expectations_of_the_density_and_their_slopes(name):
+    """Jensen's order, NumPyro's own density without variance, copies; slopes in single precision are differences."""
     entry = REGISTRY[name]
+    expected, predictive = known(name)
+    assert (predictive[DATA] > expected[DATA]).all()
+    exact = entry.likelihood.conditional(MEAN).log_prob(labels_of(entry))
+    for values in (expected, predictive):
+        assert_allclose(values[WITHOUT], np.tile(exact, 2), atol=1e-9)
     assert entry.log_concave != isinstance(entry.likelihood, StudentT | Beta | ZeroInflatedPoisson)
-    for dtype in ("float32", "float64") if entry.log_concave else ():
-        assert (known(name, dtype)[QUANTITIES[0]][0][2][ON_GRID] <= 0).all()
-
-
-@every_likelihood
-def test_float32_keeps_its_dtype_and_stays_close(name):
-    low, high = known(name, "float32"), known(name)
-    for quantity in QUANTITIES:
-        assert low[quantity][1].dtype == np.float32
-        assert_allclose(low[quantity][1][DATA], high[quantity][1][DATA], rtol=2e-5, atol=1e-5)
-    slopes = (found[QUANTITIES[0]][0][2][DATA] for found in (low, high))
-    assert_allclose(*slopes, rtol=1e-3, atol=1e-4)
-
-
-@every_likelihood
-def test_pytree_and_pickle_round_trips(name):
-    entry = REGISTRY[name]
+    y, *at = rows(entry)
+    found = sloped(entry.likelihood, QUANTITIES[0], y, *(part.astype(np.float32) for part in at))
+    assert found[-1].dtype == found[1].dtype == found[2].dtype == np.float32
+    assert_allclose(found[-1][DATA], expected[DATA], rtol=2e-5, atol=1e-5)
+    check_slopes(name, QUANTITIES[0], found, rtol=1e-3, atol=1e-4)
     leaves, structure = jax.tree.flatten(entry.likelihood)
     for copy in (structure.unflatten(leaves), pickle.loads(pickle.dumps(entry.likelihood))):
         assert jax.tree.structure(copy) == structure
-        jax.tree.map(np.testing.assert_array_equal, answers(copy, entry), known(name))
+        np.testing.assert_array_equal(evaluate(copy, QUANTITIES, *rows(entry)), known(name))
     structure.unflatten([object()] * len(leaves))  # no check runs when JAX rebuilds a value
+
+
+@pytest.mark.long
+@every_likelihood
+@pytest.mark.parametrize("quantity", QUANTITIES)
+def test_slopes_in_double_precision_and_curvature_without_variance(name, quantity):
+    """Without variance the slope is that of the conditional; single precision has the predictive density as well."""
+    entry = REGISTRY[name]
+    found = sloped(entry.likelihood, quantity, *rows(entry))
+    check_slopes(name, quantity, found, rtol=1e-5, atol=5e-6)
+    log_prob = jax.grad(lambda f: entry.likelihood.conditional(f).log_prob(labels_of(entry)).sum())
+    assert_allclose(found[1][WITHOUT][:3], log_prob(MEAN), atol=1e-6)
+    y, *at = rows(entry)
+    if quantity == QUANTITIES[1]:
+        (low,) = evaluate(entry.likelihood, (quantity,), y, *(part.astype(np.float32) for part in at))
+        assert low.dtype == np.float32
+        assert_allclose(low[DATA], found[-1][DATA], rtol=2e-5, atol=1e-5)
+
+    @jax.jit
+    def curvature(mean, variance):
+        """Along the sum of all directions: NaN of one of them is NaN here."""
+        slopes = jax.grad(lambda *at: jnp.sum(getattr(entry.likelihood, quantity)(y[DATA], *at)), (0, 1))
+        return jax.jvp(slopes, (mean, variance), (jnp.ones_like(mean), jnp.ones_like(variance)))[1]
+
+    assert all(np.isfinite(curvature(MEAN, np.full(3, narrow))).all() for narrow in NARROW)
 
 
 @pytest.mark.long
@@ -215,7 +192,7 @@ def test_predictive_density_integrates_to_one_with_the_stated_moments(name):
         assert_allclose(low, high, rtol=1e-4)
     for mean, variance, *stated in zip(shrink * MEAN, shrink * VARIANCE, *wanted, strict=True):
         full = np.full(y.shape, mean), np.full(y.shape, variance)
-        mass = np.exp(evaluate(entry.likelihood, QUANTITIES[1], y, *full)) * jacobian
+        mass = np.exp(evaluate(entry.likelihood, QUANTITIES[1:], y, *full)[0]) * jacobian
         first = np.sum(mass * y)
         second = np.sum(mass * (y - first) ** 2)
         assert_allclose(mass.sum(), 1.0, atol=2e-5)

@@ -2,12 +2,11 @@
 
 import ast
 import re
-from pathlib import Path
 
 import pytest
 
-import numpyro_gp
 from tests.contracts import misuses, misuses_after
+from tests.sources import FILES, nodes, place
 
 TABLE = {
     f"{name.lower()} {number}": row
@@ -16,7 +15,6 @@ TABLE = {
     if isinstance(rows, list)
     for number, row in enumerate(rows)
 }
-PACKAGE = Path(numpyro_gp.__file__).parent
 # What no caller did wrong: a run that stops, and what Python's protocols ask for.
 NO_MISUSES = {"non_finite", "FitInterrupted", "IndexError", "AttributeError"}
 # Caught where it is raised, and by the search for a mode.
@@ -40,36 +38,35 @@ def test_every_misuse_is_told_what_is_needed_what_came_and_what_to_do(row):
     assert re.match(message, text), f"not the words of the table: {text}"
 
 
-@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_cures_are_sentences(path):
+def test_cures_are_sentences():
     """ "One a level." and "It is a variance." tell nobody what to do: a verb comes first, or a condition."""
-    cures = []
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "fail":
-            cures += node.args[3:4]
-        elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "cure":
-            cures.append(node.value)
-    for cure in cures:
-        if isinstance(cure, (ast.Constant, ast.JoinedStr)):
-            text = ast.unparse(cure).removeprefix("f")[1:-1]
-            assert not re.match(r"(E\.g|One |It |Or |Its |As |\d)", text), f"line {cure.lineno}: {text}"
-            assert len(text.split()) > 1, f"line {cure.lineno}: {text}"
+    for path in FILES:
+        cures = []
+        for node in nodes(path):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "fail":
+                cures += node.args[3:4]
+            elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "cure":
+                cures.append(node.value)
+        for cure in cures:
+            if isinstance(cure, (ast.Constant, ast.JoinedStr)):
+                text = ast.unparse(cure).removeprefix("f")[1:-1]
+                assert not re.match(r"(E\.g|One |It |Or |Its |As |\d)", text), f"{place(path)}:{cure.lineno}: {text}"
+                assert len(text.split()) > 1, f"{place(path)}:{cure.lineno}: {text}"
 
 
 def test_the_table_is_long_enough():
     assert len(TABLE) >= 200
 
 
-@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_nothing_is_refused_without_argument_requirement_fact_and_cure(path):
+def test_nothing_is_refused_without_argument_requirement_fact_and_cure():
     """Every refusal is a call of `checks.fail` with all four, none of them empty."""
-    file = path.relative_to(PACKAGE).as_posix()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Raise) and node.exc is not None and file != "checks.py":
-            name = ast.unparse(node.exc).partition("(")[0]
-            assert {name, f"{name} in {file}"} & NO_MISUSES, f"line {node.lineno}: {ast.unparse(node)}"
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "fail":
-            given = [*node.args, *(word.value for word in node.keywords if word.arg != "error")]
-            empty = [part for part in given if isinstance(part, ast.Constant) and not str(part.value).strip()]
-            assert len(given) >= 4, f"line {node.lineno}: {ast.unparse(node)}"
-            assert not empty, f"line {node.lineno}: {ast.unparse(node)}"
+    for path in FILES:
+        for node in nodes(path):
+            if isinstance(node, ast.Raise) and node.exc is not None and place(path) != "checks.py":
+                name = ast.unparse(node.exc).partition("(")[0]
+                assert {name, f"{name} in {place(path)}"} & NO_MISUSES, f"{place(path)}: {ast.unparse(node)}"
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "fail":
+                given = [*node.args, *(word.value for word in node.keywords if word.arg != "error")]
+                empty = [part for part in given if isinstance(part, ast.Constant) and not str(part.value).strip()]
+                assert len(given) >= 4, f"{place(path)}:{node.lineno}: {ast.unparse(node)}"
+                assert not empty, f"{place(path)}:{node.lineno}: {ast.unparse(node)}"
