@@ -1,37 +1,19 @@
 """Tables of the long runs: arithmetic by hand, the last row of each run, and versions apart."""
 
-import csv
-
 import numpy as np
 import pytest
 
+from examples.tools import run_tables as own
 from examples.tools.run_queue import COLUMNS
-from examples.tools.run_tables import (
-    by_depth,
-    by_method,
-    by_pair,
-    by_samples,
-    figures,
-    groups,
-    last_rounds,
-    markdown,
-    paired,
-    read,
-)
+from examples.tools.tables import save
 
 pytestmark = pytest.mark.experiments
 
 
-def row(method, split, density, *, name="bike", steps=2000, version="v1", flattened="yes"):
-    own = {"experiment": "decoupled", "set": name, "method": method, "split": split, "seed": split, "settings": "a=1"}
-    own |= {"version": version, "steps": steps, "flattened": flattened, "gain": 0.0, "gain_se": 0.0}
-    return own | {
-        "log_density": density,
-        "rmse": -density,
-        "bound": density,
-        "seconds": 1.0,
-        "curve": "3.0 2.0 1.5 1.2 1.1",
-    }
+def row(method, split, density, *, name="bike", steps=2000, version="v1", flattened="yes", **more):
+    found = {"experiment": "decoupled", "set": name, "method": method, "split": split, "seed": split, "settings": "a=1"}
+    found |= {"version": version, "steps": steps, "flattened": flattened, "gain": 0.0, "gain_se": 0.0, "seconds": 1.0}
+    return found | {"log_density": density, "rmse": -density, "bound": density, "curve": "3.0 2.0 1.5 1.2 1.1"} | more
 
 
 ROWS = [
@@ -45,114 +27,80 @@ ROWS = [
 ]
 
 
-@pytest.fixture
-def rows(tmp_path):
-    with open(tmp_path / "rows.csv", "w", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS)
-        writer.writeheader()
-        writer.writerows(ROWS)
-    return read(tmp_path / "rows.csv")
+def read(rows, folder):
+    save(folder / "rows.csv", [{name: one[name] for name in COLUMNS} for one in rows])
+    return own.read(folder / "rows.csv")
 
 
-def test_differences_are_paired_by_split(rows):
+def test_differences_are_paired_by_split_and_versions_stand_in_tables_of_their_own(tmp_path):
     """0.5 and 2.5: mean 1.5, standard deviation sqrt(2), error 1 (from the two means' own errors it would be sqrt(1))."""
-    own = groups(last_rounds(rows))["v1", "decoupled", "a=1"]
-    mean, error, count, steps = paired(own, "OrthNat", "CoupledNat", "log_density")["bike"]
+    rows = read(ROWS, tmp_path)
+    group = own.groups(own.last_rounds(rows))["v1", "decoupled", "a=1"]
+    mean, error, count, steps = own.paired(group, "OrthNat", "CoupledNat", "log_density")["bike"]
     np.testing.assert_allclose((mean, error, count), (1.5, 1.0, 2))
     assert steps == "2000"
-    assert paired(own, "OrthNat", "Orth", "log_density") == {}
-    assert paired(own, "OrthNat", "CoupledNat", "rmse")["bike"][0] == -1.5
+    assert own.paired(group, "OrthNat", "Orth", "log_density") == {}
+    assert own.paired(group, "OrthNat", "CoupledNat", "rmse")["bike"][0] == -1.5
+    assert [r["steps"] for r in own.last_rounds(rows) if (r["method"], r["split"]) == ("CoupledNat", 0)] == [2000]
+    first, second = own.markdown(rows).split("## ")[1:]
+    assert first.startswith("decoupled: 2000 steps, 3 of 4 runs flat (version v1)")
+    assert "| bike | 0.500 ± 0.000 (2)* | 2.000 ± 1.000 (2) |" in first
+    assert "| OrthNat - CoupledNat | 1.500 ± 1.000 (2; 2000) |" in first
+    assert second.startswith("decoupled: 2000 steps, 2 of 2 runs flat (version v2)")
+    assert "| OrthNat - CoupledNat | -1.000 (1; 2000) |" in second
 
 
 def test_differences_are_taken_at_equal_steps():
     """Orth has 1000 and 2000 steps and still falls, OrthNat 1000 and 4000: 1000 are what both have, unless one is flat."""
     falls = [row("Orth", 0, 1.0, steps=1000, flattened="no"), row("Orth", 0, 2.0, flattened="no")]
     other = [row("OrthNat", 0, 5.0, steps=1000, flattened="no"), row("OrthNat", 0, 9.0, steps=4000, flattened="no")]
-    assert paired([*falls, *other], "OrthNat", "Orth", "log_density")["bike"][0::3] == (4.0, "1000")
+    assert own.paired([*falls, *other], "OrthNat", "Orth", "log_density")["bike"][0::3] == (4.0, "1000")
     flat = [falls[0], row("Orth", 0, 2.0)]
-    assert paired([*flat, *other], "OrthNat", "Orth", "log_density")["bike"][0::3] == (7.0, "4000")
+    assert own.paired([*flat, *other], "OrthNat", "Orth", "log_density")["bike"][0::3] == (7.0, "4000")
 
 
-def test_a_run_counts_with_its_last_row(rows):
-    kept = [r["steps"] for r in last_rounds(rows) if (r["method"], r["split"]) == ("CoupledNat", 0)]
-    assert kept == [2000]
-
-
-def test_versions_stand_in_tables_of_their_own(rows):
-    first, second = markdown(rows).split("## ")[1:]
-    assert first.startswith("decoupled: 2000 steps, 3 of 4 runs flat (version v1)")
-    assert "| bike | 0.500 ± 0.000 (2)* | 2.000 ± 1.000 (2) |" in first
-    assert "| OrthNat - CoupledNat | 1.500 ± 1.000 (2; 2000) |" in first
-    assert second.startswith("decoupled: 2000 steps, 2 of 2 runs flat (version v2)")
-    assert "| bike | 9.000 (1) | 8.000 (1) |" in second
-    assert "| OrthNat - CoupledNat | -1.000 (1; 2000) |" in second
-
-
-def at_sizes(experiment, settings, methods, version="v1"):
+def at_sizes(experiment, settings, methods, **more):
     """Rows of two splits at a paper's sizes: method number k scores k on the first split and k + 1 on the second."""
-    made = [
-        row(method, split, float(k + split), version=version) for k, method in enumerate(methods) for split in (0, 1)
-    ]
-    return [own | {"experiment": experiment, "settings": settings} for own in made]
+    more |= {"experiment": experiment, "settings": settings}
+    return [row(method, split, float(k + split), **more) for k, method in enumerate(methods) for split in (0, 1)]
 
 
 PAPER = [
     *at_sizes("decoupled", "beta=300 gamma=700 x=1", ["Coupled", "OrthNat", "CoupledNat"]),
     *at_sizes("decoupled", "beta=64 gamma=128", ["Coupled"]),
     *at_sizes("decoupled", "beta=300 gamma=700 x=1", ["Coupled"], version="v2"),
-    *(own | {"set": "kegg"} for own in at_sizes("decoupled", "beta=300 gamma=700 x=1", ["Orth"], version="v2")),
+    *at_sizes("decoupled", "beta=300 gamma=700 x=1", ["Orth"], version="v2", name="kegg"),
     *at_sizes("depth", "coupled=200 mean=500 x=1", ["coupled 0", "coupled 1", "decoupled 1"]),
     *at_sizes("depth", "coupled=200 mean=500 x=1", ["decoupled 0"], version="v2"),
     *at_sizes("deep", "inducing=128 batch=512 x=1", ["GP VI", "LV-GP VI"]),
 ]
 
 
-@pytest.fixture
-def paper(tmp_path):
-    with open(tmp_path / "paper.csv", "w", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS)
-        writer.writeheader()
-        writer.writerows(PAPER)
-    return read(tmp_path / "paper.csv")
-
-
-def test_tables_of_the_papers_sizes(paper):
+def test_tables_and_figures_of_the_papers_sizes(tmp_path):
     """On a set the version with most runs alone, of layers for each depth: kinds of two versions are not compared.
 
-    Smaller sizes are left out.
+    Smaller sizes are left out; a split of two versions counts once, by the one that has both numbers of samples.
     """
-    assert by_method(paper, "decoupled").splitlines()[2:] == [
+    paper = read(PAPER, tmp_path)
+    assert own.by_method(paper, "decoupled").splitlines()[2:] == [
         "| Coupled | 0.500 ± 0.500 (2) |  |",
         "| CoupledNat | 2.500 ± 0.500 (2) |  |",
         "| Orth |  | 0.500 ± 0.500 (2) |",
         "| OrthNat | 1.500 ± 0.500 (2) |  |",
     ]
-    assert by_pair(paper, "decoupled").splitlines()[2:] == [
+    assert own.by_pair(paper, "decoupled").splitlines()[2:] == [
         "| OrthNat - CoupledNat | -1.000 ± 0.000 (2) |  |",
         "| CoupledNat - Coupled | 2.000 ± 0.000 (2) |  |",
     ]
-    assert by_depth(paper).splitlines() == [
-        "| hidden layers | bike, coupled | bike, decoupled |",
-        "| --- | --- | --- |",
+    assert own.by_depth(paper).splitlines()[2:] == [
         "| 0 | 0.500 ± 0.500 (2) |  |",
         "| 1 | 1.500 ± 0.500 (2) | 2.500 ± 0.500 (2) |",
     ]
-
-
-def test_samples_are_compared_within_a_version():
-    """A split of two versions counts once, by the one that has both numbers of samples."""
     scores = [("v1", 0, 1, 1.0), ("v1", 0, 5, 2.0), ("v2", 0, 5, 9.0), ("v2", 1, 1, 3.0), ("v2", 1, 5, 6.0)]
-    own = [
-        row("LV-GP IW", split, density, version=code) | {"settings": f"a=1 K={samples}"}
-        for code, split, samples, density in scores
-    ]
-    other = row("LV-GP IW", 0, 4.0, name="yacht") | {"settings": "a=1 K=5"}
-    assert by_samples([*own, other]).splitlines()[2:] == [
-        "| bike | 2.000 ± 1.000 (2) | 4.000 ± 2.000 (2) | 2.000 ± 1.000 (2) |"
-    ]
-
-
-def test_the_figures_are_drawn(paper, tmp_path):
-    names = list(figures(paper, tmp_path))
+    rows = [row("LV-GP IW", split, d, version=code, settings=f"a=1 K={k}") for code, split, k, d in scores]
+    rows.append(row("LV-GP IW", 0, 4.0, name="yacht", settings="a=1 K=5"))
+    line = "| bike | 2.000 ± 1.000 (2) | 4.000 ± 2.000 (2) | 2.000 ± 1.000 (2) |"
+    assert own.by_samples(rows).splitlines()[2:] == [line]
+    names = list(own.figures(paper, tmp_path))
     assert names == ["long_runs_decoupled.png", "long_runs_depth.png", "long_runs_deep.png"]
     assert all((tmp_path / name).stat().st_size > 5000 for name in names)
