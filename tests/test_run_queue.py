@@ -20,10 +20,10 @@ ROWS = 10
 
 
 class Walker:
-    """An engine whose loss is its parameter: a random number added to a fall at each step."""
+    """An engine whose loss is its parameter: a random number added to a fall at each step, NaN after some."""
 
-    def __init__(self, fall):
-        self.fall = fall
+    def __init__(self, fall, last=np.inf):
+        self.fall, self.last = fall, last
 
     def init(self, key, rows):
         return key, jnp.zeros(())
@@ -32,7 +32,7 @@ class Walker:
         key, value = state
         key, own = jax.random.split(key)
         value = value - self.fall * ROWS + 1e-3 * jax.random.normal(own)
-        return (key, value), value
+        return (key, value), jnp.where(value < -self.last * self.fall * ROWS, jnp.nan, value)
 
     def get_params(self, state):
         return {"value": state[1]}
@@ -40,7 +40,8 @@ class Walker:
 
 def problem(run):
     score = lambda params: {"log_density": float(params["value"]), "rmse": 1.0}  # noqa: E731
-    return Problem(Walker(run.cost), jax.random.key(run.seed), (jnp.zeros(ROWS),), {}, score)
+    last = 89.5 if run.method == "breaks" else np.inf
+    return Problem(Walker(run.cost, last), jax.random.key(run.seed), (jnp.zeros(ROWS),), {}, score)
 
 
 def run_of(method="m", cost=0.01, most=320):
@@ -48,12 +49,7 @@ def run_of(method="m", cost=0.01, most=320):
 
 
 def rows_in(path):
-    with open(path) as file:
-        return list(csv.DictReader(file))
-
-
-def without_seconds(rows):
-    return [{name: value for name, value in row.items() if name != "seconds"} for row in rows]
+    return list(csv.DictReader(path.read_text().splitlines()))
 
 
 @pytest.fixture
@@ -61,16 +57,10 @@ def silent():
     return {"prepare": problem, "code": "v1", "tell": lambda text: None, "wait": 0.01}
 
 
-# ------------------------------------------------------------------------------------------- plateaus
-
-
-def test_a_loss_that_falls_as_a_logarithm_gains_its_slope_times_log_two():
-    """0.3 log 2 = 0.2079; the plain difference of the quarters' means would be 0.102."""
+def test_gains_plateaus_and_thinned_curves():
+    """A fall of 0.3 log(t) gains 0.3 log 2 = 0.2079; the plain difference of the quarters' means would be 0.102."""
     gain, _ = gain_of_doubling(5 - 0.3 * np.log(np.arange(1, 20001)))
     np.testing.assert_allclose(gain, 0.3 * np.log(2), rtol=1e-3)
-
-
-def test_plateaus_of_known_curves():
     steps, noise = np.arange(1, 4001), np.random.default_rng(0).normal(size=4000)
     assert is_flat(np.exp(-steps / 100) + 3)
     assert not is_flat(-1e-5 * steps)  # 0.02 with twice the steps
@@ -79,6 +69,9 @@ def test_plateaus_of_known_curves():
     assert not is_flat(3 + 0.5 * noise)  # too noisy to tell
     assert not is_flat(np.full(79, 3.0))  # too short to tell
     assert is_flat(np.full(80, 3.0))
+    assert thinned(np.arange(100.0))[:2] == [0.5, 2.5]
+    assert len(thinned(np.arange(1234.0))) == 50
+    assert (thinned([4.0, 2.0]), thinned([])) == ([4.0, 2.0], [])
 
 
 def test_error_of_the_gain_is_that_of_repeated_curves():
@@ -90,54 +83,42 @@ def test_error_of_the_gain_is_that_of_repeated_curves():
     np.testing.assert_allclose(np.sqrt(np.mean(errors**2)), expected, rtol=0.05)
 
 
-def test_thinned_curves_are_means_of_blocks():
-    assert thinned(np.arange(100.0))[:2] == [0.5, 2.5]
-    assert len(thinned(np.arange(1234.0))) == 50
-    assert thinned([4.0, 2.0]) == [4.0, 2.0]
-    assert thinned([]) == []
-
-
-# ------------------------------------------------------------------------------------------- the queue
-
-
-def test_flat_runs_stop_and_falling_ones_are_put_back_with_twice_the_steps(tmp_path, silent):
+def test_flat_runs_stop_falling_ones_go_on_with_twice_the_steps_and_broken_ones_end(tmp_path, silent):
     table = tmp_path / "t.csv"
-    work([run_of("flat", 0.0), run_of("falls", 0.01)], folder=tmp_path, table=table, **silent)
+    work([run_of("flat", 0.0), run_of("breaks"), run_of("falls")], folder=tmp_path, table=table, **silent)
     found = {}
     for row in rows_in(table):
         found.setdefault(row["method"], []).append((int(row["steps"]), row["flattened"]))
-    assert found == {"flat": [(80, "yes")], "falls": [(80, "no"), (160, "no"), (320, "no")]}
-    last = rows_in(table)[-1]
+    assert found["flat"] == [(80, "yes")]
+    assert found["falls"] == [(80, "no"), (160, "no"), (320, "no")]
+    assert found["breaks"] == [(80, "no"), (89, "failed")]
+    (last,) = (row for row in rows_in(table) if row["steps"] == "320")
     assert len(last["curve"].split()) == 50
     np.testing.assert_allclose(float(last["log_density"]), -320 * 0.01 * ROWS, rtol=1e-2)  # from its checkpoint on
     np.testing.assert_allclose(float(last["gain"]), run_queue.DOUBLING * 80 * 0.01, rtol=0.01)
-
-
-def taken(runs, folder):
-    """The method that is next, given back."""
-    run, lock = next_run(runs, folder)
-    lock.close()
-    return run.method
+    work([run_of("flat", 0.0)], folder=tmp_path, table=table, **silent | {"code": "v2"})  # starts from nothing
+    assert [row["version"] for row in rows_in(table) if row["method"] == "flat"] == ["v1", "v2"]
 
 
 def test_the_cheapest_round_is_next(tmp_path):
     """Guesses at first; then seconds as measured, times the steps that its next round still lacks."""
+
+    def taken():
+        run, lock = next_run(runs, tmp_path)
+        lock.close()
+        return run.method
+
     runs = [run_of("slow", 3.0), run_of("fast", 1.0), run_of("middle", 2.0)]
     run, lock = next_run(runs, tmp_path)
     assert run.method == "fast"
-    assert taken(runs, tmp_path) == "middle"  # the other is held
+    assert taken() == "middle"  # the other is held
+    assert next_run(runs[1:2], tmp_path) == ()  # a held queue is not an empty one
     lock.close()
     run_queue.write_note(runs[1], tmp_path, {"steps": 160, "done": False, "seconds": 160.0, "timed": 80})
-    assert taken(runs, tmp_path) == "middle"  # 80 steps of 2 against 160 of 2
+    assert taken() == "middle"  # 80 steps of 2 against 160 of 2
     for run in runs:
         run_queue.write_note(run, tmp_path, note_of(run, tmp_path) | {"done": True})
     assert next_run(runs, tmp_path) is None
-
-
-def test_a_held_queue_is_not_an_empty_one(tmp_path):
-    _, lock = next_run([run_of()], tmp_path)
-    assert next_run([run_of()], tmp_path) == ()
-    lock.close()
 
 
 def test_a_stopped_queue_gives_the_rows_of_one_without_a_stop(tmp_path, silent, monkeypatch):
@@ -161,18 +142,19 @@ def test_a_stopped_queue_gives_the_rows_of_one_without_a_stop(tmp_path, silent, 
     assert run_queue.steps_done(parts / "v1" / f"{run_of().name}.npz") == 120
     assert note_of(run_of(), parts / "v1")["timed"] == 120
     work([run_of()], folder=parts, table=parts / "t.csv", **silent)
-    assert without_seconds(rows_in(parts / "t.csv")) == without_seconds(rows_in(whole / "t.csv"))
+    without = [[row | {"seconds": ""} for row in rows_in(folder / "t.csv")] for folder in (parts, whole)]
+    assert without[0] == without[1]
     assert asked == [80, 160, 160, 320]
 
 
 def test_a_stop_between_a_row_and_its_note_leaves_one_row(tmp_path, silent, monkeypatch):
-    table, write = tmp_path / "t.csv", run_queue.write_note
-    monkeypatch.setattr(run_queue, "write_note", lambda run, folder, note: write(run, folder, note | {"steps": 80}))
-    monkeypatch.setattr(run_queue, "append", lambda path, row: append(path, row) or stop())
-
-    def stop():
+    def stop(path, row):
+        append(path, row)
         raise KeyboardInterrupt
 
+    table, write = tmp_path / "t.csv", run_queue.write_note
+    monkeypatch.setattr(run_queue, "write_note", lambda run, folder, note: write(run, folder, note | {"steps": 80}))
+    monkeypatch.setattr(run_queue, "append", stop)
     with pytest.raises(KeyboardInterrupt):
         work([run_of("flat", 0.0)], folder=tmp_path, table=table, **silent)
     monkeypatch.undo()
@@ -180,29 +162,10 @@ def test_a_stop_between_a_row_and_its_note_leaves_one_row(tmp_path, silent, monk
     assert [row["steps"] for row in rows_in(table)] == ["80"]
 
 
-def test_another_version_starts_from_nothing(tmp_path, silent):
-    for code in ("v1", "v2"):
-        work([run_of("flat", 0.0)], folder=tmp_path, table=tmp_path / "t.csv", **silent | {"code": code})
-    assert [row["version"] for row in rows_in(tmp_path / "t.csv")] == ["v1", "v2"]
-
-
-def test_a_loss_that_is_not_finite_is_a_row_and_ends_its_run(tmp_path, silent):
-    class Breaks(Walker):
-        def update(self, state, rows):
-            state, loss = super().update(state, rows)
-            return state, jnp.where(state[1] < -89.5 * self.fall * ROWS, jnp.nan, loss)
-
-    prepare = lambda run: problem(run)._replace(svi=Breaks(run.cost))  # noqa: E731
-    work([run_of()], folder=tmp_path, table=tmp_path / "t.csv", **silent | {"prepare": prepare})
-    assert [(row["steps"], row["flattened"]) for row in rows_in(tmp_path / "t.csv")] == [("80", "no"), ("89", "failed")]
-
-
 def test_two_workers_share_one_queue(tmp_path, silent):
-    runs = [run_of(f"m{number}", 0.01, most=160) for number in range(4)]
-    table = tmp_path / "t.csv"
-    workers = [
-        threading.Thread(target=work, args=(runs,), kwargs={"folder": tmp_path, "table": table, **silent}) for _ in "ab"
-    ]
+    runs, table = [run_of(f"m{number}", most=160) for number in range(4)], tmp_path / "t.csv"
+    options = {"folder": tmp_path, "table": table, **silent}
+    workers = [threading.Thread(target=work, args=(runs,), kwargs=options) for _ in "ab"]
     for worker in workers:
         worker.start()
     for worker in workers:
@@ -214,25 +177,17 @@ def test_two_workers_share_one_queue(tmp_path, silent):
 def test_the_version_names_the_commit_that_changed_code(tmp_path):
     def git(*command):
         who = {f"GIT_{role}_{what}": "a@b" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
-        done = subprocess.run(
-            ["git", "-C", str(tmp_path), *command],
-            capture_output=True,
-            text=True,
-            env={**os.environ, **who},
-            check=True,
-        )
-        return done.stdout.strip()
+        command = ["git", "-C", str(tmp_path), *command]
+        return subprocess.run(command, capture_output=True, text=True, env=os.environ | who, check=True).stdout.strip()
 
     assert run_queue.version(tmp_path) == ngp.__version__  # not a repository
     git("init", "-q")
     (tmp_path / "numpyro_gp").mkdir()
-    (tmp_path / "numpyro_gp" / "a.py").write_text("1")
-    git("add", ".")
-    git("commit", "-qm", "code")
-    first = f"{ngp.__version__}-{git('log', '-1', '--format=%h')}"
-    (tmp_path / "rows.csv").write_text("1")
-    git("add", ".")
-    git("commit", "-qm", "rows")
+    for name in ("numpyro_gp/a.py", "rows.csv"):
+        (tmp_path / name).write_text("1")
+        git("add", ".")
+        git("commit", "-qm", name)
+    first = f"{ngp.__version__}-{git('log', '-1', '--format=%h', 'HEAD~1')}"
     assert run_queue.version(tmp_path) == first
     (tmp_path / "numpyro_gp" / "a.py").write_text("2")
     assert run_queue.version(tmp_path) == first + "+"
