@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from numpyro_gp.arrays import Array, over_axes, value_type
+from numpyro_gp.arrays import Array, Values, over_axes, value_type
 from numpyro_gp.beliefs.batch_basis import BatchBasis
 
 Method = TypeVar("Method", bound=Callable[..., object])
@@ -68,8 +68,11 @@ def alike(kinds: Iterable[Hashable]) -> tuple[tuple[int, ...], ...]:
     return tuple(map(tuple, found.values()))
 
 
-def picked(values: Float[Array, " K *rest"], places: np.ndarray) -> Float[Array, "..."]:
-    """``values[places]``: a slice where the places follow each other."""
+def picked(values: Values, places: np.ndarray) -> Values:
+    """``values (K, ...)[places]``, of NumPy or JAX: there a slice where the places follow each other."""
+    if isinstance(values, np.ndarray):
+        found: np.ndarray = values[places]
+        return found
     flat = places.ravel()
     if not np.array_equal(flat, np.arange(flat[0], flat[0] + flat.size)):
         return values.at[places].get(mode="promise_in_bounds")
@@ -77,7 +80,7 @@ def picked(values: Float[Array, " K *rest"], places: np.ndarray) -> Float[Array,
 
 
 class Stacks(NamedTuple):
-    """How what belongs to all components is cut into stacks, each of components of one size.
+    """How what belongs to all components, in NumPy or JAX, is cut into stacks, each of components of one size.
 
     Attributes
     ----------
@@ -95,14 +98,23 @@ class Stacks(NamedTuple):
         """Those of matrices ``(..., M_c, M_c)`` of the components, by their sizes."""
         if isinstance(blocks, Stacked):
             return blocks.stacks
-        sizes = tuple(block.shape[-1] for block in blocks)
-        return cls(sizes, alike(sizes))
+        return cls.of_sizes(block.shape[-1] for block in blocks)
+
+    @classmethod
+    def of_sizes(cls, sizes: Iterable[int]) -> "Stacks":
+        """Those of components of these sizes."""
+        found = tuple(sizes)
+        return cls(found, alike(found))
+
+    @property
+    def first(self) -> np.ndarray:
+        """Where the values of each component start among all, ``(C,)``."""
+        return np.cumsum((0, *self.sizes[:-1]))
 
     @property
     def places(self) -> list[np.ndarray]:
         """Where the values of the components of each stack stand among all, ``(C_s, M_s)``."""
-        starts = np.cumsum((0, *self.sizes[:-1]))
-        return [starts[list(own), None] + np.arange(self.sizes[own[0]]) for own in self.members]
+        return [self.first[list(own), None] + np.arange(self.sizes[own[0]]) for own in self.members]
 
     def stacked(self, blocks: Sequence[Array]) -> list[Array]:
         """One array for each component as one for each stack."""
@@ -115,18 +127,18 @@ class Stacks(NamedTuple):
         found = {c: stack[at] for own, stack in zip(self.members, stacks, strict=True) for at, c in enumerate(own)}
         return [found[number] for number in range(len(self.sizes))]
 
-    def apart(self, values: Float[Array, " M *rest"]) -> list[Array]:
-        """All values, one component after the other, as stacks ``(C_s, M_s, ...)``."""
+    def apart(self, values: Values) -> list[Values]:
+        """All values ``(M, ...)``, one component after the other, as stacks ``(C_s, M_s, ...)``."""
         return [picked(values, own) for own in self.places]
 
-    def together(self, stacks: Sequence[Array]) -> Float[Array, " M *rest"]:
-        """Stacks ``(C_s, M_s, ...)`` as all values, one component after the other."""
-        rows = jnp.concatenate([stack.reshape(-1, *stack.shape[2:]) for stack in stacks])
+    def together(self, stacks: Sequence[Values]) -> Values:
+        """Stacks ``(C_s, M_s, ...)`` as all values ``(M, ...)``, one component after the other."""
+        rows = _joined([stack.reshape(-1, *stack.shape[2:]) for stack in stacks])
         return picked(rows, np.argsort(np.concatenate([own.ravel() for own in self.places])))
 
-    def in_order(self, stacks: Sequence[Array]) -> Float[Array, " C *rest"]:
+    def in_order(self, stacks: Sequence[Values]) -> Values:
         """What each stack has one entry of for each of its components, ``(C_s, ...)``, in the order of these."""
-        return picked(jnp.concatenate(stacks), np.argsort(np.concatenate(self.members)))
+        return picked(_joined(stacks), np.argsort(np.concatenate(self.members)))
 
     def diagonal(self, stacks: Sequence[Array]) -> Float[Array, "M M"]:
         """Matrices ``(C_s, M_s, M_s)`` of all components as blocks on one diagonal."""
@@ -139,6 +151,11 @@ class Stacks(NamedTuple):
     def squares(self, stacks: Sequence[Array]) -> Float[Array, "C N"]:
         """``|A_cn|^2`` of each component, from stacks ``(C_s, M_s, N)``."""
         return self.in_order([jnp.sum(stack**2, axis=1) for stack in stacks])
+
+
+def _joined(stacks: Sequence[Values]) -> Values:
+    found: Values = (np if isinstance(stacks[0], np.ndarray) else jnp).concatenate(stacks)
+    return found
 
 
 @value_type(static=("stacks",))

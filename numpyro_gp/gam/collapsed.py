@@ -19,8 +19,8 @@ from numpyro_gp.gam.hyperparameters import (
     ClosedFormPriors,
     CompiledPriors,
     VectorLayout,
-    evaluator_of,
-    names_of,
+    has_default_priors,
+    sizes_of,
     vector_layout_of,
 )
 from numpyro_gp.gam.model import Model, offset_at
@@ -61,9 +61,13 @@ class Data(NamedTuple):
     @classmethod
     def of(cls, model: Model) -> "Data":
         """The rows of a model, in double precision: single precision would lose what is small beside a large mean."""
-        rows = model.rows
+        rows, constant = model.rows, 0.0
         X, y, mass = (np.asarray(one, float) for one in (rows.X, *as_labels(model.layout, rows)))
-        return cls(X, y, mass, np.broadcast_to(offset_at(model, X), y.shape), _log_orders(model))
+        if (n := trials_at(model.layout, X)) is not None:  # sum_n w_n log C(n, y): in how many orders labels may stand
+            from scipy.special import gammaln  # not at import: only newer versions of NumPyro bring it
+
+            constant = float(mass / n @ (gammaln(n + 1) - gammaln(rows.y + 1) - gammaln(n - rows.y + 1)))
+        return cls(X, y, mass, np.broadcast_to(offset_at(model, X), y.shape), constant)
 
     @property
     def weighted_residual(self) -> np.ndarray:
@@ -75,16 +79,6 @@ class Data(NamedTuple):
         """Some rows, which stand for all."""
         X, y, weights, offset = (value[rows] for value in self[:4])
         return Data(X, y, weights * (self.weights.sum() / weights.sum()), offset, self.constant)
-
-
-def _log_orders(model: Model) -> float:
-    """``sum_n w_n log C(trials_n, y_n)``: in how many orders the labels of each row may stand."""
-    from scipy.special import gammaln  # not at import: only newer versions of NumPyro bring it
-
-    if (n := trials_at(model.layout, model.rows.X)) is None:
-        return 0.0
-    y, mass = model.rows.y, 1.0 if model.rows.weights is None else model.rows.weights
-    return float(np.sum(mass * (gammaln(n + 1) - gammaln(y + 1) - gammaln(n - y + 1))))
 
 
 class PseudoData(NamedTuple):
@@ -124,9 +118,9 @@ class BoundParts(NamedTuple):
     @classmethod
     def of(cls, model: Model) -> "BoundParts":
         vector_layout = vector_layout_of(model)
-        sizes = np.array([len(model.kernel_data.inducing.get(name, [0])) for name in names_of(model)])
+        evaluator = (ClosedFormPriors if has_default_priors(model) else CompiledPriors)(model, vector_layout)
         density = None if vector_layout.is_exact else density_of(model, vector_layout)
-        return cls(model, vector_layout, evaluator_of(model, vector_layout), density, sizes)
+        return cls(model, vector_layout, evaluator, density, np.array(sizes_of(model)))
 
 
 class Bound:

@@ -8,7 +8,7 @@ A fit evaluates some thirty rows by a thousand a few dozen times: less work than
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -130,12 +130,10 @@ def _over_unit(kind: type, l: float, x: np.ndarray) -> Average:
     return Average(left + right - 1, left_slope + right_slope, mean - 1, 2 * (mean - float(whole)) / l)
 
 
-def atoms(measure: Measure) -> tuple[np.ndarray, np.ndarray]:
-    """Values of an empirical measure that have a weight, and their weights; none of other measures."""
-    if not isinstance(measure, Empirical):
-        return np.zeros(0), np.zeros(0)
-    points, weights = np.asarray(measure.points, float), np.asarray(measure.weights, float)
-    return points[weights > 0], weights[weights > 0]
+def distances(x: Any, columns: np.ndarray, period: float | None) -> np.ndarray:
+    """Between values of a column, along a chord where they lie on a circle."""
+    straight: np.ndarray = np.abs(x - columns)
+    return straight if period is None else np.abs(2 * np.sin(math.pi * straight / period))
 
 
 @dataclass(frozen=True)
@@ -148,38 +146,44 @@ class Curve:
         Of the correlation; `RBF` of chords for a period.
     measure : Empirical, Uniform or Gaussian
         Over what curves average to zero.
-    gaps : array (Q + M, Q + M + U)
-        Between the points of an empirical measure (else none), inducing inputs and rows.
-    points : array (M + U,)
+    period : float, optional
+    columns : array (Q + M + U,)
+        Points of an empirical measure that have a weight (of others none), inducing inputs and rows.
     weights : array (Q,)
+    gaps : array (Q + M, Q + M + U)
     """
 
     kind: type
     measure: Measure
-    gaps: np.ndarray
-    points: np.ndarray
+    period: float | None
+    columns: np.ndarray
     weights: np.ndarray
+    gaps: np.ndarray
 
     @classmethod
     def of(cls, kind: type, measure: Measure, period: float | None, Z: np.ndarray, X: np.ndarray) -> "Curve":
         """Of a kernel without a period, or of that which repeats."""
-        points, weights = atoms(measure)
+        points = weights = np.zeros(0)
+        if isinstance(measure, Empirical):
+            points, weights = np.asarray(measure.points, float), np.asarray(measure.weights, float)
+            points, weights = points[weights > 0], weights[weights > 0]
         columns = np.concatenate([points, Z, X])
-        gaps = np.abs(columns[: len(points) + len(Z), None] - columns)
-        if period is not None:
-            kind, gaps = RBF, np.abs(2 * np.sin(math.pi * gaps / period))
-        return cls(kind, measure, gaps, np.concatenate([Z, X]), weights)
+        gaps = distances(columns[: len(points) + len(Z), None], columns, period)
+        return cls(kind if period is None else RBF, measure, period, columns, weights, gaps)
+
+    def average(self, lengthscale: float, d: np.ndarray, slope: np.ndarray) -> Average:
+        """Of inducing inputs and rows, from what `deviation` says of all gaps."""
+        count = len(self.weights)
+        if not count:
+            return average(self.kind, self.measure, lengthscale, self.columns)
+        a, a_slope = self.weights @ d[:count], self.weights @ slope[:count]
+        b, b_slope = float(self.weights @ a[:count]), float(self.weights @ a_slope[:count])
+        return Average(a[count:], a_slope[count:], b, b_slope)
 
     def __call__(self, lengthscale: float) -> KernelMatrices:
         d, slope = deviation(self.kind, self.gaps, lengthscale)
-        count = len(self.weights)
+        count, own = len(self.weights), self.average(lengthscale, d, slope)
         size = len(d) - count
-        if count:
-            a, a_slope = self.weights @ d[:count], self.weights @ slope[:count]
-            b, b_slope = float(self.weights @ a[:count]), float(self.weights @ a_slope[:count])
-            own = Average(a[count:], a_slope[count:], b, b_slope)
-        else:
-            own = average(self.kind, self.measure, lengthscale, self.points)
         first, rest = slice(0, size), slice(size, None)
         shared, of_shared = own.shared(own.a[first, None], own.a_slope[first, None], own.a, own.a_slope)
         value, slopes = d[count:, count:] - shared, slope[count:, count:] - of_shared

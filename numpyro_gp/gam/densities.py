@@ -16,7 +16,7 @@ from numpyro_gp.gam.hyperparameters import VectorLayout, evaluate
 from numpyro_gp.gam.model import Model
 from numpyro_gp.likelihoods.expectations import HERMITE_NODES
 from numpyro_gp.likelihoods.rules import gauss_hermite
-from numpyro_gp.likelihoods.softplus import WIDE, wide_softplus
+from numpyro_gp.likelihoods.softplus import WIDE, softplus_moments
 from numpyro_gp.programs.keep import prepared
 
 # Rows whose nodes are handled at once: larger arrays are read from memory, where these stay in the cache.
@@ -40,7 +40,7 @@ def softplus(mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.nda
     nodes, weights = gauss_hermite(HERMITE_NODES)
     t, is_wide = mean.ravel(), variance.ravel() > WIDE
     if is_wide.all():
-        found = np.stack(wide_softplus(t, variance.ravel()))
+        found = np.stack(softplus_moments(t, variance.ravel(), np))
     else:
         spread = np.sqrt(np.where(is_wide, WIDE, variance.ravel()))
         found = np.empty((3, t.size))
@@ -49,8 +49,7 @@ def softplus(mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.nda
             for own, at_nodes in zip(found, _plain_softplus(t[rows] + spread[rows] * nodes[:, None]), strict=True):
                 own[rows] = weights @ at_nodes
         if is_wide.any():
-            for narrow, wide in zip(found, wide_softplus(t[is_wide], variance.ravel()[is_wide]), strict=True):
-                narrow[is_wide] = wide
+            found[:, is_wide] = softplus_moments(t[is_wide], variance.ravel()[is_wide], np)
     value, slope, curvature = (one.reshape(mean.shape) for one in found)
     return value, slope, curvature
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from numpyro_gp.gam import densities
 from numpyro_gp.gam.densities import ExpectedDensities, softplus
+from numpyro_gp.likelihoods.links import normal_cdf
 
 
 class AtDraws(NamedTuple):
@@ -62,9 +63,7 @@ def _until(steps: Callable[..., np.ndarray]) -> Callable[..., tuple[np.ndarray, 
 
 
 def _below_normal(y: np.ndarray, f: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    from scipy.special import ndtr
-
-    found = ndtr((y - f) / scale)
+    found = normal_cdf((y - f) / scale)
     return found, found
 
 

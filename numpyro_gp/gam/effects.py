@@ -6,11 +6,12 @@ import numpy as np
 
 from numpyro_gp.additive.effects import Effect, MixtureMoments
 from numpyro_gp.additive.grids import grid_points, size_of_axis
+from numpyro_gp.beliefs.members import Stacks
 from numpyro_gp.gam.draws import Draws
 from numpyro_gp.gam.model import CONSTANT, Model
 from numpyro_gp.gam.table_layout import ReadTerm
 from numpyro_gp.gam.term_features import ScaledFeatures, TermFeatures
-from numpyro_gp.gam.term_posteriors import Blocks, Normal
+from numpyro_gp.gam.term_posteriors import Normal
 
 # How much finer the grid of a cycle is, which may turn as often as the series has rows.
 WAVES_TO_SEE = 4
@@ -76,13 +77,13 @@ def side_by_side(grids: dict[str, tuple[np.ndarray, tuple[int, ...]]]) -> list[t
     return found
 
 
-def components(term_posterior: Normal, scaled: ScaledFeatures, blocks: Blocks) -> tuple[np.ndarray, np.ndarray]:
+def components(term_posterior: Normal, scaled: ScaledFeatures, blocks: Stacks) -> tuple[np.ndarray, np.ndarray]:
     """Mean and variance ``(C, N)`` of each component at rows: ``A_c^T m_c`` and ``k_c - |A_c|^2 + a_c^T S_cc a_c``."""
-    own, A = term_posterior.block_covariances(blocks), blocks.split(scaled.A)
-    means = [np.einsum("cm,cmn->cn", m, a) for m, a in zip(blocks.split(term_posterior.mean), A, strict=True)]
+    own, A = term_posterior.block_covariances(blocks), blocks.apart(scaled.A)
+    means = [np.einsum("cm,cmn->cn", m, a) for m, a in zip(blocks.apart(term_posterior.mean), A, strict=True)]
     change = [np.sum(a * (S @ a - a), axis=1) for S, a in zip(own, A, strict=True)]
     least = 4 * np.finfo(float).eps * scaled.prior
-    return blocks.joined(means), np.maximum(scaled.prior + blocks.joined(change), least)
+    return blocks.in_order(means), np.maximum(scaled.prior + blocks.in_order(change), least)
 
 
 def moments_at(draws: Draws, term_features: TermFeatures, X: np.ndarray) -> Moments:
@@ -118,8 +119,8 @@ def effects_of(
     for scales, lengths, term_posterior in draws.each():
         scaled = features_at(scales, lengths)
         sums.add(*components(term_posterior, scaled, blocks))
-        pairs = zip(blocks.split(term_posterior.sample(rng, each)), blocks.split(scaled.A), strict=True)
-        drawn = blocks.joined([values.transpose(0, 2, 1) @ a for values, a in pairs])
+        pairs = zip(blocks.apart(term_posterior.sample(rng, each)), blocks.apart(scaled.A), strict=True)
+        drawn = blocks.in_order([values.transpose(0, 2, 1) @ a for values, a in pairs])
         for at, part in enumerate(parts):
             functions[part.name].append(drawn[at][:, places[part.name]])
     result = {}

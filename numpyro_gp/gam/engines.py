@@ -78,9 +78,9 @@ class EngineResult:
         return self.make_key()
 
 
-def most_joint(model: Model) -> int:
-    """Inducing inputs up to which one belief holds all covariances: more of a series, which has one for each row."""
-    return JOINT_OF_SERIES if model.kernel_data.time_priors else JOINT
+def is_joint(model: Model) -> bool:
+    """Whether one belief holds all covariances: of more inputs of a series, which has one for each row."""
+    return model.size <= (JOINT_OF_SERIES if model.kernel_data.time_priors else JOINT)
 
 
 def ready(posterior: Posterior, guide: object = None) -> Callable[[], tuple[Posterior, object]]:
@@ -90,15 +90,9 @@ def ready(posterior: Posterior, guide: object = None) -> Callable[[], tuple[Post
 
 def guide_of(model: Model) -> AutoGP:
     """A belief that follows the hyper-parameters, joint over all terms, or of low rank where they are many."""
-    is_joint = model.size <= most_joint(model)
-    recipe = conditional() if is_joint else block_low_rank(RANK, natural=True)
-    return AutoGP(model, {"f": recipe}, AutoMultivariateNormal if is_joint else AutoNormal)
-
-
-def has_search(model: Model, tables: bool) -> bool:
-    """Whether terms and rows allow steps in the hyper-parameters alone."""
-    is_held = model.size * len(model.rows.y) <= MOST_FEATURES
-    return model.size <= most_joint(model) and (is_held or (tables and has_tables(model)))
+    if is_joint(model):
+        return AutoGP(model, {"f": conditional()}, AutoMultivariateNormal)
+    return AutoGP(model, {"f": block_low_rank(RANK, natural=True)}, AutoNormal)
 
 
 def by_quasi_newton(model: Model, most_steps: int, tables: bool = True) -> EngineResult:
@@ -178,8 +172,7 @@ def by_stochastic_steps(key: Array, model: Model, most_steps: int, batch: int | 
     guide, rows = guide_of(model), len(model.rows.y)
     some = batch if batch is not None else (BATCH if rows > MANY_ROWS else None)
     whole = some is None or some >= rows
-    is_joint = model.size <= most_joint(model)
-    first, last = (0.3, 0.03) if whole and is_joint else (0.1, 0.01)
+    first, last = (0.3, 0.03) if whole and is_joint(model) else (0.1, 0.01)
     adam = optax.adam(optax.exponential_decay(0.05, 100, 0.75, end_value=0.005))
     step = optax.exponential_decay(first, 100, 0.75, end_value=last)
     svi = SVI(model, guide, natural_gradient(adam, step), Trace_ELBO())
@@ -195,7 +188,7 @@ def by_stochastic_steps(key: Array, model: Model, most_steps: int, batch: int | 
 def chains(key: Array, model: Model, num_samples: int, progress: bool, first: EngineResult) -> EngineResult:
     """NUTS, in the coordinates of a variational fit where that is joint."""
     target: Callable[..., object] = model
-    if model.size <= most_joint(model) and first.result is not None:
+    if is_joint(model) and first.result is not None:
         target = conditioned(model, first.guide, first.result.params, *model.arguments)
     mcmc = MCMC(NUTS(target), num_warmup=max(num_samples // 2, 100), num_samples=num_samples, progress_bar=progress)
     mcmc.run(key, *model.arguments, extra_fields=("diverging",))
@@ -228,9 +221,10 @@ def run(
         return keys[number]
 
     most = (num_steps or 2000) if engine == "svi" else 600
+    is_held = model.size * len(model.rows.y) <= MOST_FEATURES
     if engine == "svgd":
         found = particles(own(1), model, num_steps or 20, progress)
-    elif batch is None and has_search(model, tables):
+    elif batch is None and is_joint(model) and (is_held or (tables and has_tables(model))):
         found = by_quasi_newton(model, most, tables)
     else:
         found = by_stochastic_steps(own(0), model, most, batch, progress)

@@ -12,7 +12,7 @@ from numpyro.distributions import biject_to
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.members import picked
-from numpyro_gp.gam.model import CONSTANT, Model, default_priors, sample_hyperparameters, start_entries
+from numpyro_gp.gam.model import Model, default_priors, sample_hyperparameters
 from numpyro_gp.gam.term_kernels import count_lengthscales
 from numpyro_gp.likelihoods import Gaussian, as_likelihood
 from numpyro_gp.programs.alone import alone
@@ -132,7 +132,7 @@ def vector_layout_of(model: Model) -> VectorLayout:
     dtype = np.dtype(jnp.result_type(float))
     if not has_default_priors(model):
         return _traced_layout(model, dtype)
-    priors = default_priors(model, start_entries(model.start, model.kernel_data))
+    priors = default_priors(model)
     return VectorLayout({name: priors[name].shape for name in sorted(priors)}, dtype, model.family.spec == "gaussian")
 
 
@@ -172,20 +172,15 @@ def bound_arguments(model: Model, vector_layout: VectorLayout, free: Array) -> t
     return arguments, vector_layout.vector(found.start)
 
 
-def names_of(model: Model) -> list[str]:
-    """The components: the terms and the constant."""
-    return [*(part.name for part in model.layout.read_terms), CONSTANT]
-
-
-def most_lengths(model: Model) -> int:
-    """Most lengthscales of one term."""
-    return max(map(count_lengthscales, model.layout.read_terms), default=0)
+def sizes_of(model: Model) -> list[int]:
+    """Inducing inputs of each component: of the terms, and one of the constant."""
+    return [*(len(model.kernel_data.inducing[part.name]) for part in model.layout.read_terms), 1]
 
 
 def places_of_lengths(model: Model) -> np.ndarray:
     """Of the lengthscale of each component ``(C, P)`` its place among all ``L``; behind them where it has fewer."""
     counts = np.array([*map(count_lengthscales, model.layout.read_terms), 0])
-    has_length = np.arange(most_lengths(model)) < counts[:, None]
+    has_length = np.arange(counts.max()) < counts[:, None]
     places = np.full(has_length.shape, counts.sum())
     places[has_length] = np.arange(counts.sum())
     return places
@@ -220,7 +215,7 @@ class ClosedFormPriors:
         places, size = vector_layout.places, vector_layout.size
         self.constant = 3 * float(model.start.size)
         self.middle, self.spread, self.half = np.zeros(size), np.ones(size), np.zeros(size, bool)
-        for name, prior in default_priors(model, start_entries(model.start, model.kernel_data)).items():
+        for name, prior in default_priors(model).items():
             at = places[name]
             self.middle[at], self.half[at] = np.log(prior.median), prior.spread is None
             self.spread[at] = 1.0 if prior.spread is None else prior.spread
@@ -272,11 +267,6 @@ class CompiledPriors:
     def __call__(self, free: np.ndarray) -> SlopedValues:
         found, slopes, _ = self._run(free)
         return SlopedValues(found, slopes)
-
-
-def evaluator_of(model: Model, vector_layout: VectorLayout) -> ClosedFormPriors | CompiledPriors:
-    """What hyper-parameters of a model stand for, as a function of them, and where they start."""
-    return ClosedFormPriors(model, vector_layout) if has_default_priors(model) else CompiledPriors(model, vector_layout)
 
 
 def with_slopes(

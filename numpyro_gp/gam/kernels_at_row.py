@@ -9,13 +9,11 @@ from typing import NamedTuple
 import numpy as np
 
 from numpyro_gp.checks import fail
-from numpyro_gp.gam.column_kernels import atoms, average, deviation
+from numpyro_gp.gam.column_kernels import Curve, average, deviation, distances
 from numpyro_gp.gam.model import Model
 from numpyro_gp.gam.row_features import fixed_matrices, inducing_of
 from numpyro_gp.gam.table_layout import ReadTerm, is_difference
 from numpyro_gp.gam.term_kernels import SMOOTH, count_lengthscales, together
-from numpyro_gp.kernels import RBF
-from numpyro_gp.kernels.measures import Measure
 from numpyro_gp.kernels.profiles import of_average
 
 
@@ -26,58 +24,25 @@ class AtRow(NamedTuple):
     own: np.ndarray
 
 
-class CurveAtRow(NamedTuple):
-    """A curve at draws of its lengthscale: ``k = d(x - z) - (a(x) + a(z) + a(x) a(z) - b) / (1 + b)``.
+class CurveAtRow:
+    """A `Curve` at draws of its lengthscale ``(S,)``, whose averages ``a (S, M)``, ``b (S, 1)`` are found once."""
 
-    Attributes
-    ----------
-    kind : type
-    period : float, optional
-    measure : Empirical, Uniform or Gaussian
-    lengths : array (S, 1)
-    columns : array (Q + M,)
-        Points of an empirical measure, of which others have none, and inducing inputs.
-    weights : array (Q,)
-    a, b : array (S, M), (S, 1)
-    """
-
-    kind: type
-    period: float | None
-    measure: Measure
-    lengths: np.ndarray
-    columns: np.ndarray
-    weights: np.ndarray
-    a: np.ndarray
-    b: np.ndarray
-
-    @classmethod
-    def of(cls, kind: type, given: object, lengths: np.ndarray, Z: np.ndarray) -> "CurveAtRow":
-        """Of what `KernelData.column_data` gives."""
+    def __init__(self, kind: type, given: object, lengths: np.ndarray, Z: np.ndarray) -> None:
         measure, period = given if isinstance(given, tuple) else (given, None)
-        kind = RBF if period is not None else kind
-        points, weights = atoms(measure)
-        columns, size = np.concatenate([points, Z]), len(points)
-        bare = cls(kind, period, measure, lengths[:, None], columns, weights, np.zeros(0), np.zeros(0))
-        if not size:
-            found = [average(kind, measure, float(length), Z) for length in lengths]
-            return bare._replace(a=np.stack([one.a for one in found]), b=np.array([[one.b] for one in found]))
-        gaps = bare.gaps(points[:, None])
-        each = np.stack([weights @ deviation(kind, gaps, float(length))[0] for length in lengths])
-        return bare._replace(a=each[:, size:], b=(each[:, :size] @ weights)[:, None])
-
-    def gaps(self, x: object) -> np.ndarray:
-        """Distances to all columns, along a chord where they lie on a circle."""
-        straight: np.ndarray = np.abs(x - self.columns)
-        return straight if self.period is None else np.abs(2 * np.sin(np.pi * straight / self.period))
+        self.curve, self.lengths = Curve.of(kind, measure, period, Z, Z[:0]), lengths
+        kind, gaps = self.curve.kind, self.curve.gaps
+        found = [self.curve.average(float(length), *deviation(kind, gaps, float(length))) for length in lengths]
+        self.a, self.b = np.stack([one.a for one in found]), np.array([[one.b] for one in found])
 
     def at(self, x: float) -> AtRow:
         """At one value of the column."""
-        d, size = deviation(self.kind, self.gaps(x), self.lengths)[0], len(self.weights)
+        curve, size = self.curve, len(self.curve.weights)
+        d = deviation(curve.kind, distances(x, curve.columns, curve.period), self.lengths[:, None])[0]
         if size:
-            a = d[:, :size] @ self.weights[:, None]
+            a = d[:, :size] @ curve.weights[:, None]
         else:
-            lengths, point = self.lengths[:, 0], np.array([x])
-            a = np.stack([average(self.kind, self.measure, float(length), point).a for length in lengths])
+            point = np.array([x])
+            a = np.stack([average(curve.kind, curve.measure, float(length), point).a for length in self.lengths])
         return AtRow(d[:, size:] - of_average(a, self.a, self.b), -of_average(a, a, self.b)[:, 0])
 
 
@@ -92,7 +57,7 @@ class TermAtRow:
             cure = "Take fit.predict(data), which knows all terms."
             fail("terms of a fit with a predictor", "curves, surfaces, lines and levels", part.name, cure)
         self.curves = [
-            CurveAtRow.of(part.term.kernel, self.given[at], lengths[:, at], self.Z[:, at]) for at in range(self.count)
+            CurveAtRow(part.term.kernel, self.given[at], lengths[:, at], self.Z[:, at]) for at in range(self.count)
         ]
         self.levels = self.kind
         if self.curves:

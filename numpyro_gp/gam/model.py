@@ -186,11 +186,13 @@ def start_entries(start: Start, kernel_data: KernelData) -> np.ndarray:
     return np.array([*start, *of_time], float)
 
 
-def default_priors(model: Model, entries: AnyArray) -> dict[str, Prior]:
+def default_priors(model: Model, entries: AnyArray | None = None) -> dict[str, Prior]:
     """Priors of all hyper-parameters for which no term and no likelihood has its own, by the names of their sites.
 
-    ``entries`` are those of `start_entries`, in NumPy or JAX: other data of the same shapes compile nothing.
+    ``entries`` are those of `start_entries`, in JAX where a program takes them: other data of the same shapes compile
+    nothing.
     """
+    entries = start_entries(model.start, model.kernel_data) if entries is None else entries
     parts, of_time = model.layout.read_terms, model.kernel_data.time_priors
     start = Start(*(entries[at] for at in range(len(Start._fields))))
     medians, spreads, priors = [], [], {}
@@ -280,7 +282,8 @@ def model(
     y, mass = as_labels(layout, rows)
     start = quick_glm(likelihood, lines, y, offset, mass)
     kernel_data = kernel_data_of(layout, rows.X, rows.weights, measure)
-    kernel_data, start = _with_series(kernel_data, likelihood, start, rows, offset)
+    if any(part.term.kind in TIME for part in layout.read_terms):
+        kernel_data, start = _with_series(kernel_data, likelihood, start, rows, offset)
     return Model(
         wanted,
         layout,

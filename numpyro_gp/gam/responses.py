@@ -20,7 +20,7 @@ from numpyro_gp.likelihoods import (
     Poisson,
     StudentT,
 )
-from numpyro_gp.likelihoods.links import mean_of
+from numpyro_gp.likelihoods.links import mean_of, normal_cdf
 
 # Nodes of an expectation over f, and draws of new data behind quantiles.
 NODES, SAMPLES = 48, 2000
@@ -163,13 +163,11 @@ def over_draws(means: np.ndarray, variances: np.ndarray) -> tuple[np.ndarray, np
 
 def _normal_quantiles(means: np.ndarray, scales: np.ndarray, levels: np.ndarray) -> np.ndarray:
     """Those of a mixture of normal distributions, by bisection."""
-    from scipy.special import ndtr  # not at import: only newer versions of NumPyro bring it
-
     wanted = levels[:, None]
     low, high = (np.broadcast_to(end, (len(levels), means.shape[1])).copy() for end in _ends(means, scales))
     for _ in range(50):
         middle = 0.5 * (low + high)
-        below = ndtr((middle[:, None] - means) / scales).mean(axis=1) < wanted
+        below = normal_cdf((middle[:, None] - means) / scales).mean(axis=1) < wanted
         low, high = np.where(below, middle, low), np.where(below, high, middle)
     found: np.ndarray = 0.5 * (low + high)
     return found

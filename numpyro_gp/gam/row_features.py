@@ -14,7 +14,7 @@ import numpy as np
 from scipy.linalg import get_lapack_funcs
 
 from numpyro_gp.gam.column_kernels import Curve, KernelMatrices, Sloped, without_slopes
-from numpyro_gp.gam.hyperparameters import most_lengths, names_of
+from numpyro_gp.gam.hyperparameters import places_of_lengths, sizes_of
 from numpyro_gp.gam.model import Model
 from numpyro_gp.gam.table_layout import ReadTerm, is_difference
 from numpyro_gp.gam.term_kernels import SMOOTH, count_lengthscales, mean_over, together
@@ -124,10 +124,10 @@ class RowFeatures:
         one = without_slopes(np.ones((1, 1)), 0)
         constant = KernelMatrices(one, one, without_slopes(np.ones(1), 0))
         self.components.append(ComponentRows(lambda _: constant, 0, np.zeros(self.count, int)))
-        sizes = [len(model.kernel_data.inducing.get(name, [0])) for name in names_of(model)]
-        ends, most = np.cumsum(sizes), most_lengths(model)
+        sizes = sizes_of(model)
+        ends = np.cumsum(sizes)
         self.slices = [slice(end - size, end) for size, end in zip(sizes, ends, strict=True)]
-        M, C, most = ends[-1], len(sizes), most if is_sloped else 0
+        M, C, most = ends[-1], len(sizes), places_of_lengths(model).shape[1] if is_sloped else 0
         shapes = (M, self.count), (C, self.count), (most, M, self.count), (most, C, self.count)
         self.features, self.inverse = Features(*map(np.zeros, shapes)), np.zeros((M, M))
         self._lengths: np.ndarray | None = None

@@ -23,6 +23,9 @@ from numpyro_gp.checks import fail
 from numpyro_gp.gam.terms import Term, Terms, refuse_twice
 from numpyro_gp.likelihoods.binomial import are_trials
 
+# What the columns of a term are read as, and what ``by`` is, where these are no numbers and no category.
+ROLES = {"re": ("category", "number"), "factor": ("category", "number"), "offset": ("offset", "by")}
+
 
 @dataclasses.dataclass(frozen=True)
 class ReadTerm:
@@ -170,8 +173,9 @@ def lay_out(
     own = [_of_its_column(term, data) for term in terms.items]
     refuse_twice(own)  # a line and the name of its column are one term
     for term in own:
-        keys = [(name, _roles(term)[0]) for name in term.columns]
-        keys += [] if term.by is None else [(term.by, _roles(term)[1])]
+        role, role_of_by = ROLES.get(term.kind, ("number", "by"))
+        keys = [(name, role) for name in term.columns]
+        keys += [] if term.by is None else [(term.by, role_of_by)]
         reads.append((term, keys))
         wanted += [key for key in keys if key not in wanted]
     reader = {key: term.name for term, keys in reversed(reads) for key in keys}
@@ -234,13 +238,6 @@ def _of_its_column(term: Term, data: object) -> Term:
         return term
     is_line = is_numeric(column_values(data, term.columns[0])) and not is_category(data, term.columns[0])
     return dataclasses.replace(term, kind="linear" if is_line else "factor")
-
-
-def _roles(term: Term) -> tuple[str, str]:
-    """What the columns of a term are read as, and what ``by`` is."""
-    if term.kind in ("re", "factor"):
-        return "category", "number"
-    return ("offset" if term.kind == "offset" else "number"), "by"
 
 
 def _column(key: tuple[str, str], values: np.ndarray, weights: np.ndarray) -> Column:

@@ -6,10 +6,10 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from numpyro_gp.gam.hyperparameters import places_of_lengths
+from numpyro_gp.beliefs.members import Stacks
+from numpyro_gp.gam.hyperparameters import places_of_lengths, sizes_of
 from numpyro_gp.gam.model import Model
 from numpyro_gp.gam.row_features import Jitter, RowFeatures, jitter_of_programs
-from numpyro_gp.gam.term_posteriors import Blocks
 
 # Rows of one call of a program that computes densities; the last ones of a table are filled up.
 ROWS = 512
@@ -38,9 +38,8 @@ class TermFeatures:
         self.model, self.dtype = model, np.dtype(jnp.result_type(float))
         self.jitter = jitter_of_programs(model) if jitter is None else jitter
         self.is_of_programs = jitter is None
-        parts = model.layout.read_terms
-        self.sizes = [*(len(model.kernel_data.inducing[part.name]) for part in parts), 1]
-        self.blocks = Blocks.of(self.sizes)
+        self.sizes = sizes_of(model)
+        self.blocks = Stacks.of_sizes(self.sizes)
         self.repeats = np.repeat(np.arange(len(self.sizes)), self.sizes)
         self.step = int(np.clip(MANY_NUMBERS // len(self.repeats), ROWS, MANY))
         self._places = places_of_lengths(model)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import math
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -16,6 +15,7 @@ from numpyro_gp.additive.component_kernels import Component, batches_of, column_
 from numpyro_gp.additive.grids import grid_points
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import fail
+from numpyro_gp.gam.column_kernels import deviation
 from numpyro_gp.gam.table_layout import ReadTerm, TableLayout, is_difference
 from numpyro_gp.gam.terms import TIME
 from numpyro_gp.gam.time_kernels import TimePrior, circle_of, points_of, time_inducing, time_kernel
@@ -25,6 +25,7 @@ from numpyro_gp.kernels import (
     Gaussian,
     Kernel,
     Linear,
+    Matern52,
     Uniform,
     ZeroMeanLinear,
 )
@@ -156,7 +157,7 @@ def together(first: Any, second: Any) -> Any:
 
 def kernel_data_of(layout: TableLayout, X: np.ndarray, weights: np.ndarray | None, measure: str) -> KernelData:
     """Measures, periods and inducing inputs from the encoded rows of the fit."""
-    measures = _of_one_size([_measure_of(X[:, at], one, weights, measure) for at, one in enumerate(layout.columns)])
+    measures = _of_one_size(*(_measure_of(X[:, at], one, weights, measure) for at, one in enumerate(layout.columns)))
     periods = {p.name: _period(p, layout, X) for p in layout.read_terms if p.term.cyclic or p.term.kind == "season"}
     bare = KernelData(layout, measures, periods, {})
     mass = np.ones(len(X)) if weights is None else weights
@@ -186,15 +187,15 @@ def _measure_of(x: np.ndarray, column: Column, weights: np.ndarray | None, measu
     return Gaussian(mean, np.sqrt(np.average((x - mean) ** 2, weights=weights)))
 
 
-def _of_one_size(measures: list[object]) -> tuple[object, ...]:
+def _of_one_size(*measures: object) -> tuple[object, ...]:
     """Empirical measures of as many points each, the last ones of weight zero: curves that are alike are one batch."""
-    most = max((len(one.points) for one in measures if isinstance(one, Empirical)), default=0)
-
-    def wider(one: Empirical) -> Empirical:
-        more = most - len(one.points)
-        return Empirical(np.pad(one.points, (0, more), mode="edge"), np.pad(one.weights, (0, more)))
-
-    return tuple(wider(one) if isinstance(one, Empirical) else one for one in measures)
+    sizes = {at: len(one.points) for at, one in enumerate(measures) if isinstance(one, Empirical)}
+    found = list(measures)
+    for at, size in sizes.items():
+        more, own = max(sizes.values()) - size, measures[at]
+        assert isinstance(own, Empirical)
+        found[at] = Empirical(np.pad(own.points, (0, more), mode="edge"), np.pad(own.weights, (0, more)))
+    return tuple(found)
 
 
 def _period(part: ReadTerm, layout: TableLayout, X: np.ndarray) -> tuple[float, float]:
@@ -236,8 +237,9 @@ def _inducing(part: ReadTerm, kernel_data: KernelData, X: np.ndarray, mass: np.n
         rows = time_inducing(term, X[:, own[0]], None if ends is None else ends[1] - ends[0])[:, None]
     elif term.kind == "s":
         has_many = bool(term.by) and len(codes[-1]) > FEW_LEVELS
-        size = term.num_inducing or (LEVEL_CURVE if has_many else _size_of_curve(kernel_data.layout))
-        rows = _line(part, kernel_data, X[:, own[0]], mass, size)[:, None]
+        curves = sum(one.term.kind == "s" and not one.term.by for one in kernel_data.layout.read_terms)
+        usual = LEVEL_CURVE if has_many else CURVE if curves <= MANY_CURVES else CURVE_OF_MANY
+        rows = _line(part, kernel_data, X[:, own[0]], mass, term.num_inducing or usual)[:, None]
         if term.by:
             is_own = not is_difference(part, kernel_data.layout.read_terms)
             levels = codes[-1] if is_own else _but_one(codes[-1], X[:, own[-1]], mass)
@@ -247,12 +249,6 @@ def _inducing(part: ReadTerm, kernel_data: KernelData, X: np.ndarray, mass: np.n
     points = np.zeros((len(rows), len(columns)))
     points[:, own] = rows
     return points
-
-
-def _size_of_curve(layout: TableLayout) -> int:
-    """Inducing inputs of a curve for which nobody says how many."""
-    curves = [part for part in layout.read_terms if part.term.kind == "s" and not part.term.by]
-    return CURVE if len(curves) <= MANY_CURVES else CURVE_OF_MANY
 
 
 def _but_one(codes: np.ndarray, x: np.ndarray, mass: np.ndarray) -> np.ndarray:
@@ -297,8 +293,7 @@ def _spread(x: np.ndarray, mass: np.ndarray, size: int) -> np.ndarray:
     chosen: list[int] = []
     for at in range(size):
         pivot = _largest(left * weight)
-        r = math.sqrt(5) * np.abs(values - values[pivot]) / TURN
-        column = (1 + r + r**2 / 3) * np.exp(-r) - columns[:at, pivot] @ columns[:at]
+        column = 1 + deviation(Matern52, np.abs(values - values[pivot]), TURN)[0] - columns[:at, pivot] @ columns[:at]
         columns[at] = column / np.sqrt(max(column[pivot], 1e-12))  # of values that are almost one nothing is left
         left = np.maximum(left - columns[at] ** 2, 0)
         chosen.append(pivot)

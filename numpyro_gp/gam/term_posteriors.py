@@ -3,56 +3,11 @@
 The terms at rows are ``f_c = A_c^T v_c`` and what inducing inputs leave open. Each class says what ``cov v = S`` adds.
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
-
-class Blocks(NamedTuple):
-    """Where the values of each component stand among all ``M``, components of one size together.
-
-    Attributes
-    ----------
-    places : list of array (C_s, M_s)
-    order : array (C,)
-        Places of the components among the rows of all stacks.
-    first : array (C,)
-        Where each component starts.
-    """
-
-    places: list[np.ndarray]
-    order: np.ndarray
-    first: np.ndarray
-
-    @classmethod
-    def of(cls, sizes: Sequence[int]) -> "Blocks":
-        """Those of components of these sizes."""
-        each = np.asarray(sizes)
-        first = np.cumsum(each) - each
-        members = [np.flatnonzero(each == size) for size in dict.fromkeys(sizes)]
-        places = [first[own][:, None] + np.arange(each[own[0]]) for own in members]
-        return cls(places, np.argsort(np.concatenate(members)), first)
-
-    def split(self, values: np.ndarray) -> list[np.ndarray]:
-        """Values ``(M, ...)`` as stacks ``(C_s, M_s, ...)``."""
-        return [values[own] for own in self.places]
-
-    def by_size(self, values: np.ndarray) -> list[np.ndarray]:
-        """Values of components ``(C, ...)`` as stacks ``(C_s, ...)``: the other way round than `joined`."""
-        return np.split(values[np.argsort(self.order)], np.cumsum([len(own) for own in self.places])[:-1])
-
-    def joined(self, stacks: Sequence[np.ndarray]) -> np.ndarray:
-        """Stacks of one entry for each component, ``(C_s, ...)``, in the order of the components."""
-        found: np.ndarray = np.concatenate(stacks)[self.order]
-        return found
-
-    def merged(self, stacks: Sequence[np.ndarray]) -> np.ndarray:
-        """The other way round than `split`."""
-        found = np.empty((sum(own.size for own in self.places), *stacks[0].shape[2:]))
-        for own, stack in zip(self.places, stacks, strict=True):
-            found[own] = stack
-        return found
+from numpyro_gp.beliefs.members import Stacks
 
 
 class Normal(Protocol):
@@ -65,10 +20,10 @@ class Normal(Protocol):
     def row_variances(self, A: np.ndarray) -> np.ndarray:
         """``a^T S a`` of each row ``(N,)``."""
 
-    def block_covariances(self, blocks: Blocks) -> list[np.ndarray]:
+    def block_covariances(self, blocks: Stacks) -> list[np.ndarray]:
         """``S_cc`` of each component in stacks; zeros of a point."""
 
-    def component_covariances(self, A: np.ndarray, blocks: Blocks) -> np.ndarray:
+    def component_covariances(self, A: np.ndarray, blocks: Stacks) -> np.ndarray:
         """``a_c^T S_ce a_e`` averaged over rows ``(C, C)``."""
 
     def sample(self, rng: np.random.Generator, count: int) -> np.ndarray:
@@ -86,10 +41,10 @@ class Point(NamedTuple):
     def row_variances(self, A: np.ndarray) -> np.ndarray:
         return np.zeros(A.shape[1])
 
-    def block_covariances(self, blocks: Blocks) -> list[np.ndarray]:
+    def block_covariances(self, blocks: Stacks) -> list[np.ndarray]:
         return [np.zeros((*own.shape, own.shape[1])) for own in blocks.places]
 
-    def component_covariances(self, A: np.ndarray, blocks: Blocks) -> np.ndarray:  # noqa: ARG002
+    def component_covariances(self, A: np.ndarray, blocks: Stacks) -> np.ndarray:  # noqa: ARG002
         return np.zeros((len(blocks.first), len(blocks.first)))
 
     def sample(self, rng: np.random.Generator, count: int) -> np.ndarray:  # noqa: ARG002
@@ -109,11 +64,11 @@ class Dense(NamedTuple):
         found: np.ndarray = np.sum((self.half @ A) ** 2, axis=0)
         return found
 
-    def block_covariances(self, blocks: Blocks) -> list[np.ndarray]:
+    def block_covariances(self, blocks: Stacks) -> list[np.ndarray]:
         halves = [self.half[:, own].transpose(1, 0, 2) for own in blocks.places]
         return [half.transpose(0, 2, 1) @ half for half in halves]
 
-    def component_covariances(self, A: np.ndarray, blocks: Blocks) -> np.ndarray:
+    def component_covariances(self, A: np.ndarray, blocks: Stacks) -> np.ndarray:
         products = (self.half.T @ self.half) * (A @ A.T) / A.shape[1]
         found: np.ndarray = np.add.reduceat(np.add.reduceat(products, blocks.first, axis=0), blocks.first, axis=1)
         return found
@@ -140,7 +95,7 @@ class LowRank(NamedTuple):
     W, shared : array (M, r), (r, M)
     half_log : float
         Half of the logarithm of the determinant of the precision.
-    blocks : Blocks
+    blocks : Stacks
     """
 
     mean: np.ndarray
@@ -149,14 +104,14 @@ class LowRank(NamedTuple):
     W: np.ndarray
     shared: np.ndarray
     half_log: float
-    blocks: Blocks
+    blocks: Stacks
 
     @classmethod
-    def of(cls, mean: np.ndarray, factors: list[np.ndarray], W: np.ndarray, blocks: Blocks) -> "LowRank":
+    def of(cls, mean: np.ndarray, factors: list[np.ndarray], W: np.ndarray, blocks: Stacks) -> "LowRank":
         """From what `BlockLowRank` holds."""
         inverses = [np.linalg.inv(P) for P in factors]
         covariances = [one.transpose(0, 2, 1) @ one for one in inverses]
-        projected = blocks.merged([D @ own for D, own in zip(covariances, blocks.split(W), strict=True)])
+        projected = blocks.together([D @ own for D, own in zip(covariances, blocks.apart(W), strict=True)])
         root = np.linalg.cholesky(np.eye(W.shape[1]) + W.T @ projected)
         logs = [np.log(np.diagonal(P, axis1=1, axis2=2)).sum() for P in factors]
         half_log = float(sum(logs) + np.log(np.diagonal(root)).sum())
@@ -164,24 +119,24 @@ class LowRank(NamedTuple):
         return cls(mean, factors, covariances, W, shared, half_log, blocks)
 
     def _times(self, stacks: list[np.ndarray], values: np.ndarray) -> np.ndarray:
-        pairs = zip(stacks, self.blocks.split(values), strict=True)
-        return self.blocks.merged([one @ own for one, own in pairs])
+        pairs = zip(stacks, self.blocks.apart(values), strict=True)
+        return self.blocks.together([one @ own for one, own in pairs])
 
     def row_variances(self, A: np.ndarray) -> np.ndarray:
         own = np.sum(A * self._times(self.covariances, A), axis=0)
         found: np.ndarray = own - np.sum((self.shared @ A) ** 2, axis=0)
         return found
 
-    def block_covariances(self, blocks: Blocks) -> list[np.ndarray]:
+    def block_covariances(self, blocks: Stacks) -> list[np.ndarray]:
         parts = [self.shared[:, own].transpose(1, 0, 2) for own in blocks.places]
         return [D - V.transpose(0, 2, 1) @ V for D, V in zip(self.covariances, parts, strict=True)]
 
-    def component_covariances(self, A: np.ndarray, blocks: Blocks) -> np.ndarray:
+    def component_covariances(self, A: np.ndarray, blocks: Stacks) -> np.ndarray:
         parts = [self.shared[:, own].transpose(1, 0, 2) for own in blocks.places]
-        seen = blocks.joined([V @ own for V, own in zip(parts, blocks.split(A), strict=True)])
+        seen = blocks.in_order([V @ own for V, own in zip(parts, blocks.apart(A), strict=True)])
         flat = seen.reshape(len(seen), -1)
-        pairs = zip(self.covariances, blocks.split(A), strict=True)
-        diagonal = blocks.joined([np.sum(own * (D @ own), axis=(1, 2)) for D, own in pairs])
+        pairs = zip(self.covariances, blocks.apart(A), strict=True)
+        diagonal = blocks.in_order([np.sum(own * (D @ own), axis=(1, 2)) for D, own in pairs])
         found: np.ndarray = (np.diag(diagonal) - flat @ flat.T) / A.shape[1]
         return found
 

@@ -68,26 +68,26 @@ class Shares:
         ``drawn (M, K)`` are draws of the whitened values.
         """
         blocks, own = self.blocks, term_posterior.block_covariances(self.blocks)
-        pairs = zip(blocks.split(scaled.A), blocks.by_size(scaled.prior), strict=True)
+        pairs = zip(blocks.apart(scaled.A), [scaled.prior[list(own)] for own in blocks.members], strict=True)
         squares = [Squares.over(A, prior, self.mass) for A, prior in pairs]
-        of_means = zip(squares, blocks.split(term_posterior.mean), own, strict=True)
-        self.expected.append(blocks.joined([one.expected(mean, S) for one, mean, S in of_means]))
-        of_draws = zip(squares, blocks.split(drawn), strict=True)
-        self.shares.append(shares_of(blocks.joined([one.drawn(values) for one, values in of_draws])[:-1]))
-        self.traces.append(blocks.joined([np.trace(one, axis1=1, axis2=2) for one in own]))
+        of_means = zip(squares, blocks.apart(term_posterior.mean), own, strict=True)
+        self.expected.append(blocks.in_order([one.expected(mean, S) for one, mean, S in of_means]))
+        of_draws = zip(squares, blocks.apart(drawn), strict=True)
+        self.shares.append(shares_of(blocks.in_order([one.drawn(values) for one, values in of_draws])[:-1]))
+        self.traces.append(blocks.in_order([np.trace(one, axis1=1, axis2=2) for one in own]))
         self.means.append(term_posterior.mean)
         self._between(term_posterior, scaled)
 
     def _between(self, term_posterior: Normal, scaled: ScaledFeatures) -> None:
         """Covariances between components averaged over a few rows, and the means there."""
         A = scaled.A[:, self.few] * np.sqrt(self.of_few)  # so that an average is one over weights
-        stacks = self.blocks.split(A)
-        explained = self.blocks.joined([np.sum(one**2, axis=(1, 2)) for one in stacks]) / len(self.few)
+        stacks = self.blocks.apart(A)
+        explained = self.blocks.in_order([np.sum(one**2, axis=(1, 2)) for one in stacks]) / len(self.few)
         self.within += np.diag(
             (scaled.prior[:, self.few] * self.of_few).mean(axis=1) - explained
         ) + term_posterior.component_covariances(A, self.blocks)
-        pairs = zip(self.blocks.split(term_posterior.mean), stacks, strict=True)
-        self.at_few.append(self.blocks.joined([np.einsum("cm,cmn->cn", m, a) for m, a in pairs]))
+        pairs = zip(self.blocks.apart(term_posterior.mean), stacks, strict=True)
+        self.at_few.append(self.blocks.in_order([np.einsum("cm,cmn->cn", m, a) for m, a in pairs]))
 
     def correlation(self) -> np.ndarray:
         """Posterior correlation ``(C, C)`` of the components, over all draws and the few rows."""

@@ -12,7 +12,7 @@ from numpyro_gp.arrays import Array, ArrayLike, value_type
 from numpyro_gp.checks import check_choice, check_positive
 from numpyro_gp.likelihoods.base import Likelihood, check_each_target, like, together
 from numpyro_gp.likelihoods.expectations import composite_cuts, expect, log_expect
-from numpyro_gp.likelihoods.links import expected_mean, inverse_of, log_link
+from numpyro_gp.likelihoods.links import expected_mean, log_link, mean_of
 from numpyro_gp.likelihoods.points import Latent
 
 EULER = 0.5772156649015329
@@ -109,7 +109,7 @@ class Beta(Likelihood):
 
     def _variance(self, latent: Latent) -> Array:
         k = like("concentration", self.concentration, latent.mean)
-        first, inverse = expected_mean(self.link, latent), inverse_of(self.link)
+        first, inverse = expected_mean(self.link, latent), partial(mean_of, self.link)
         cuts = composite_cuts(0.0, 1.0, latent.mean)
         between = expect(lambda f: inverse(f) * inverse(-f), latent.mean, latent.variance, cuts=cuts)  # E m (1 - m)
         return first * (1 - first) - between * k / (1 + k)

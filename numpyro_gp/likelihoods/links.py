@@ -1,13 +1,13 @@
 """Links by name: the mean of a response at ``f``, its slope and its expectation, and the ``f`` of a probability.
 
-What fits and figures ask for is in NumPy, what programs trace is in JAX.
+What fits and figures ask for is in NumPy, what programs trace is in JAX, and means are in both.
 """
 
 import math
-from collections.abc import Callable
 from statistics import NormalDist
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.nn import log_sigmoid, sigmoid
@@ -18,16 +18,24 @@ from numpyro_gp.likelihoods.expectations import composite_cuts, expect
 from numpyro_gp.likelihoods.points import Latent
 
 
+def normal_cdf(z: Any) -> Any:
+    """The normal distribution function, of JAX or NumPy."""
+    if isinstance(z, jax.Array):
+        return ndtr(z)
+    from scipy.special import ndtr as in_numpy  # not at import: only newer versions of NumPyro bring it
+
+    return in_numpy(z)
+
+
 def mean_of(link: str, f: Any) -> Any:
     """The inverse of the link: ``f``, ``e^f``, ``1 / (1 + e^-f)`` or the normal distribution function."""
+    is_jax = isinstance(f, jax.Array)
     if link == "log":
-        f = np.exp(f)
+        f = (jnp if is_jax else np).exp(f)
     elif link == "logit":
-        f = 1 / (1 + np.exp(-f))
+        f = sigmoid(f) if is_jax else 1 / (1 + np.exp(-f))
     elif link == "probit":
-        from scipy.special import ndtr as probability  # not at import: only newer versions of NumPyro bring it
-
-        f = probability(f)
+        f = normal_cdf(f)
     return f
 
 
@@ -47,11 +55,6 @@ def slope_of(link: str, f: np.ndarray) -> np.ndarray:
 def link_at(link: str, share: float) -> float:
     """The link of a probability."""
     return NormalDist().inv_cdf(share) if link == "probit" else math.log(share / (1 - share))
-
-
-def inverse_of(link: str) -> Callable[[Array], Array]:
-    """`mean_of` the link of a probability, in JAX."""
-    return sigmoid if link == "logit" else ndtr
 
 
 def expected_mean(link: str, latent: Latent) -> Array:

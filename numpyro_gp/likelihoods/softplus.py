@@ -5,14 +5,19 @@ deviation ``2 k``, with ``k`` from Kolmogorov's distribution (Andrews and Mallow
 expectation is closed. The Gauss rule of that distribution, of twelve nodes, is right to 2e-10 from a variance of 1 on.
 """
 
+import math
+from types import ModuleType
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import ndtr
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array
+from numpyro_gp.likelihoods.links import normal_cdf
 
+ROOT_2PI_INVERSE = 1 / math.sqrt(2 * math.pi)
 # A latent variance up to which 20 nodes of Gauss-Hermite are right to 3e-11.
 WIDE = 1.0
 SPREADS = (
@@ -27,9 +32,26 @@ SHARES = (
 )  # fmt: skip
 
 
+def softplus_moments(mean: Any, variance: Any, xp: ModuleType = jnp) -> tuple[Any, Any, Any]:
+    """``E log(1 + e^f)`` of wide ``f ~ N(mean, variance)``, both of one shape, and its first two slopes in ``mean``.
+
+    Variances from `WIDE` on, in NumPy or JAX, ``xp``. Half of the second slope is that in the variance.
+    """
+    rule = (np.array(one).reshape(-1, *[1] * mean.ndim) for one in (SPREADS, SHARES))
+    spreads, shares = (xp.asarray(one, mean.dtype) for one in rule)
+    spread = xp.sqrt(spreads**2 + variance[None])
+    side = xp.where(mean > 0, -mean, mean)[None]  # the small one: nothing cancels
+    z = side / spread
+    below, density = normal_cdf(z), xp.exp(-0.5 * z * z) * ROOT_2PI_INVERSE
+    small = xp.sum(shares * (spread * density + side * below), axis=0)
+    tail = xp.sum(shares * below, axis=0)
+    value = xp.maximum(mean, 0) + xp.maximum(small, 0)
+    return value, xp.where(mean > 0, 1 - tail, tail), xp.sum(shares * (density / spread), axis=0)
+
+
 @jax.custom_jvp
 def expected_softplus(mean: Float[Array, "*batch"], variance: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
-    """``E log(1 + e^f)`` for ``f ~ N(mean, variance)`` with variances from `WIDE` on.
+    """The value of `softplus_moments`.
 
     Examples
     --------
@@ -38,37 +60,11 @@ def expected_softplus(mean: Float[Array, "*batch"], variance: Float[Array, "*bat
     >>> round(float(expected_softplus(jnp.array(0.0), jnp.array(9.0))), 4)   # SciPy: 1.3941
     1.3941
     """
-    spread, below, density, shares = _parts(-jnp.abs(mean), variance)  # of the small side: nothing cancels
-    small = jnp.sum(shares * (spread * density - jnp.abs(mean)[..., None] * below), axis=-1)
-    return jnp.maximum(mean, 0) + jnp.maximum(small, 0)
-
-
-def _parts(mean: Array, variance: Array) -> tuple[Array, Array, Array, Array]:
-    """Standard deviations of the mixture, how much of each is below ``mean``, its density times them, and shares."""
-    spreads, shares = (jnp.expand_dims(jnp.asarray(part, mean.dtype), range(mean.ndim)) for part in _rule())
-    spread = jnp.sqrt(spreads**2 + variance[..., None])
-    z = mean[..., None] / spread
-    return spread, ndtr(z), jnp.exp(-0.5 * z**2) / np.sqrt(2 * np.pi).item(), shares
-
-
-def _rule() -> tuple[np.ndarray, np.ndarray]:
-    return np.array(SPREADS), np.array(SHARES)
+    value: Array = softplus_moments(mean, variance)[0]
+    return value
 
 
 @expected_softplus.defjvp
 def _expected_softplus_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
-    spread, below, density, shares = _parts(*primals)
-    of_mean, of_variance = jnp.sum(shares * below, axis=-1), 0.5 * jnp.sum(shares * density / spread, axis=-1)
-    return expected_softplus(*primals), of_mean * tangents[0] + of_variance * tangents[1]
-
-
-def wide_softplus(mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The expectation of `expected_softplus` in NumPy, with its first two derivatives in the mean ``(N,)``."""
-    from scipy.special import ndtr as below_normal  # not at import: only newer versions of NumPyro bring it
-
-    spreads, shares = _rule()
-    spread = np.sqrt(spreads[:, None] ** 2 + variance)
-    z = mean / spread
-    density, below = np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi), below_normal(z)
-    small = shares @ (spread * density - np.abs(mean) * below_normal(-np.abs(z)))
-    return np.maximum(mean, 0) + small, shares @ below, shares @ (density / spread)
+    _, slope, curvature = softplus_moments(*primals)
+    return expected_softplus(*primals), slope * tangents[0] + 0.5 * curvature * tangents[1]

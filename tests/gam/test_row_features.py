@@ -9,7 +9,7 @@ import pytest
 import numpyro_gp as ngp
 from numpyro_gp.beliefs import AdditiveBasis
 from numpyro_gp.gam import row_features as own
-from numpyro_gp.gam.hyperparameters import most_lengths, names_of
+from numpyro_gp.gam.hyperparameters import places_of_lengths, sizes_of
 from numpyro_gp.programs.keep import run_quickly
 
 RNG = np.random.default_rng(2)
@@ -27,7 +27,7 @@ CASES = [
 
 def at_random(model, X):
     """Lengthscales, scales and features there."""
-    C, P = len(model.layout.read_terms) + 1, most_lengths(model)
+    C, P = places_of_lengths(model).shape
     lengths, scales = RNG.uniform(0.3, 2.0, (C, P)), RNG.uniform(0.5, 2.0, C)
     return lengths, scales, *own.RowFeatures(model, X)(lengths)
 
@@ -47,12 +47,12 @@ def test_scales_and_features_are_those_of_the_basis(formula, measure):
             for c, part in enumerate(model.layout.read_terms)
         }
         kernels["constant"] = ngp.kernels.Constant(scales[-1] ** 2)
-        assert list(kernels) == names_of(model)
+        assert list(kernels) == [*(part.name for part in model.layout.read_terms), "constant"]
         basis = AdditiveBasis.build(kernels, model.inducing(X.dtype), model.jitter)
         return basis.features(X), basis.diagonals(X), basis.frame().inverse
 
     of_values, of_variances, of_inverse = run_quickly(dense, *map(jnp.asarray, (lengths, scales, X)))
-    s = np.repeat(scales, [len(model.kernel_data.inducing.get(name, [0])) for name in names_of(model)])
+    s = np.repeat(scales, sizes_of(model))
     np.testing.assert_allclose(s[:, None] * features.values, of_values, atol=1e-7)
     np.testing.assert_allclose(scales[:, None] ** 2 * features.variances, of_variances, atol=1e-10)
     np.testing.assert_allclose(inverse / s, of_inverse, rtol=1e-4, atol=1e-4)

@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from numpyro_gp.gam.term_posteriors import Blocks, Dense, LowRank, Point, conditional
+from numpyro_gp.beliefs.members import Stacks
+from numpyro_gp.gam.term_posteriors import Dense, LowRank, Point, conditional
 
 SIZES = [2, 3, 2, 1]
 RNG = np.random.default_rng(0)
 M = sum(SIZES)
 A, MEAN = RNG.normal(size=(M, 5)), RNG.normal(size=M)
-BLOCKS = Blocks.of(SIZES)
+BLOCKS = Stacks.of_sizes(SIZES)
 OF = np.repeat(np.arange(4), SIZES)
 
 
@@ -32,7 +33,7 @@ def low_rank():
 def test_moments_are_those_of_the_covariance(make):
     normal, S = make()
     np.testing.assert_allclose(normal.row_variances(A), np.einsum("in,ij,jn->n", A, S, A), atol=1e-12)
-    blocks = BLOCKS.joined([np.trace(one, axis1=1, axis2=2) for one in normal.block_covariances(BLOCKS)])
+    blocks = BLOCKS.in_order([np.trace(one, axis1=1, axis2=2) for one in normal.block_covariances(BLOCKS)])
     np.testing.assert_allclose(blocks, [np.trace(S[np.ix_(c == OF, c == OF)]) for c in range(4)], atol=1e-12)
     own = [
         [np.einsum("in,ij,jn->n", A[c == OF], S[np.ix_(c == OF, e == OF)], A[e == OF]) for e in range(4)]
@@ -62,8 +63,5 @@ def test_pseudo_data_give_the_posterior_of_regression():
 
 
 def test_stacks_go_apart_and_together():
-    np.testing.assert_array_equal(BLOCKS.merged(BLOCKS.split(A)), A)
-    np.testing.assert_array_equal(BLOCKS.joined([own[:, 0] for own in BLOCKS.places]), [0, 2, 5, 7])
-    of_components = np.arange(4)
-    np.testing.assert_array_equal(BLOCKS.joined(BLOCKS.by_size(of_components)), of_components)
-    assert [len(own) for own in BLOCKS.by_size(of_components)] == [len(own) for own in BLOCKS.places]
+    np.testing.assert_array_equal(BLOCKS.together(BLOCKS.apart(A)), A)
+    np.testing.assert_array_equal(BLOCKS.in_order([own[:, 0] for own in BLOCKS.places]), BLOCKS.first)

@@ -7,7 +7,7 @@ from scipy import stats
 from scipy.integrate import quad
 from scipy.special import expit
 
-from numpyro_gp.likelihoods.links import expected_mean, inverse_of, link_at, mean_of, slope_of
+from numpyro_gp.likelihoods.links import expected_mean, link_at, mean_of, slope_of
 from numpyro_gp.likelihoods.points import Latent
 
 F = np.array([-2.0, -0.3, 0.0, 1.2])
@@ -25,7 +25,7 @@ def test_means_and_slopes(link):
 def test_links_of_probabilities(link):
     """The link undoes its inverse, JAX says what NumPy says, and the expectation is that of quadrature."""
     assert mean_of(link, np.array(link_at(link, 0.8))) == pytest.approx(0.8)
-    np.testing.assert_allclose(inverse_of(link)(jnp.asarray(F)), mean_of(link, F), rtol=1e-12)
+    np.testing.assert_allclose(mean_of(link, jnp.asarray(F)), mean_of(link, F), rtol=1e-12)
     found = expected_mean(link, Latent(jnp.array([0.4]), jnp.array([2.0])))
     law, inverse = stats.norm(0.4, np.sqrt(2.0)), INVERSES[link]
     assert float(found[0]) == pytest.approx(quad(lambda f: law.pdf(f) * inverse(f), -15, 15)[0], rel=1e-6)
