@@ -6,9 +6,10 @@ A fit evaluates some thirty rows by a thousand a few dozen times: less work than
 """
 
 import math
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -43,16 +44,30 @@ def without_slopes(value: np.ndarray, count: int) -> Sloped:
     return Sloped(value, np.zeros((count, *value.shape)))
 
 
-class KernelMatrices(NamedTuple):
+class Entries:
+    """Entries of a kernel, of which those of sums and products are sums and products."""
+
+    def merged(self, function: Callable[..., Any], *others: Self) -> Self:
+        """A function of the entries of several kernels."""
+        return type(self)(*map(function, self, *others))
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(vars(self).values())
+
+    def __add__(self, other: Self) -> Self:
+        return self.merged(operator.add, other)
+
+    def __mul__(self, other: Self) -> Self:
+        return self.merged(operator.mul, other)
+
+
+@dataclass(frozen=True)
+class KernelMatrices(Entries):
     """A kernel at inducing inputs ``(M,)`` and rows ``(U,)``: its matrices, and its variances at the rows."""
 
     gram: Sloped
     cross: Sloped
     diagonal: Sloped
-
-    def merged(self, function: Callable[..., Sloped], *others: "KernelMatrices") -> "KernelMatrices":
-        """A function of the entries of several kernels."""
-        return KernelMatrices(*map(function, self, *others))
 
 
 def deviation(kind: type, gaps: np.ndarray, lengthscale: float | np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -3,21 +3,21 @@
 What depends on inducing inputs alone is found when they are made, so that a row costs a few products.
 """
 
-import operator
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 
 from numpyro_gp.checks import fail
-from numpyro_gp.gam.column_kernels import Curve, average, deviation, distances
+from numpyro_gp.gam.column_kernels import Curve, Entries, average, deviation, distances
 from numpyro_gp.gam.model import Model
 from numpyro_gp.gam.row_features import fixed_matrices, inducing_of
 from numpyro_gp.gam.table_layout import ReadTerm, is_difference
-from numpyro_gp.gam.term_kernels import SMOOTH, count_lengthscales, together
+from numpyro_gp.gam.term_kernels import SMOOTH, composed, count_lengthscales
 from numpyro_gp.kernels.profiles import of_average
 
 
-class AtRow(NamedTuple):
+@dataclass(frozen=True)
+class AtRow(Entries):
     """A kernel of unit variance at a row: ``k(Z, x) (S, M_c)`` and ``k(x, x) (S,)``, or one for all draws."""
 
     cross: np.ndarray
@@ -50,16 +50,16 @@ class TermAtRow:
     """A term at draws of its lengthscales ``(S, P)``."""
 
     def __init__(self, model: Model, part: ReadTerm, lengths: np.ndarray) -> None:
-        self.kind, self.columns = part.term.kind, list(part.columns)
+        self.term, self.columns, kind = part.term, list(part.columns), part.term.kind
         self.given, self.Z = model.kernel_data.column_data(part), inducing_of(model, part)
-        self.count = count_lengthscales(part) if self.kind in SMOOTH else 0
-        if self.kind not in (*SMOOTH, "linear", "factor", "re"):
+        self.count = count_lengthscales(part) if kind in SMOOTH else 0
+        if kind not in (*SMOOTH, "linear", "factor", "re"):
             cure = "Take fit.predict(data), which knows all terms."
             fail("terms of a fit with a predictor", "curves, surfaces, lines and levels", part.name, cure)
         self.curves = [
             CurveAtRow(part.term.kernel, self.given[at], lengths[:, at], self.Z[:, at]) for at in range(self.count)
         ]
-        self.levels = self.kind
+        self.levels = kind
         if self.curves:
             is_own = not is_difference(part, model.layout.read_terms)
             self.levels = "" if part.term.by is None else "re" if is_own else "factor"
@@ -69,11 +69,8 @@ class TermAtRow:
         """At an encoded row ``(D,)``."""
         read = row[self.columns]
         found = [curve.at(x) for curve, x in zip(self.curves, read, strict=False)]
-        if self.levels:
-            found.append(self._fixed(read[self.count :]))
-        whole = found[0]
-        for one in found[1:]:
-            whole = AtRow(*map(together if self.kind == "te" else operator.mul, whole, one))
+        levels = [self._fixed(read[self.count :])] if self.levels else []
+        whole: AtRow = composed(self.term, found or levels, *(levels if found else []))
         return whole
 
     def _fixed(self, read: np.ndarray) -> AtRow:

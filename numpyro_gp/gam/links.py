@@ -11,11 +11,9 @@ LEAST_SLOPE = 1e-3
 
 def residuals_at(link: str, f: np.ndarray, y: np.ndarray) -> np.ndarray:
     """``(y - mean) / (d mean / d f)``: residuals on the scale of the link."""
-    left: np.ndarray = y - f
-    if link == "log":
-        left = y * np.exp(-f) - 1
-    elif link in ("logit", "probit"):
-        left = (y - mean_of(link, f)) / np.maximum(slope_of(link, f), LEAST_SLOPE)
+    slope = slope_of(link, f)
+    slope = np.maximum(slope, LEAST_SLOPE) if link in ("logit", "probit") else slope
+    left: np.ndarray = (y - mean_of(link, f)) / slope
     return left
 
 

@@ -5,7 +5,6 @@ linear algebra with a few hundred rows and columns (`gam.bounds`): nothing of it
 columns of a term are computed once, and so are terms without a lengthscale.
 """
 
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -17,7 +16,7 @@ from numpyro_gp.gam.column_kernels import Curve, KernelMatrices, Sloped, without
 from numpyro_gp.gam.hyperparameters import places_of_lengths, sizes_of
 from numpyro_gp.gam.model import Model
 from numpyro_gp.gam.table_layout import ReadTerm, is_difference
-from numpyro_gp.gam.term_kernels import SMOOTH, count_lengthscales, mean_over, together
+from numpyro_gp.gam.term_kernels import SMOOTH, composed, count_lengthscales, mean_over
 from numpyro_gp.gam.terms import TIME
 from numpyro_gp.gam.time_kernels import time_matrices
 from numpyro_gp.kernels import Empirical, ZeroMean
@@ -205,14 +204,13 @@ def kernel_of(model: Model, part: ReadTerm, Z: np.ndarray, X: np.ndarray) -> Cal
     if term.by:
         kind = "factor" if is_difference(part, model.layout.read_terms) else "re"
         levels = fixed_matrices(kind, given[count:], Z[:, count:], X[:, count:], count)
-    join = together if term.kind == "te" else Sloped.__mul__
 
     def kernel(lengths: np.ndarray) -> KernelMatrices:
         found = [curve(float(length)) for curve, length in zip(curves, lengths, strict=True)]
         if count > 1:
             found = [one.merged(lambda leaf, at=at: leaf.at(at, count)) for at, one in enumerate(found)]
-        whole = functools.reduce(lambda a, b: a.merged(join, b), found)
-        return whole if levels is None else whole.merged(Sloped.__mul__, levels)
+        whole: KernelMatrices = composed(term, found, levels)
+        return whole
 
     return kernel
 

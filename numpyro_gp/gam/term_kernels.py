@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +16,7 @@ from numpyro_gp.arrays import Array
 from numpyro_gp.checks import fail
 from numpyro_gp.gam.column_kernels import deviation
 from numpyro_gp.gam.table_layout import ReadTerm, TableLayout, is_difference
-from numpyro_gp.gam.terms import TIME
+from numpyro_gp.gam.terms import TIME, Term
 from numpyro_gp.gam.time_kernels import TimePrior, circle_of, points_of, time_inducing, time_kernel
 from numpyro_gp.kernels import (
     CategoryDelta,
@@ -119,11 +118,11 @@ class KernelData:
                 column_kernel(one, given[place], term.kernel, lengthscales[place]).on(own[place])
                 for place in range(len(term.columns))
             ]
-            base = functools.reduce(together if term.kind == "te" else operator.mul, curves)
+            levels: Kernel | None = None
             if term.by:
                 is_own = not is_difference(part, self.layout.read_terms)
-                levels = CategoryDelta(one) if is_own else column_kernel(one, given[-1])
-                base = base * levels.on(own[-1])
+                levels = (CategoryDelta(one) if is_own else column_kernel(one, given[-1])).on(own[-1])
+            base = composed(term, curves, levels)
         return variance * base
 
     def column_data(self, part: ReadTerm) -> list[object]:
@@ -147,12 +146,17 @@ def count_lengthscales(part: ReadTerm) -> int:
     return len(part.term.columns) if part.term.kind in SMOOTH else 0
 
 
-def together(first: Any, second: Any) -> Any:
-    """``(1 + k1)(1 + k2) - 1``: both effects and their interaction, all of which average to zero.
+def composed(term: Term, curves: Sequence[Any], levels: Any = None) -> Any:
+    """Curves of the columns of a term as one, times what its levels say: of kernels, of matrices, of values at a row.
 
-    Of kernels, and of their values with or without slopes.
+    Of a surface `te` it is ``(1 + k1)(1 + k2) - 1``: both effects and their interaction, which average to zero.
     """
-    return first + second + first * second
+
+    def joined(first: Any, second: Any) -> Any:
+        return first + second + first * second if term.kind == "te" else first * second
+
+    whole = functools.reduce(joined, curves)
+    return whole if levels is None else whole * levels
 
 
 def kernel_data_of(layout: TableLayout, X: np.ndarray, weights: np.ndarray | None, measure: str) -> KernelData:

@@ -214,7 +214,7 @@ class SeasonMatrices:
         gram, cross = (Sloped(1 + d[:, at], slope[None, :, at]) for at in (slice(None, size), slice(size, None)))
         fall = KernelMatrices(gram, cross, without_slopes(np.ones(cross.value.shape[1]), 1))
         fall = fall.merged(lambda leaf: leaf.at(1, 2))
-        return self.curve(shape).merged(lambda leaf: leaf.at(0, 2)).merged(Sloped.__mul__, fall)
+        return self.curve(shape).merged(lambda leaf: leaf.at(0, 2)) * fall
 
 
 MATRICES = {"trend": TrendMatrices, "cycle": CycleMatrices, "season": SeasonMatrices}
