@@ -34,24 +34,13 @@ def test_features_at_the_inducing_inputs_are_read_off_the_factor_where_that_is_a
     np.testing.assert_allclose(asked.features(asked.inducing), basis.features(Z), atol=1e-12)
 
 
-def test_jitter_is_relative():
+def test_jitter_is_relative_and_positive_keeps_nan_and_lifts_rounding():
     basis = Basis.build(RBF(4.0, 1.0), jnp.zeros((1, 1)), 1e-2)
-    np.testing.assert_allclose(basis.jitter, 0.04)
-    np.testing.assert_allclose(basis.factor, np.sqrt([[4.04]]))
-
-
-def test_positive_keeps_nan_and_lifts_rounding():
+    np.testing.assert_allclose((basis.jitter, basis.factor[0, 0] ** 2), (0.04, 4.04))
     lifted = positive(jnp.array([-1e-18, jnp.nan, 0.5]), jnp.ones(3))
     assert lifted[0] > 0
     assert jnp.isnan(lifted[1])
     assert lifted[2] == 0.5
-
-
-def test_a_belief_without_a_mean_is_refused_where_it_is_asked_for_its_shape():
-    methods = dict.fromkeys(["marginals", "joint", "kl"], lambda *_: None)
-    belief = type("Own", (AbstractBelief,), methods)()
-    with pytest.raises(TypeError, match="field mean or a property whitened_mean, but got an Own with neither"):
-        _ = belief.shape
 
 
 def test_a_belief_looks_like_the_array_of_its_whitened_mean():
@@ -60,3 +49,6 @@ def test_a_belief_looks_like_the_array_of_its_whitened_mean():
     assert jnp.shape(belief) == (3,)
     np.testing.assert_array_equal(belief.__jax_array__(), np.arange(3.0))
     assert jax.tree.map(jnp.shape, belief).scale_tril == (3, 3)
+    without = type("Own", (AbstractBelief,), dict.fromkeys(["marginals", "joint", "kl"], lambda *_: None))()
+    with pytest.raises(TypeError, match="field mean or a property whitened_mean, but got an Own with neither"):
+        _ = without.shape

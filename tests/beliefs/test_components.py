@@ -69,3 +69,11 @@ def test_values_that_have_no_components():
         whitened_blocks(object(), basis)
     with pytest.raises(ValueError, match="the value of the site must be one vector of whitened values"):
         component_marginals(Point(jnp.zeros((2, basis.size))), basis, X)
+
+
+def test_blocks_of_a_structured_belief():
+    """Those of ``(I + W W^T)^-1``; of other beliefs they are in ``test_whitened.py``."""
+    case = cases("additive")[0]
+    basis, covariance = additive_basis_of(case), np.linalg.inv(np.eye(len(case["m"])) + case["W"] @ case["W"].T)
+    for at, block in zip(basis.slices, whitened_blocks(belief_of(case, "structured"), basis), strict=True):
+        np.testing.assert_allclose(block, covariance[at, at], atol=1e-9)

@@ -37,7 +37,7 @@ def places(kind):
     return Places(kernel, scale, jnp.asarray(NOISE), jnp.asarray(R), JITTER, basis)
 
 
-@pytest.mark.parametrize("is_double", [True, False])
+@pytest.mark.parametrize("is_double", [True, pytest.param(False, marks=pytest.mark.long)])
 @pytest.mark.parametrize("kind", ["data", "scaled", "both"])
 def test_rows_are_drawn_one_after_the_other(kind, is_double):
     """With few each by its own dense algebra; with all the mean and the covariance are those of the exact process."""

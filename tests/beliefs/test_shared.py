@@ -52,7 +52,7 @@ def exact(y=Y):
     return multivariate_normal(np.full(N, 0.5), PRIOR + NOISE * np.eye(N)).logpdf(y)
 
 
-@pytest.mark.parametrize("is_double", [True, False])
+@pytest.mark.parametrize("is_double", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_one_natural_step_is_the_collapsed_density(is_double):
     """The bound, its slopes in hyper-parameters and the predictions; with all neighbours those of the exact process."""
     with x64(is_double):
@@ -124,7 +124,7 @@ def test_minibatches_average_to_the_whole_and_a_noise_of_each_row_counts():
         np.testing.assert_allclose(some.mean(), whole, rtol=1e-10)
 
 
-@pytest.mark.parametrize("is_double", [True, False])
+@pytest.mark.parametrize("is_double", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_pseudo_data_of_gaussian_data_are_these_data(is_double):
     """After a step for them, and one for what is global, the bound is the collapsed density."""
     with x64(is_double):

@@ -27,7 +27,8 @@ def test_places_are_picked_and_so_are_their_gradients(places):
 @pytest.mark.parametrize("sizes", [(2, 2, 2), (2, 1, 2), (1, 2, 2)])
 def test_apart_and_together(sizes):
     """Rows of component c are c, whatever the sizes; stacks of components that do not follow each other as well."""
-    stacks = Stacks.of([jnp.eye(size) for size in sizes])
+    blocks = [(1.0 + c) * (jnp.eye(size) + jnp.tril(jnp.ones((size, size)), -1)) for c, size in enumerate(sizes)]
+    stacks = Stacks.of(blocks)
     rows = jnp.asarray(np.repeat(np.arange(3.0), sizes))[:, None] * jnp.ones((1, 2))
     apart = stacks.apart(rows)
     for own, stack in zip(stacks.members, apart, strict=True):
@@ -35,19 +36,11 @@ def test_apart_and_together(sizes):
     np.testing.assert_array_equal(stacks.together(apart), rows)
     np.testing.assert_array_equal(stacks.in_order([stack[:, 0, 0] for stack in apart]), np.arange(3.0))
     np.testing.assert_array_equal(stacks.squares(apart)[:, 0], np.arange(3.0) ** 2 * np.array(sizes))
-    blocks = [c * jnp.eye(size) for c, size in enumerate(sizes)]
-    for found, wanted in zip(stacks.unstacked(stacks.stacked(blocks)), blocks, strict=True):
-        np.testing.assert_array_equal(found, wanted)
-
-
-@pytest.mark.parametrize("sizes", [(2, 2, 2), (2, 1, 2)])
-def test_matrices_in_stacks_are_a_tuple_of_them_and_blocks_of_one_diagonal(sizes):
-    blocks = [(1.0 + c) * (jnp.eye(size) + jnp.tril(jnp.ones((size, size)), -1)) for c, size in enumerate(sizes)]
-    stacks = Stacks.of(blocks)
-    held = Stacked(stacks, tuple(stacks.stacked(blocks)))
+    held = Stacked(stacks, tuple(stacks.stacked(blocks)))  # a tuple of them, and blocks of one diagonal
     assert len(held) == 3
-    for found, wanted in zip(held, blocks, strict=True):
+    for found, unstacked, wanted in zip(held, stacks.unstacked(stacks.stacked(blocks)), blocks, strict=True):
         np.testing.assert_array_equal(found, wanted)
+        np.testing.assert_array_equal(unstacked, wanted)
     assert Stacks.of(held) == stacks
     np.testing.assert_array_equal(stacks.diagonal(stacks.stacked(held)), block_diag(*blocks))
     with pytest.raises(IndexError):

@@ -38,7 +38,7 @@ def exact(p, noise=None):
     return multivariate_normal(np.full(30, 0.5), covariance).logpdf(Y)
 
 
-@pytest.mark.parametrize("is_double", [True, False])
+@pytest.mark.parametrize("is_double", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_with_all_earlier_rows_it_is_the_exact_process(is_double):
     """Density and gradient in three orders, whole and in a plate, and predictions; by NumPy."""
     with x64(is_double):

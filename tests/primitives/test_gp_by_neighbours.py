@@ -52,7 +52,7 @@ def counts(near, exposure, y=None, batch=None):
         return ngp.observe("y", f.at_inducing(), ngp.likelihoods.Poisson(), obs=seen, offset=exposure[idx])
 
 
-@pytest.mark.parametrize("is_double", [True, False])
+@pytest.mark.parametrize("is_double", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_pseudo_data_of_gaussian_data_are_these_data_after_one_step(is_double):
     """The bound is then the density of `gp_regression`, for few neighbours and for all."""
     with x64(is_double):

@@ -12,7 +12,6 @@ from numpyro import handlers
 from numpyro.infer.util import log_density
 
 import numpyro_gp as ngp
-from numpyro_gp.primitives.process import GaussianProcess
 from tests.compiling import longest_fusion
 from tests.oracles.build import kernel_of
 from tests.oracles.vectors import cases
@@ -68,13 +67,6 @@ def test_shapes_with_outputs_and_leading_axes(rng):
     assert (several.joint(X).batch_shape, several.joint(X).event_shape) == ((3, 2), (4,))
     first = process(several.process.v[1], kernel, Z)
     np.testing.assert_allclose(several(X).base_dist.loc[..., 1], first(X).loc, rtol=1e-12)
-
-
-def test_where_a_mean_is_read_it_is_said_that_it_is_no_function():
-    """An integral of ``f(x).loc`` has no variance, and nothing in a program can tell it from one of a function."""
-    said = " ".join(GaussianProcess.__call__.__doc__.split())
-    assert "loses the variance of the belief" in said
-    assert "Posterior.function_draws" in said
 
 
 @pytest.mark.long

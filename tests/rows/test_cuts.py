@@ -36,10 +36,16 @@ def direct(X, extra=None, y=None, Z=X):
         ngp.observe("y", located, ngp.likelihoods.Poisson(), obs=y)
 
 
+def copied(X, extra):
+    """A copy that is read by rows, as ``jnp.asarray`` of JAX 0.7 is."""
+    indexed(X, jnp.array(extra))
+
+
 BOTH = {"rows": ["X", "extra"]}
 CALLS = {
     "indexed": (indexed, (X, EXPOSURE), {}, {}),
     "indexed, inducing inputs as long as the data": (indexed, (X, EXPOSURE), {"Z": X + 0.01}, BOTH),
+    "a copy": (copied, (X, EXPOSURE), {}, {}),
     "in a dictionary": (indexed, (X, {"exposure": (EXPOSURE, "text")}), {}, {}),
     "direct": (direct, (X, EXPOSURE), {"Z": X + 0.01}, BOTH),
     "a table of as many entries as data": (indexed, (X, EXPOSURE), {"table": np.linspace(0.0, 1.0, N)}, BOTH),
@@ -58,14 +64,6 @@ def test_whole_is_chunked(name):
         np.testing.assert_allclose(part.mean, whole.mean, rtol=1e-12)
         np.testing.assert_allclose(part.variance, whole.variance, rtol=1e-12)
     assert float(whole.mean[-1] / whole.mean[0]) > 5
-
-
-def test_a_copy_that_is_read_by_rows_is_cut_as_its_array():
-    """As ``jnp.asarray`` of JAX 0.7 is: an exposure that is not cut gives every chunk the first rows."""
-    posterior = ngp.Posterior.from_mcmc(lambda X, extra: indexed(X, jnp.array(extra)), DRAWS)
-    whole = posterior.predict(KEY, X, EXPOSURE).mean
-    np.testing.assert_allclose(posterior.predict(KEY, X, EXPOSURE, chunk_size=4).mean, whole, rtol=1e-12)
-    assert whole[-1] > 5 * whole[0]
 
 
 def test_what_is_not_clear_is_refused():

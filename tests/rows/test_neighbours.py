@@ -71,12 +71,26 @@ def test_equal_rows_count_where_they_are_asked_for():
     assert near.index[41, 0] == 1
 
 
-def test_it_pickles_and_prints_its_sizes():
-    near = ngp.neighbours(X.astype(np.float32), 5)
-    again = pickle.loads(pickle.dumps(near))
-    assert jax.tree.all(jax.tree.map(np.array_equal, near, again))
-    assert repr(again) == "Neighbours(40 rows, 2 columns, 5 neighbours)"
-    assert again.inputs.dtype == jnp.float32
+def test_neighbours_are_pickled_printed_saved_and_loaded(tmp_path, rng):
+    path, single = tmp_path / "near.npz", ngp.neighbours(X.astype(np.float32), 5)
+    for near in (
+        single,
+        ngp.neighbours(rng.normal(size=(9, 2)), 3, lengthscale=[1.0, 2.0], others=True),
+        ngp.neighbours(rng.normal(size=(9, 2)), 3, replicates=True, rows=np.array([4, 1])),
+    ):
+        near.save(path)
+        for again in (ngp.Neighbours.load(path), pickle.loads(pickle.dumps(near))):
+            assert jax.tree.structure(again) == jax.tree.structure(near)
+            for one, other in zip(jax.tree.leaves(again), jax.tree.leaves(near), strict=True):
+                assert one.dtype == other.dtype
+                np.testing.assert_array_equal(one, other)
+    assert (repr(single), single.inputs.dtype) == ("Neighbours(40 rows, 2 columns, 5 neighbours)", jnp.float32)
+    path.write_bytes(path.read_bytes()[:-200])
+    with pytest.raises(ValueError, match=r"path must be a file written by Neighbours\.save, .* near\.save"):
+        ngp.Neighbours.load(path)
+    np.savez(path, format="another")
+    with pytest.raises(ValueError, match="of format 'numpyro_gp neighbours 1', but got 'another'"):
+        ngp.Neighbours.load(path)
 
 
 @pytest.mark.parametrize("replicates", [True, False])
@@ -92,23 +106,3 @@ def test_others_are_the_nearest_of_all_other_rows(replicates):
         np.testing.assert_allclose(np.take_along_axis(distances, np.asarray(found.others), 1), wanted)
     np.testing.assert_array_equal(near[jnp.array([5, 2])].others, np.asarray(near.others)[[5, 2]])
     assert ngp.neighbours(rows, 6).others is None
-
-
-def test_neighbours_are_saved_and_loaded(tmp_path, rng):
-    path = tmp_path / "near.npz"
-    for near in (
-        ngp.neighbours(rng.normal(size=(9, 2)), 3, lengthscale=[1.0, 2.0], others=True),
-        ngp.neighbours(rng.normal(size=(9, 2)), 3, replicates=True, rows=np.array([4, 1])),
-    ):
-        near.save(path)
-        again = ngp.Neighbours.load(path)
-        assert jax.tree.structure(again) == jax.tree.structure(near)
-        for one, other in zip(jax.tree.leaves(again), jax.tree.leaves(near), strict=True):
-            assert one.dtype == other.dtype
-            np.testing.assert_array_equal(one, other)
-    path.write_bytes(path.read_bytes()[:-200])
-    with pytest.raises(ValueError, match=r"path must be a file written by Neighbours\.save, .* near\.save"):
-        ngp.Neighbours.load(path)
-    np.savez(path, format="another")
-    with pytest.raises(ValueError, match="of format 'numpyro_gp neighbours 1', but got 'another'"):
-        ngp.Neighbours.load(path)

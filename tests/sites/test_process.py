@@ -48,22 +48,17 @@ def test_prior_draws_are_standard_normal():
     np.testing.assert_allclose(draws.std(0), 1.0, atol=0.03)
 
 
-def test_sites_in_plates_expand_and_flatten():
-    expanded = site().expand((4,))
-    assert expanded.sample(jax.random.key(0)).shape == (4, 3)
+def test_sites_in_plates_expand_flatten_and_pickle_and_a_belief_is_a_point_mass():
+    assert site().expand((4,)).sample(jax.random.key(0)).shape == (4, 3)
     leaves, structure = jax.tree.flatten(site())
-    assert jax.tree.unflatten(structure, leaves).event_shape == (3,)
-    assert pickle.loads(pickle.dumps(site())).event_shape == (3,)
-
-
-def test_belief_distribution_is_a_point_mass():
+    for again in (jax.tree.unflatten(structure, leaves), pickle.loads(pickle.dumps(site()))):
+        assert again.event_shape == (3,)
     belief = ngp.beliefs.Coupled(jnp.arange(3.0), 2 * jnp.eye(3))
     fn = ngp.Belief(belief)
     assert fn.sample(jax.random.key(0)) is belief
-    assert fn.event_shape == (3,)
+    assert fn.event_shape == pickle.loads(pickle.dumps(fn)).value.shape == (3,)
     np.testing.assert_array_equal(fn.mean, np.arange(3.0))
     np.testing.assert_allclose(fn.variance, 4.0)
-    assert pickle.loads(pickle.dumps(fn)).value.shape == (3,)
 
 
 def test_gradients_reach_a_belief_also_where_numpyro_asks_whether_a_site_is_reparametrised():
