@@ -16,6 +16,7 @@ import numpyro_gp as ngp
 from numpyro_gp.guides import keyed_rows, permuted_rows
 from numpyro_gp.rows import batch_plates as module
 from numpyro_gp.rows.batch_plates import BatchPlate, _walk, inside_blocks, refuse_own_parameters
+from tests.fits import sparse
 
 Y = jnp.asarray([0.3, -1.0, 2.0, 2.0])  # three rows of ten, and a copy of the last
 TERMS = -0.5 * np.asarray(Y) ** 2 - 0.5 * np.log(2 * np.pi)
@@ -147,13 +148,6 @@ def test_rows_of_large_data_are_spread_evenly():
     assert stats.chisquare(np.bincount(gaps.ravel() // 900, minlength=40)).pvalue > 1e-4
 
 
-def drawn_model(X, y, batch):
-    scale = numpyro.sample("scale", dist.LogNormal(0.0, 1.0))
-    f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), X[:3])
-    with numpyro.plate("data", X.shape[0], subsample_size=batch) as rows:
-        ngp.observe("y", f(X[rows]), ngp.likelihoods.Gaussian(scale), obs=y[rows])
-
-
 def spied(monkeypatch):
     seen, own = [], module.permuted_rows
     monkeypatch.setattr(module, "permuted_rows", lambda *a: seen.append(a[1]) or own(*a))
@@ -164,14 +158,14 @@ def spied(monkeypatch):
 def test_autogp_and_svgd_draw_their_minibatches_so(monkeypatch, rng):
     X, y = jnp.asarray(rng.normal(size=(12, 1))), jnp.asarray(rng.normal(size=12))
     seen = spied(monkeypatch)
-    svi = SVI(drawn_model, ngp.AutoGP(drawn_model), numpyro.optim.Adam(0.01), Trace_ELBO())
-    state = svi.init(jax.random.key(0), X, y, 5)
-    state, loss = svi.update(state, X, y, 5)
+    svi = SVI(sparse, ngp.AutoGP(sparse), numpyro.optim.Adam(0.01), Trace_ELBO())
+    state = svi.init(jax.random.key(0), X, y, batch=5)
+    state, loss = svi.update(state, X, y, batch=5)
     assert jnp.isfinite(loss)
     assert seen
     del seen[:]
-    svgd = ngp.stein.SVGD(drawn_model, numpyro.optim.Adam(0.01), num_stein_particles=2)
-    svgd.update(svgd.init(jax.random.key(0), X, y, 5), X, y, 5)
+    svgd = ngp.stein.SVGD(sparse, numpyro.optim.Adam(0.01), num_stein_particles=2)
+    svgd.update(svgd.init(jax.random.key(0), X, y, batch=5), X, y, batch=5)
     assert seen
 
 
@@ -179,15 +173,15 @@ def test_autogp_and_svgd_draw_their_minibatches_so(monkeypatch, rng):
 def test_model_and_guide_see_the_same_rows_and_the_data_term_is_scaled(rng):
     """The bound of a minibatch, by hand: N / B times the sum over the rows that the guide drew, minus the KL."""
     X, y = jnp.asarray(rng.normal(size=(12, 1))), jnp.asarray(rng.normal(size=12))
-    guide = ngp.AutoGP(drawn_model)
+    guide = ngp.AutoGP(sparse)
     with handlers.seed(rng_seed=0):
-        guide(X, y, 5)
+        guide(X, y, batch=5)
     with handlers.trace() as of_guide, handlers.seed(rng_seed=1):
-        guide(X, y, 5)
+        guide(X, y, batch=5)
     rows = np.asarray(of_guide["data"]["value"])
     assert len(set(rows)) == 5
     with handlers.trace() as of_model, handlers.seed(rng_seed=2):
-        handlers.replay(drawn_model, of_guide)(X, y, 5)
+        handlers.replay(sparse, of_guide)(X, y, batch=5)
     np.testing.assert_array_equal(of_model["y"]["value"], y[rows])
     assert of_model["y"]["scale"] == 12 / 5
 

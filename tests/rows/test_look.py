@@ -12,19 +12,14 @@ from numpyro.infer import MCMC, SVI, Trace_ELBO
 import numpyro_gp as ngp
 from numpyro_gp.rows.call import call_of
 from numpyro_gp.rows.look import check_values, look, sites_at
+from tests.fits import sparse
 
 KEY = jax.random.key(0)
 X = jnp.linspace(-1.0, 1.0, 12)[:, None]
 Y = jnp.sin(3 * X[:, 0])
 
 
-def process(X, y=None, *, batch=None):
-    f = ngp.gp("f", ngp.kernels.RBF(1.0, numpyro.sample("lengthscale", dist.LogNormal(0.0, 1.0))), X[::4])
-    with numpyro.plate("data", len(X), subsample_size=batch) as rows:
-        ngp.observe("y", f(X[rows]), ngp.likelihoods.Gaussian(0.3), obs=None if y is None else y[rows])
-
-
-def engine(model=process):
+def engine(model=sparse):
     return SVI(model, ngp.AutoGP(model), optax.adam(0.01), Trace_ELBO())
 
 
@@ -37,8 +32,8 @@ def test_data_with_fewer_rows_than_their_plate_are_refused():
         lambda: fit(few),
         lambda: fit(few, batch=3),
         lambda: engine().run(KEY, 1, X, few, progress_bar=False),
-        lambda: MCMC(ngp.NUTS(process), num_warmup=1, num_samples=1, progress_bar=False).run(KEY, X, few),
-        lambda: ngp.stein.SVGD(process, optax.adam(0.1)).init(KEY, X, few),
+        lambda: MCMC(ngp.NUTS(sparse), num_warmup=1, num_samples=1, progress_bar=False).run(KEY, X, few),
+        lambda: ngp.stein.SVGD(sparse, optax.adam(0.1)).init(KEY, X, few),
         lambda: (fit(Y), fit(few)),
     ):
         with pytest.raises(ValueError, match=message):
@@ -47,7 +42,7 @@ def test_data_with_fewer_rows_than_their_plate_are_refused():
 
 def test_other_readings_are_left_alone():
     """More rows (a model of differences reads ``y[rows]`` and ``y[rows + 1]``), zeros for rows that are not there."""
-    sites_at(process, (X, jnp.ones(13)), {})
+    sites_at(sparse, (X, jnp.ones(13)), {})
 
     def padded(y):
         with numpyro.plate("data", 12) as rows:
@@ -80,9 +75,9 @@ def test_other_readings_are_left_alone():
 
 @pytest.mark.parametrize("batch", [None, 12])
 def test_checks_of_values_are_found_and_made_again(batch):
-    call = call_of(process, (X, Y), {"batch": batch})
-    found = look(process, call)
-    assert set(found.sites) == {"lengthscale", "f", "data", "y"}
+    call = call_of(sparse, (X, Y), {"batch": batch})
+    found = look(sparse, call)
+    assert set(found.sites) == {"noise", "precision", "f", "data", "y"}
     assert found.read == {0: 12, 1: 12}
     check_values(found, call.arrays)
     for wrong in ([X.at[5, 0].set(jnp.nan), Y], [X, Y.at[3].set(jnp.inf)]):
@@ -130,7 +125,7 @@ def test_members_that_do_not_exist_are_nan_inside_of_a_program():
 
 
 def test_minibatches_of_new_data_are_refused():
-    posterior = ngp.Posterior.from_mcmc(process, {"f": jnp.ones((1, 3)), "lengthscale": jnp.ones(1)})
+    posterior = ngp.Posterior.from_mcmc(sparse, {"f": jnp.ones((1, 4)), "noise": jnp.ones(1)})
     with pytest.raises(
         ValueError, match=r"but got 5 of 12 rows at random, in plate 'data'\. Pass None for .* as batch=None"
     ):
