@@ -185,42 +185,17 @@ def reduced(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda x, axes, **settings: function(x, axis=tuple(axes))
 
 
+SAME = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "max": np.maximum, "min": np.minimum, "neg": np.negative}
+REAL = "abs exp log expm1 log1p sqrt square sin cos tanh sign floor ceil"
+OF_REAL = {name: getattr(np, name) for name in REAL.split()} | {"div": np.divide, "pow": np.power, "erf": special.erf}
+OF_REAL |= {"is_finite": np.isfinite, "logistic": special.expit, "lgamma": special.gammaln}
+PLAIN = {"and": np.bitwise_and, "or": np.bitwise_or, "not": np.invert, "eq": np.equal, "ne": np.not_equal}
+PLAIN |= {"lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal}
 DONE: dict[str, Callable[..., Any]] = {
-    "add": same(np.add),
-    "sub": same(np.subtract),
-    "mul": same(np.multiply),
-    "div": real(np.divide),
-    "max": same(np.maximum),
-    "min": same(np.minimum),
-    "pow": real(np.power),
-    "neg": same(np.negative),
-    "abs": real(np.abs),
-    "exp": real(np.exp),
-    "log": real(np.log),
-    "expm1": real(np.expm1),
-    "log1p": real(np.log1p),
-    "sqrt": real(np.sqrt),
-    "square": real(np.square),
-    "sin": real(np.sin),
-    "cos": real(np.cos),
-    "tanh": real(np.tanh),
-    "erf": real(special.erf),
-    "is_finite": real(np.isfinite),
-    "sign": real(np.sign),
-    "floor": real(np.floor),
-    "ceil": real(np.ceil),
-    "logistic": real(special.expit),
-    "lgamma": real(special.gammaln),
-    "and": plain(np.bitwise_and),
-    "or": plain(np.bitwise_or),
-    "not": plain(np.invert),
+    **{name: same(function) for name, function in SAME.items()},
+    **{name: real(function) for name, function in OF_REAL.items()},
+    **{name: plain(function) for name, function in PLAIN.items()},
     "integer_pow": to_power,
-    "eq": plain(np.equal),
-    "ne": plain(np.not_equal),
-    "lt": plain(np.less),
-    "le": plain(np.less_equal),
-    "gt": plain(np.greater),
-    "ge": plain(np.greater_equal),
     "clamp": plain(lambda low, x, high: np.minimum(np.maximum(x, low), high)),
     "select_n": plain(chosen),
     "copy": plain(lambda x: x),

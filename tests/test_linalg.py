@@ -38,24 +38,22 @@ def positive_definite(rng, size, batch=()):
     return root @ np.swapaxes(root, -1, -2) + size * np.eye(size)
 
 
-def test_inverse_factor(rng):
-    root = rng.normal(size=(4, 6))
-    precision = root @ root.T
-    factor = inverse_factor(jnp.asarray(precision))
-    np.testing.assert_allclose(factor @ factor.T, np.linalg.inv(precision), rtol=1e-9)
-    np.testing.assert_array_equal(np.triu(factor, 1), 0)
-
-
-def test_factor_and_inverse(rng):
+def test_factors_their_inverses_and_determinants(rng):
+    """What is not positive definite gives NaN, and no repair."""
     matrix = positive_definite(rng, 7, (3,))
     factor, inverse = factorise(jnp.asarray(matrix))
     np.testing.assert_allclose(factor, np.linalg.cholesky(matrix), rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(inverse @ factor, np.broadcast_to(np.eye(7), (3, 7, 7)), atol=1e-12)
-
-
-def test_a_matrix_that_is_not_positive_definite_gives_nan_and_no_repair():
-    assert jnp.isnan(cholesky(jnp.array([[1.0, 2.0], [2.0, 1.0]]))).any()
-    assert jnp.isnan(factorise(jnp.array([[1.0, 2.0], [2.0, 1.0]]))[1]).any()
+    half = half_log_det(cholesky(jnp.asarray(matrix[0])))
+    np.testing.assert_allclose(half, 0.5 * np.linalg.slogdet(matrix[0])[1], rtol=1e-13)
+    other = inverse_factor(jnp.asarray(matrix[1]))
+    np.testing.assert_allclose(other @ other.T, np.linalg.inv(matrix[1]), rtol=1e-9, atol=1e-12)
+    np.testing.assert_array_equal(np.triu(other, 1), 0)
+    slope = jax.grad(lambda m: sum(jnp.sum(part) for part in factorise(m)))(jnp.asarray(matrix[2]))
+    np.testing.assert_allclose(slope, slope.T, atol=1e-14)
+    bad = jnp.array([[1.0, 2.0], [2.0, 1.0]])
+    assert jnp.isnan(cholesky(bad)).any()
+    assert jnp.isnan(factorise(bad)[1]).any()
 
 
 @pytest.mark.long
@@ -81,25 +79,11 @@ def test_derivative_of_the_factorisation(rng, mode):
     np.testing.assert_allclose(jax.hessian(loss)(0.0), curvature, rtol=1e-4)
 
 
-def test_gradient_of_the_factorisation_is_symmetric(rng):
-    gradient = jax.grad(lambda m: jnp.sum(factorise(m)[0]) + jnp.sum(factorise(m)[1]))(
-        jnp.asarray(positive_definite(rng, 4))
-    )
-    np.testing.assert_allclose(gradient, gradient.T, atol=1e-14)
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("size", [1, 2, 5, 16, 17])
 def test_small_factors(rng, size):
     matrix = positive_definite(rng, size, (3, 2))
     np.testing.assert_allclose(small_cholesky(jnp.asarray(matrix)), np.linalg.cholesky(matrix), rtol=1e-11, atol=1e-11)
-
-
-def test_half_log_det(rng):
-    matrix = positive_definite(rng, 6)
-    np.testing.assert_allclose(
-        half_log_det(cholesky(jnp.asarray(matrix))), 0.5 * np.linalg.slogdet(matrix)[1], rtol=1e-13
-    )
 
 
 def test_gaussian_log_density_and_its_gradient(rng):
@@ -119,13 +103,6 @@ def test_gaussian_log_density_and_its_gradient(rng):
 
     np.testing.assert_allclose(jax.grad(along)(0.0), (dense(1e-5) - dense(-1e-5)) / 2e-5, rtol=1e-7)
     np.testing.assert_allclose(jax.hessian(along)(0.0), (dense(1e-3) - 2 * dense(0.0) + dense(-1e-3)) / 1e-6, rtol=1e-4)
-
-
-def test_running_rows_hold_half_of_the_last(rng):
-    rows = rng.normal(size=(75, 3))
-    np.testing.assert_allclose(
-        running_rows(jnp.asarray(rows)), np.cumsum(rows, axis=0) - rows / 2, rtol=1e-12, atol=1e-12
-    )
 
 
 @pytest.mark.long
@@ -149,7 +126,10 @@ def test_a_product_with_a_factor_and_its_derivatives(rng, size):
     np.testing.assert_allclose(lanes[0], jax.grad(plain)(t), rtol=1e-10)
 
 
-def test_a_square_and_its_derivative(rng):
+def test_running_rows_that_hold_half_of_the_last_and_a_square_with_its_derivative(rng):
+    rows = rng.normal(size=(75, 3))
+    wanted = np.cumsum(rows, axis=0) - rows / 2
+    np.testing.assert_allclose(running_rows(jnp.asarray(rows)), wanted, rtol=1e-12, atol=1e-12)
     root, weights = rng.normal(size=(2, 3, 4)), rng.normal(size=(2, 3, 3))
     np.testing.assert_allclose(outer_square(jnp.asarray(root)), root @ np.swapaxes(root, 1, 2), rtol=1e-14)
     slope = jax.grad(lambda C: jnp.sum(outer_square(C) * weights))(jnp.asarray(root))

@@ -1,5 +1,6 @@
 """The page of formulas and the code point at each other: numbers, files, and its place in the wheel."""
 
+import functools
 import re
 import tomllib
 from pathlib import Path
@@ -10,12 +11,14 @@ PAGE = PACKAGE / "mathematics.md"
 CITATION = re.compile(r"mathematics\.md[ `]+section (\d+(?:\.\d+)?)")
 
 
+@functools.cache
 def sections() -> dict[str, str]:
     """Text under each numbered heading, by number."""
     parts = re.split(r"(?m)^#{2,3} (\d+(?:\.\d+)?) .*$", PAGE.read_text())
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
+@functools.cache
 def citations() -> dict[Path, set[str]]:
     """Numbers cited by each file of the project."""
     folders = (ROOT / name for name in ("numpyro_gp", "models", "examples", "tests"))

@@ -41,30 +41,22 @@ def test_values_for_one_and_many_outputs_over_leading_axes():
     np.testing.assert_allclose(Projection(WEIGHTS)(DEEP), DEEP @ WEIGHTS, rtol=1e-12)
 
 
-MEANS = [
-    Zero(2),
-    Constant(1.5),
-    Linear(WEIGHTS, 0.5),
-    Projection(WEIGHTS),
-    as_mean(first_column),
-]
-
-
-@pytest.mark.parametrize("mean", MEANS, ids=lambda mean: type(mean).__name__)
+@pytest.mark.parametrize(
+    "mean",
+    [Zero(2), Constant(1.5), Linear(WEIGHTS, 0.5), Projection(WEIGHTS), as_mean(first_column)],
+    ids=lambda mean: type(mean).__name__,
+)
 def test_pytree_pickle_jit_and_float32(mean):
     expected = mean(X)
     rebuilt = jax.tree.unflatten(jax.tree.structure(mean), jax.tree.leaves(mean))
     np.testing.assert_array_equal(rebuilt(X), expected)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(mean))(X), expected)
     np.testing.assert_allclose(jax.jit(lambda m, X: m(X))(mean, X), expected, rtol=1e-12)
-    single = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), mean)
-    assert single(X.astype(np.float32)).dtype == jnp.float32
-    np.testing.assert_allclose(single(X.astype(np.float32)), expected, rtol=1e-5, atol=1e-5)
-
-
-def test_python_numbers_take_the_precision_of_the_inputs():
-    assert Constant(1)(X.astype(np.float32)).dtype == jnp.float32
-    assert Linear(WEIGHTS.astype(np.float32), 1)(X.astype(np.float32)).dtype == jnp.float32
+    single = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), mean)(X.astype(np.float32))
+    assert single.dtype == jnp.float32
+    np.testing.assert_allclose(single, expected, rtol=1e-5, atol=1e-5)
+    for own in (Constant(1), Linear(WEIGHTS.astype(np.float32), 1)):  # numbers take the precision of the inputs
+        assert own(X.astype(np.float32)).dtype == jnp.float32
 
 
 def test_projections_are_fixed_and_linear_weights_are_not():

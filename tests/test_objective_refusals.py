@@ -1,5 +1,7 @@
 """What the importance-weighted bound refuses: models and guides whose weights would be wrong."""
 
+from contextlib import nullcontext
+
 import jax
 import jax.numpy as jnp
 import numpyro
@@ -30,26 +32,20 @@ def evaluate(model, guide=None, **options):
     return objective.loss(KEY, {}, model, handlers.seed(guide, 0), X, y)
 
 
-def without_plate(X, y=None):
-    f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), jnp.eye(2))
-    inputs = ngp.latent_inputs("w", X)
-    with numpyro.plate("data", 3):
-        ngp.observe("y", f(inputs), ngp.likelihoods.Gaussian(1.0), obs=y)
+def placed(inputs, data):
+    """A model whose latent inputs and whose data stand in plates of these names, or in none."""
 
+    def plate(name):
+        return numpyro.plate(name, 3) if name else nullcontext()
 
-def observed_outside(X, y=None):
-    f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), jnp.eye(2))
-    with numpyro.plate("data", 3):
-        inputs = ngp.latent_inputs("w", X)
-    ngp.observe("y", f(inputs), ngp.likelihoods.Gaussian(1.0), obs=y)
+    def model(X, y=None):
+        f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), jnp.eye(2))
+        with plate(inputs):
+            latent = ngp.latent_inputs("w", X)
+        with plate(data):
+            ngp.observe("y", f(latent), ngp.likelihoods.Gaussian(1.0), obs=y)
 
-
-def two_plates(X, y=None):
-    f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), jnp.eye(2))
-    with numpyro.plate("other", 3):
-        inputs = ngp.latent_inputs("w", X)
-    with numpyro.plate("data", 3):
-        ngp.observe("y", f(inputs), ngp.likelihoods.Gaussian(1.0), obs=y)
+    return model
 
 
 def nested_plates(X, y=None):
@@ -138,9 +134,9 @@ def test_several_samples_of_a_point_are_refused():
         (lambda: ImportanceWeightedELBO(0), "num_samples must be at least 1"),
         (lambda: ImportanceWeightedELBO(5, num_particles=0), "num_particles must be at least 1"),
         (lambda: evaluate(toy, plate="rows"), r"plate must be a plate of the model: \['data'\], but got 'rows'"),
-        (lambda: evaluate(without_plate), "the latent site 'w' must be inside the data plate 'data'"),
-        (lambda: evaluate(observed_outside), "the observed site 'y' must be inside the data plate 'data'"),
-        (lambda: evaluate(two_plates), "the latent site 'w' must be inside the data plate 'data'"),
+        (lambda: evaluate(placed(None, "data")), "the latent site 'w' must be inside the data plate 'data'"),
+        (lambda: evaluate(placed("data", None)), "the observed site 'y' must be inside the data plate 'data'"),
+        (lambda: evaluate(placed("other", "data")), "the latent site 'w' must be inside the data plate 'data'"),
         (lambda: evaluate(nested_plates, nested_guide), "inside the data plate alone"),
         (lambda: evaluate(discrete, discrete_guide), "the local site 'z' must be continuous"),
         (lambda: evaluate(tempered, AutoNormal(tempered)), "one number that they share"),

@@ -7,9 +7,8 @@ import numpyro
 import numpyro.distributions as dist
 import optax
 import pytest
-from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from numpyro import handlers
-from numpyro.infer import SVI, Trace_ELBO
+from numpyro.infer import SVI
 from numpyro.infer.autoguide import AutoNormal
 from numpyro.primitives import Messenger
 
@@ -83,26 +82,6 @@ def test_bound_with_given_draws(case, samples):
     np.testing.assert_allclose(-loss, case[f"bound_given_eps_{samples}"], atol=TOLERANCE)
     drawn = weighted_samples(KEY, {}, model, guide, (case["X"], case["y"]), {}, num_samples=samples)
     np.testing.assert_allclose(drawn.log_weights.T, case["log_weights"][:, :samples], atol=TOLERANCE)
-
-
-@pytest.mark.long
-def test_samples_of_a_device_outside_of_a_program():
-    """A mesh of one device changes nothing; eight are in tests/rows/test_devices.py."""
-    case = cases("iw")[0]
-    mesh = jax.make_mesh((1,), ("samples",), axis_types=(AxisType.Auto,))
-    objective = ImportanceWeightedELBO(5, sharding=NamedSharding(mesh, PartitionSpec("samples")))
-    loss = objective.loss(KEY, {}, *shallow(case, 5), case["X"], case["y"])
-    np.testing.assert_allclose(-loss, case["bound_given_eps_5"], atol=TOLERANCE)
-
-
-def test_one_sample_is_the_usual_bound():
-    case = cases("iw")[0]
-    model, guide = shallow(case, 1)
-    flat = Inject(latent_guide(case, shallow_beliefs(case)), {"w": jnp.asarray(case["eps"])[:, 0]})
-    loss = Trace_ELBO().loss(KEY, {}, model, flat, case["X"], case["y"])
-    np.testing.assert_allclose(
-        ImportanceWeightedELBO(1).loss(KEY, {}, model, guide, case["X"], case["y"]), loss, atol=TOLERANCE
-    )
 
 
 @pytest.mark.parametrize("case", cases("iw"))

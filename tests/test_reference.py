@@ -6,8 +6,6 @@ import re
 import types
 from pathlib import Path
 
-import pytest
-
 import numpyro_gp as ngp
 
 GUIDE = Path(__file__).parent.parent / "examples" / "guide"
@@ -39,32 +37,28 @@ def test_every_page_is_in_the_table_of_contents():
 
 
 VALUES = {name: functools.reduce(getattr, name.split("."), ngp) for name in NAMES}
-EXPLAINED = [name for name, value in VALUES.items() if callable(value) or isinstance(value, types.ModuleType)]
-PARTS = [name for name in EXPLAINED if callable(VALUES[name])]
 
 
-@pytest.mark.parametrize("name", EXPLAINED)
-def test_summaries_can_stand_in_a_table(name):
+def test_summaries_can_stand_in_a_table():
     """A sentence on the first line, that is not cut off at an abbreviation or inside a formula."""
-    first = VALUES[name].__doc__.split("\n\n")[0].strip()
-    assert "\n" not in first
-    assert first.count("``") % 2 == 0
-    assert re.search(r"[.:?]$", first), first
-    assert not re.search(r"\b(eq|e\.g|i\.e|cf)\.", first), f"cut off after its abbreviation: {first}"
-    assert not re.search(r"mathematics\.md section \d+\. ", first), first
+    for name, value in VALUES.items():
+        if callable(value) or isinstance(value, types.ModuleType):
+            first = value.__doc__.split("\n\n")[0].strip()
+            assert "\n" not in first, name
+            assert first.count("``") % 2 == 0, name
+            assert re.search(r"[.:?]$", first), (name, first)
+            assert not re.search(r"\b(eq|e\.g|i\.e|cf)\.", first), f"{name} is cut off after an abbreviation: {first}"
+            assert not re.search(r"mathematics\.md section \d+\. ", first), (name, first)
 
 
-@pytest.mark.parametrize("name", PARTS)
-def test_docstrings_have_arguments_results_and_an_example(name):
-    """Of a class, the arguments that make it or the attributes that it has."""
-    value, text = VALUES[name], inspect.getdoc(VALUES[name])
-    wanted = ["Examples\n---"]
-    wanted += [] if inspect.isclass(value) else ["Returns\n---"]
-    # Base classes and protocols are not made by users, and have no arguments of their own.
-    has_arguments = (
-        bool(inspect.signature(value).parameters) and not inspect.isabstract(value) and value is not ngp.beliefs.Process
-    )
-    if has_arguments and "Attributes\n---" not in text:
-        wanted.append("Parameters\n---")
-    lacking = [part.split("\n")[0] for part in wanted if part not in text]
-    assert not lacking, f"{name} lacks {lacking}"
+def test_docstrings_have_arguments_results_and_an_example():
+    """Of a class, the arguments that make it or the attributes that it has; base classes and protocols are not made."""
+    for name, value in VALUES.items():
+        if callable(value):
+            text = inspect.getdoc(value)
+            wanted = ["Examples\n---"] + ["Returns\n---"] * (not inspect.isclass(value))
+            is_made = not inspect.isabstract(value) and value is not ngp.beliefs.Process
+            if is_made and inspect.signature(value).parameters and "Attributes\n---" not in text:
+                wanted.append("Parameters\n---")
+            lacking = [part.split("\n")[0] for part in wanted if part not in text]
+            assert not lacking, f"{name} lacks {lacking}"

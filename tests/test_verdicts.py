@@ -8,7 +8,7 @@ from scipy import optimize
 
 import numpyro_gp as ngp
 from examples.papers.additive import additive_coverage, additive_numbers
-from examples.papers.deep import decoupled_map, decoupled_means, decoupled_seconds
+from examples.papers.deep import decoupled_map
 from examples.papers.importance import importance_gradients, importance_weighting, latent_scores
 from examples.papers.orthogonal import decoupled_convergence, equal_seconds
 from examples.tools import facts_orthogonal, rebuild
@@ -33,35 +33,6 @@ def test_gaps_in_equal_seconds_are_paired_by_split_at_the_last_mark():
     found = equal_seconds.at_the_end(rows)
     assert equal_seconds.ahead(found, "a", equal_seconds.SECOND) == [2.5, -2.5]
     assert equal_seconds.table(rows).splitlines()[-1] == "| a | coupled | 4 | 8 | 7.500 ± 5.000 | 0.000 ± 2.500 (2) |"
-
-
-def test_a_race_makes_a_row_for_each_share_of_the_seconds(monkeypatch):
-    """Pieces of 1 and 3 seconds: at 2, 4 ... 10 seconds the first has run 2, 4 ... pieces, the second 1, 2, 2, 3, 4."""
-
-    class Fit:
-        def __init__(self, method, seconds):
-            self.method, self.each, self.seconds, self.steps, self.marks, self.rows = method, seconds, 0, 0, 0, 10
-            self.state, self.losses, self.svi = 0, np.full(3, 20.0), self
-
-        def go_on(self):
-            self.seconds, self.steps = self.seconds + self.each, self.steps + 1
-
-        def get_params(self, state):
-            return self.steps
-
-        def score(self, steps):
-            return {"log_density": steps, "rmse": 1.0}
-
-    rows = equal_seconds.race([Fit("a", 1), Fit("b", 3)], 10.0, "set", 0, "v")
-    steps = {name: [row["steps"] for row in rows if row["method"] == name] for name in "ab"}
-    assert steps == {"a": [2, 4, 6, 8, 10], "b": [1, 2, 2, 3, 4]}
-    assert {row["loss"] for row in rows} == {"2.0000"}
-
-
-def test_a_fifth_of_the_rows_is_held_out_anew_for_each_split():
-    masks = decoupled_seconds.fifths(100, 3)
-    assert masks.sum(0).tolist() == [20, 20, 20]
-    assert 0 < (masks[:, 0] & masks[:, 1]).sum() < 12
 
 
 def test_an_estimate_of_draws_bounds_the_loss_where_a_mixture_does_not(rng):
@@ -138,20 +109,6 @@ def test_without_a_divisor_the_coefficients_are_the_parameters(rng):
     wanted = ngp.beliefs.Orthogonal(gamma, given, jnp.zeros(3), jnp.eye(3)).marginals(basis, X).mean
     np.testing.assert_allclose(mean("Orth, no divisor", "f/a"), wanted, rtol=1e-5)
     assert np.linalg.norm(mean("Orth", "f/gamma")) > 5 * np.linalg.norm(wanted)
-
-
-def test_losses_are_summed_up_by_thirds():
-    losses = np.concatenate([np.full(10, 9.0), np.full(10, 2.0), np.full(10, 1.0)])
-    losses[17] = 5.0
-    found = decoupled_means.summary(losses)
-    assert found == {
-        "finite": "yes",
-        "loss_early": "9.0000",
-        "loss_end": "1.0000",
-        "worst": "5.0000",
-        "start": "9.0000",
-    }
-    assert decoupled_means.summary(np.append(losses, np.nan))["finite"] == "no"
 
 
 def test_numbers_of_beliefs_are_those_of_their_arrays():

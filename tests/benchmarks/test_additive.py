@@ -3,8 +3,6 @@
 Run with ``pytest -m benchmark -s tests/benchmarks/test_additive.py``; medians of 7 calls after compilation.
 """
 
-import time
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,6 +11,7 @@ import pytest
 from numpyro_gp.beliefs import AdditiveBasis, Structured
 from numpyro_gp.kernels import RBF
 from numpyro_gp.likelihoods import Gaussian
+from tests.benchmarks.seconds import seconds
 
 INDUCING, RANK = 16, 20
 
@@ -44,15 +43,7 @@ def arguments(components, batch):
 
 
 def measure(components, batch):
-    function, values = step(components), arguments(components, batch)
-    begin = time.perf_counter()
-    assert all(jnp.isfinite(leaf).all() for leaf in jax.block_until_ready(function(*values)))
-    compiled, times = time.perf_counter() - begin, []
-    for _ in range(7):
-        begin = time.perf_counter()
-        jax.block_until_ready(function(*values))
-        times.append(time.perf_counter() - begin)
-    return np.median(times), compiled
+    return seconds(step(components), *arguments(components, batch))
 
 
 def slope(sizes, times):
@@ -66,11 +57,11 @@ def test_cost_is_linear_in_components_and_in_the_batch():
     over_counts = [measure(count, 1000) for count in counts]
     over_batches = [measure(20, batch) for batch in batches]
     print("\ncomponents  ms/step  compile s   (batch 1000, 16 inducing points each, rank 20)")
-    for count, (seconds, compiled) in zip(counts, over_counts, strict=True):
-        print(f"{count:10d} {1e3 * seconds:8.1f} {compiled:10.1f}")
+    for count, (own, compiled) in zip(counts, over_counts, strict=True):
+        print(f"{count:10d} {1e3 * own:8.1f} {compiled:10.1f}")
     print("     batch  ms/step  compile s   (20 components)")
-    for batch, (seconds, compiled) in zip(batches, over_batches, strict=True):
-        print(f"{batch:10d} {1e3 * seconds:8.1f} {compiled:10.1f}")
+    for batch, (own, compiled) in zip(batches, over_batches, strict=True):
+        print(f"{batch:10d} {1e3 * own:8.1f} {compiled:10.1f}")
     slopes = slope(counts, [s for s, _ in over_counts]), slope(batches, [s for s, _ in over_batches])
     print("slopes", slopes)
     assert max(slopes) < 1.35

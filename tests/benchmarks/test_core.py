@@ -7,8 +7,6 @@ their derivatives) and about nine times ``M x M`` by ``M x M`` (derivatives of t
 map), and makes two Cholesky factors with their inverses. That, timed alone in the same run, is the floor.
 """
 
-import time
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -20,19 +18,8 @@ from numpyro.infer import SVI, Trace_ELBO
 
 import numpyro_gp as ngp
 from numpyro_gp.linalg import factorise
+from tests.benchmarks.seconds import seconds
 from tests.precision import x64
-
-
-def seconds(call, *inputs, repeats=7):
-    """Median of several runs after one for compilation, and the time of that first one."""
-    start = time.perf_counter()
-    jax.block_until_ready(call(*inputs))
-    first, times = time.perf_counter() - start, []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        jax.block_until_ready(call(*inputs))
-        times.append(time.perf_counter() - start)
-    return float(np.median(times)), first
 
 
 def model(X, y, Z, batch):

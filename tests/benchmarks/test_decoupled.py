@@ -7,7 +7,6 @@ mean points when columns are sampled, and its peak memory at 20000 of them is be
 import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import jax
@@ -19,6 +18,7 @@ import pytest
 from numpyro.infer import SVI, Trace_ELBO
 
 import numpyro_gp as ngp
+from tests.benchmarks.seconds import seconds
 
 pytestmark = pytest.mark.benchmark
 BATCH, BETA, INPUTS = 1024, 300, 8
@@ -39,7 +39,7 @@ def model(X, y, Z):
         ngp.observe("y", f(X[index]), ngp.likelihoods.Gaussian(jnp.float32(0.1)), obs=y[index])
 
 
-def seconds(recipe, natural, repeats=7):
+def seconds_of(recipe, natural, repeats=7):
     """Median seconds of one SVI step, and seconds to compile it."""
     rng = np.random.default_rng(0)
     X = jnp.asarray(rng.normal(size=(20000, INPUTS)), jnp.float32)
@@ -49,18 +49,7 @@ def seconds(recipe, natural, repeats=7):
     svi = SVI(model, ngp.AutoGP(model, {"f": recipe}), optimiser, Trace_ELBO())
     arguments = (X, y, X[:BETA])
     state = svi.init(jax.random.key(0), *arguments)
-    start = time.perf_counter()
-    step = jax.jit(svi.update)
-    state, loss = step(state, *arguments)
-    loss.block_until_ready()
-    compiled, times = time.perf_counter() - start, []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        state, loss = step(state, *arguments)
-        loss.block_until_ready()
-        times.append(time.perf_counter() - start)
-        assert bool(jnp.isfinite(loss))
-    return float(np.median(times)), compiled
+    return seconds(jax.jit(svi.update), state, *arguments, repeats=repeats)
 
 
 def gamma_points(size):
@@ -81,7 +70,7 @@ def test_seconds_of_a_step_against_the_number_of_mean_points():
     ]  # fmt: skip
     found = {}
     for label, size, recipe, natural in rows:
-        found[label, size], compiled = seconds(recipe, natural)
+        found[label, size], compiled = seconds_of(recipe, natural)
         print(f"{label:30s} M_gamma {size:6d}  {found[label, size]:8.4f} s a step  (compile {compiled:5.1f} s)")
     base = found["orthogonal natural", 500]
     slope = (found["orthogonal natural", 20000] - base) / 19500
@@ -104,7 +93,7 @@ def peak(size):
 def three_steps(size):
     """Run in a process of its own; prints its peak memory."""
     recipe = ngp.guides.orthogonal(gamma_points(size), 64, natural=True, train_inputs=True)
-    seconds(recipe, True, repeats=2)
+    seconds_of(recipe, True, repeats=2)
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 
 

@@ -6,7 +6,6 @@ broadcast factor would not be; peak memory of a K = 5 step stays below 3 GiB.
 """
 
 import resource
-import time
 
 import jax
 import jax.numpy as jnp
@@ -19,12 +18,13 @@ from numpyro.infer import SVI
 import numpyro_gp as ngp
 from numpyro_gp.objectives import ImportanceWeightedELBO
 from numpyro_gp.starting.deep import initial_layers
+from tests.benchmarks.seconds import seconds
 
 pytestmark = pytest.mark.benchmark
 BATCH = 256
 
 
-def seconds(depth=1, samples=5, width=2, inducing=50, repeats=7):
+def seconds_of(depth=1, samples=5, width=2, inducing=50, repeats=7):
     """Median seconds of one step of LV-GP-...-GP with ``depth`` sampled layers, and seconds to compile."""
     rng = np.random.default_rng(0)
     X = jnp.asarray(rng.normal(size=(2000, width - 1)))
@@ -47,18 +47,7 @@ def seconds(depth=1, samples=5, width=2, inducing=50, repeats=7):
     guide = ngp.AutoGP(model, {"w": ngp.guides.amortised()})
     svi = SVI(model, guide, optax.adam(1e-3), ImportanceWeightedELBO(samples))
     state = svi.init(jax.random.key(0), X, y)
-    start = time.perf_counter()
-    step = jax.jit(svi.update)
-    state, loss = step(state, X, y)
-    assert jnp.isfinite(loss)
-    compiled, times = time.perf_counter() - start, []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        state, loss = step(state, X, y)
-        loss.block_until_ready()
-        times.append(time.perf_counter() - start)
-    assert jnp.isfinite(loss)
-    return float(np.median(times)), compiled
+    return seconds(jax.jit(svi.update), state, X, y, repeats=repeats)
 
 
 def show(label, found):
@@ -67,25 +56,25 @@ def show(label, found):
 
 
 def test_depth():
-    times = [show(f"depth {depth}", seconds(depth=depth)) for depth in (0, 1, 2, 3)]
+    times = [show(f"depth {depth}", seconds_of(depth=depth)) for depth in (0, 1, 2, 3)]
     assert times[3] < 3 * times[1], "linear growth makes about 2 of it, samples that multiply by layer 25"
 
 
 def test_samples():
-    times = {samples: show(f"K = {samples}", seconds(samples=samples)) for samples in (1, 5, 10)}
+    times = {samples: show(f"K = {samples}", seconds_of(samples=samples)) for samples in (1, 5, 10)}
     assert times[10] < 20 * times[1], "K^3 for each datum and output, if anything were cubic here"
 
 
 def test_width_and_inducing_points():
     for width in (2, 5):
-        show(f"width {width}", seconds(width=width))
-    times = {inducing: show(f"M = {inducing}", seconds(inducing=inducing)) for inducing in (50, 100, 200)}
+        show(f"width {width}", seconds_of(width=width))
+    times = {inducing: show(f"M = {inducing}", seconds_of(inducing=inducing)) for inducing in (50, 100, 200)}
     assert times[200] < 16 * times[50] + 5e-3, "M^2 data terms"
 
 
 def test_memory():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    seconds(depth=3, samples=5, inducing=100, repeats=2)
+    seconds_of(depth=3, samples=5, inducing=100, repeats=2)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     print(f"peak memory {peak / 2**20:.2f} GiB, {(peak - before) / 2**20:.2f} GiB more than before")
     assert peak < 3 * 2**20

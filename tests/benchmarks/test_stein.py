@@ -1,7 +1,5 @@
 """Cost of one SVGD step in scores, beside NumPyro's class, on whole data and on minibatches."""
 
-import time
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,6 +10,7 @@ from numpyro.contrib import einstein
 
 import numpyro_gp as ngp
 from numpyro_gp.stein import RBF, SVGD
+from tests.benchmarks.seconds import seconds
 
 N, M, PARTICLES, REPEATS = 2000, 30, 20, 5
 
@@ -30,21 +29,10 @@ def data():
     return X, jnp.sin(X[:, 0]) + 0.1 * jnp.asarray(rng.normal(size=N)), X[:M]
 
 
-def seconds(function, argument):
-    """Median of the repeats, compilation apart."""
-    jax.block_until_ready(function(argument))
-    times = []
-    for _ in range(REPEATS):
-        start = time.perf_counter()
-        jax.block_until_ready(function(argument))
-        times.append(time.perf_counter() - start)
-    return float(np.median(times))
-
-
 def step_time(make, n, batch):
     svgd, arguments = make(n), data()
     state = jax.tree.map(jnp.asarray, svgd.init(jax.random.key(0), *arguments, batch=batch))
-    return seconds(jax.jit(lambda state: svgd.update(state, *arguments, batch=batch)[0]), state)
+    return seconds(jax.jit(lambda state: svgd.update(state, *arguments, batch=batch)[0]), state, repeats=REPEATS)[0]
 
 
 def ours(how):

@@ -12,98 +12,31 @@ from tests.contracts.net import NET, check, check_relations, chosen, seed_of_com
 
 COUNT = 7
 SEED = int(os.environ.get("NUMPYRO_GP_NET_SEED") or seed_of_commit())
-PLAIN = Composition(
-    seed=0,
-    process="one",
-    kernel=((("RBF", 0),),),
-    likelihood="gaussian",
-    belief="coupled",
-    hyper="sampled",
-    rest="delta",
-    mean="none",
-    reads="values",
-    is_full=False,
-    is_masked=False,
-    has_offset=False,
-    is_scaled=False,
-    has_replicates=False,
-    has_own_scale=False,
-    is_monotone=False,
-    has_jitter=False,
-)
+FEW = {"process": "one", "kernel": ((("RBF", 0),),), "likelihood": "gaussian", "belief": "coupled", "hyper": "sampled"}
+FEW |= {"rest": "delta", "mean": "none", "reads": "values"}
+PLAIN = Composition(seed=0, **FEW, **{name: False for name in Composition._fields if name.startswith(("is_", "has_"))})
 # Models that failed, with the relation: by what is printed of them, since what a seed chooses changes with
 # `compositions.py`.
+LATENT = {"process": "latent", "kernel": ((("RBF", 1),), (("Matern32", 1), ("Linear", 0))), "belief": "conditional"}
+SLOPES = {"kernel": ((("Polynomial", 0),), (("Cosine", 0),)), "likelihood": "bernoulli", "belief": "decoupled"}
+SLOPES |= {"hyper": "fixed", "mean": "number", "reads": "slopes"}
+POSITIVE = {"process": "additive", "kernel": ((("Modulated", 1),),), "likelihood": "gamma", "hyper": "param"}
+DEEP = {"process": "deep", "kernel": ((("SpectralMixture", 1),), (("Matern12", 1), ("ArcCosine", 1)))}
+DEEP |= {"likelihood": "probit", "belief": "layer gp", "is_masked": True, "is_scaled": True}
+AVERAGES = {"kernel": ((("Constant", 0), ("Modulated", 0)),), "likelihood": "exponential", "reads": "averages"}
 KEPT = (
     # A guide with latent inputs for each row is made for its rows: the cure spoke of predictions alone.
-    (
-        "two_fits_of_one_guide_equal_two_guides",
-        PLAIN._replace(
-            seed=105,
-            process="latent",
-            kernel=((("RBF", 1),), (("Matern32", 1), ("Linear", 0))),
-            likelihood="gaussian",
-            belief="conditional",
-            hyper="sampled",
-            has_jitter=True,
-        ),
-    ),
+    ("two_fits_of_one_guide_equal_two_guides", PLAIN._replace(seed=105, **LATENT, has_jitter=True)),
     # Twenty nodes of the logit at wide slopes of the function.
-    (
-        "the_density_of_points_is_dense",
-        PLAIN._replace(
-            seed=113,
-            process="one",
-            kernel=((("Polynomial", 0),), (("Cosine", 0),)),
-            likelihood="bernoulli",
-            belief="decoupled",
-            hyper="fixed",
-            mean="number",
-            reads="slopes",
-            has_jitter=True,
-        ),
-    ),
+    ("the_density_of_points_is_dense", PLAIN._replace(seed=113, **SLOPES, has_jitter=True)),
     # The jitter of single precision moves a wide bound of positive data by 1.07 %, which was said to be 1 at most.
-    (
-        "single_precision_is_double",
-        PLAIN._replace(
-            seed=158,
-            process="additive",
-            kernel=((("Modulated", 1),),),
-            likelihood="gamma",
-            belief="coupled",
-            hyper="param",
-            has_offset=True,
-            has_replicates=True,
-        ),
-    ),
+    ("single_precision_is_double", PLAIN._replace(seed=158, **POSITIVE, has_offset=True, has_replicates=True)),
     # Twenty nodes at a latent variance of 3: the slope in it was said to be as good as the value.
-    (
-        "gradients_equal_differences",
-        PLAIN._replace(
-            seed=68,
-            process="deep",
-            kernel=((("SpectralMixture", 1),), (("Matern12", 1), ("ArcCosine", 1))),
-            likelihood="probit",
-            belief="layer gp",
-            hyper="sampled",
-            is_masked=True,
-            is_scaled=True,
-            has_jitter=True,
-        ),
-    ),
+    ("gradients_equal_differences", PLAIN._replace(seed=68, **DEEP, has_jitter=True)),
     # Rows of averages are longer than inputs: the checks of shapes refused them in a natural step of mean points.
     (
         "a_store_gives_the_same_numbers",
-        PLAIN._replace(
-            seed=100,
-            process="one",
-            kernel=((("Constant", 0), ("Modulated", 0)),),
-            likelihood="exponential",
-            belief="orthogonal natural",
-            hyper="sampled",
-            reads="averages",
-            has_jitter=True,
-        ),
+        PLAIN._replace(seed=100, **AVERAGES, belief="orthogonal natural", has_jitter=True),
     ),
 )
 

@@ -286,25 +286,6 @@ def same_in_chunks(predict, y):
     assert parts.sample(5).shape == (5, G, N)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("X", [SHARED, OWN], ids=["shared rows", "own rows"])
-def test_chunks_of_rows_are_the_whole(hierarchy, X):
-    """Rows are found on the axis on the right of the groups, those of a mask of all data too."""
-    posterior = ngp.Posterior.from_svi(hierarchical, hierarchy[0], hierarchy[3])
-    same_in_chunks(partial(posterior.predict, KEY, X, seen=jnp.ones((G, N), bool), rows=["X", "seen"]), Y)
-
-
-@pytest.mark.long
-def test_a_stream_of_rows_of_each_group_is_the_whole(hierarchy):
-    """A piece has four rows of each of three groups: as many at a time, not as many as there are groups."""
-    posterior = ngp.Posterior.from_svi(hierarchical, hierarchy[0], hierarchy[3])
-    wide = np.concatenate([OWN, OWN + 0.1], axis=1)
-    pieces = list(posterior.predict(KEY, iter([np.asarray(OWN), np.asarray(OWN) + 0.1])))
-    assert [[chunk.batch_shape for chunk in piece._chunks] for piece in pieces] == [[(G, N)]] * 2
-    whole = posterior.predict(KEY, jnp.asarray(wide))
-    close(np.concatenate([piece.mean for piece in pieces], axis=1), whole.mean)
-
-
 def exposed(X, offset, y=None, *, Z):
     """An array that the plate of rows indexes, and inducing inputs of each group, as many as there are rows."""
     with numpyro.plate("group", G, dim=-2):

@@ -167,29 +167,22 @@ def validated(model):
         in_one_program(lambda: handlers.seed(model, jax.random.key(0))())
 
 
-def test_a_parameter_that_a_distribution_refuses():
-    def model():
+def test_parameters_and_data_that_a_distribution_refuses_and_nothing_where_validation_is_off():
+    def refused():
         shift = numpyro.sample("shift", dist.Uniform(-3.0, -2.0))
         numpyro.sample("x", dist.Normal(jnp.zeros(2), shift).to_event(1))
 
-    with pytest.raises(ValueError, match="Normal distribution got invalid scale parameter"):
-        validated(model)
+    def outside(y):
+        numpyro.sample("y", dist.Exponential(numpyro.sample("rate", dist.Gamma(2.0, 1.0))), obs=y)
 
-
-def test_data_outside_of_the_support():
-    def model(y):
-        rate = numpyro.sample("rate", dist.Gamma(2.0, 1.0))
-        numpyro.sample("y", dist.Exponential(rate), obs=y)
-
-    validated(lambda: model(jnp.asarray(1.0)))
-    with pytest.warns(UserWarning, match="Out-of-support values"):
-        validated(lambda: model(jnp.asarray(-1.0)))
-
-
-def test_validation_that_is_switched_off_says_nothing():
-    def model():
+    def unchecked():
         return numpyro.sample("x", dist.Normal(0.0, -jnp.ones(()) * jnp.exp(1.0), validate_args=False))
 
+    with pytest.raises(ValueError, match="Normal distribution got invalid scale parameter"):
+        validated(refused)
+    validated(lambda: outside(jnp.asarray(1.0)))
+    with pytest.warns(UserWarning, match="Out-of-support values"):
+        validated(lambda: outside(jnp.asarray(-1.0)))
     with numpyro.validation_enabled(False):
-        drawn = in_one_program(lambda: handlers.seed(model, jax.random.key(0))())
+        drawn = in_one_program(lambda: handlers.seed(unchecked, jax.random.key(0))())
     assert jnp.isfinite(drawn)

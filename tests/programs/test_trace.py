@@ -107,38 +107,27 @@ def test_inner_programs_are_written_out_with_their_constants():
     assert float(found["b"]) == 2.0
 
 
-def test_constants_of_a_program_count_by_their_numbers_and_large_ones_by_identity():
-    """Inside of a branch JAX holds what a jitted helper closes over."""
+def test_constants_count_by_their_numbers_and_large_ones_by_identity_and_types_are_in_the_key():
+    """Inside of a branch, or of the body of a loop, JAX holds what a jitted helper closes over."""
 
-    def key(array):
-        return key_of(
-            traced(lambda x: jax.lax.cond(x > 0, jax.jit(lambda x: (x * array).sum()), jnp.cos, x), 1.0).program
-        )
+    def branch(array):
+        helper = jax.jit(lambda x: (x * array).sum())
+        return key_of(traced(lambda x: jax.lax.cond(x > 0, helper, jnp.cos, x), 1.0).program)
+
+    def loop(array):
+        helper = jax.jit(lambda carry: carry * array)
+        run = lambda x: jax.lax.scan(lambda c, y: (helper(c), y), x, jnp.arange(3.0))  # noqa: E731
+        return key_of(traced(run, jnp.ones(2)).program)
 
     small, large = jnp.arange(3.0), jnp.zeros(COMPARED)
-    assert key(small) == key(jnp.arange(3.0))
-    assert key(np.arange(3.0)) == key(np.arange(3.0))
-    assert key(large) == key(large)
-
-
-def test_an_array_inside_the_body_of_a_loop_is_in_the_key():
-    """It stays there, where a jitted helper inside of the body closes over it."""
-
-    def key_with(array):
-        helper = jax.jit(lambda carry: carry * array)
-        return key_of(
-            traced(lambda x: jax.lax.scan(lambda c, y: (helper(c), y), x, jnp.arange(3.0)), jnp.ones(2)).program
-        )
-
-    assert key_with(jnp.array([1.0, 2.0])) == key_with(jnp.array([1.0, 2.0]))
-    assert key_with(jnp.array([1.0, 2.0])) != key_with(jnp.array([1.0, 3.0]))
-
-
-def test_numbers_and_types_are_in_the_key():
+    assert branch(small) == branch(jnp.arange(3.0))
+    assert branch(np.arange(3.0)) == branch(np.arange(3.0))
+    assert branch(large) == branch(large)
+    assert loop(jnp.array([1.0, 2.0])) == loop(jnp.array([1.0, 2.0]))
+    assert loop(jnp.array([1.0, 2.0])) != loop(jnp.array([1.0, 3.0]))
     keys = [key_of(traced(lambda x, n=n: x * n, jnp.ones(2)).program) for n in (1.0, 2.0, 2.0)]
     assert keys[0] != keys[1] == keys[2]
-    single = key_of(traced(lambda x: x * 2.0, jnp.ones(2, jnp.float32)).program)
-    assert single != keys[2]
+    assert key_of(traced(lambda x: x * 2.0, jnp.ones(2, jnp.float32)).program) != keys[2]
 
 
 def test_rules_of_derivatives_are_written_out():
