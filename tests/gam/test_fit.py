@@ -32,22 +32,6 @@ def test_a_fit_compiles_nothing(family):
     assert not fit.notes
 
 
-@pytest.mark.long
-def test_a_table_is_fitted_and_its_noise_found():
-    """Curve and levels to a fifth of the noise, noise 0.2 to a quarter, and the level effects in their order."""
-    fit = ngp.gam("y ~ s(x) + factor(g)", DATA)
-    found = fit.predict({"x": DATA["x"][:30], "g": DATA["g"][:30]})
-    truth = np.sin(6 * DATA["x"][:30]) + (DATA["g"][:30] == "b")
-    assert float(np.sqrt(np.mean((np.asarray(found.function_mean) - truth) ** 2))) < 0.08
-    table = fit.summary(num_draws=50)
-    noise = float(table.facts["noise"].split(" ")[0])
-    assert 0.15 < noise < 0.25
-    assert all(note.endswith(".") for note in table.notes)
-    assert {row.term: row.negligible < 0.05 for row in table.rows} == {"s(x)": True, "factor(g)": True}
-    levels = fit.effects(num_draws=50)["factor(g)"].mean
-    assert levels.argmax() == 1
-
-
 @pytest.mark.parametrize("is_double", [False, True])
 def test_what_is_known_well_is_said_to_be(is_double):
     """Of many rows with small noise: noise and intervals of the function are those of least squares, in single too."""

@@ -4,38 +4,31 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
-from scipy.integrate import quad
 
 import numpyro_gp as ngp
 from numpyro_gp.gam.mean_gamma import MeanGamma
+from tests.gam.known import log_density
+from tests.likelihoods.grids import expected
 from tests.precision import x64
 
 
 @pytest.mark.parametrize("is_double", [False, True])
 def test_density_expectations_and_moments_are_those_of_scipy(is_double):
     y, f, variance, shape = np.array([0.3, 2.0, 9.0]), np.array([0.1, 0.5, 2.0]), np.array([0.2, 0.01, 0.5]), 3.0
-    log_p = lambda y, f: stats.gamma.logpdf(y, shape, scale=np.exp(f) / shape)  # noqa: E731
-
-    def average(function):
-        sd = np.sqrt(variance)
-        rows = zip(y, f, sd, strict=True)
-        return [
-            quad(lambda t, y=y, m=m, s=s: function(y, t) * stats.norm.pdf(t, m, s), m - 9 * s, m + 9 * s)[0]
-            for y, m, s in rows
-        ]
-
+    average = lambda function: expected(function, f, variance)  # noqa: E731
+    first, second = average(np.exp), average(lambda t: np.exp(2 * t) * (1 + 1 / shape))
+    density = average(lambda t: np.exp(log_density("gamma", y, t, shape)))
     with x64(is_double):
         own, close = MeanGamma(shape), dict(rtol=1e-8 if is_double else 1e-5, atol=0 if is_double else 1e-5)
         given = [jnp.asarray(one, float) for one in (y, f, variance)]
-        np.testing.assert_allclose(own.log_prob(*given[:2]), log_p(y, f), **close)
+        np.testing.assert_allclose(own.log_prob(*given[:2]), log_density("gamma", y, f, shape), **close)
         np.testing.assert_allclose(own.conditional(given[1]).mean, np.exp(f), **close)
-        np.testing.assert_allclose(own.expected_log_prob(*given), average(log_p), **close)
-        np.testing.assert_allclose(own.predictive_mean(*given[1:]), average(lambda _, t: np.exp(t)), **close)
-        second = np.array(average(lambda _, t: np.exp(2 * t) * (1 + 1 / shape)))
-        mean = np.array(average(lambda _, t: np.exp(t)))
-        np.testing.assert_allclose(own.predictive_variance(*given[1:]), second - mean**2, **close)
-        predictive = own.predictive_log_prob(*given)
-        np.testing.assert_allclose(predictive, np.log(average(lambda y, t: np.exp(log_p(y, t)))), rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(
+            own.expected_log_prob(*given), average(lambda t: log_density("gamma", y, t, shape)), **close
+        )
+        np.testing.assert_allclose(own.predictive_mean(*given[1:]), first, **close)
+        np.testing.assert_allclose(own.predictive_variance(*given[1:]), second - first**2, **close)
+        np.testing.assert_allclose(own.predictive_log_prob(*given), np.log(density), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.long

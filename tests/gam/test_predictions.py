@@ -85,24 +85,14 @@ def test_predictions_of_blocks_of_low_rank_are_those_of_the_posterior():
 
 @pytest.mark.long
 def test_predictions_of_draws_are_those_of_the_posterior():
-    """Of a chain: points, with a noise of each draw."""
-    model = ngp.gam.model("y ~ linear(x) + re(g)", DATA)
+    """Of a chain, with a noise of each draw; particles hold ``e`` of ``v = m + C e``, and the model says ``v``."""
+    made = like(ngp.gam.model("y ~ linear(x) + re(g)", DATA))
     draws = {"f_scale": jnp.asarray(RNG.uniform(0.5, 1, (6, 2))), "noise": jnp.asarray(RNG.uniform(0.1, 1, 6))}
-    posterior = ngp.Posterior.from_mcmc(model, draws | {"f": jnp.asarray(RNG.normal(size=(6, 5)))})
-    fit = ngp.gam.Fit(model, posterior, None, None, "nuts", 6, (), jax.random.key(0))
-    agree(fit, NEW, RNG.normal(size=7))
-
-
-@pytest.mark.long
-def test_predictions_of_particles_in_the_coordinates_of_a_fit_are_those_of_the_posterior():
-    """Particles hold ``e`` of ``v = m + C e``, and the model says ``v``: a chain would hold both."""
-    fit = like(ngp.gam.model("y ~ linear(x) + factor(g)", DATA))
-    target = ngp.conditioned(fit.model, fit.guide, fit.result.params, *fit.model.arguments)
-    draws = {"f_scale": jnp.asarray(RNG.uniform(0.5, 1, (4, 2))), "noise": jnp.asarray(RNG.uniform(0.1, 1, 4))}
-    posterior = ngp.Posterior.from_mcmc(
-        target, draws | {"f_conditioned": jnp.asarray(RNG.normal(size=(4, fit.model.size)))}
-    )
-    agree(ngp.gam.Fit(fit.model, posterior, None, None, "svgd", 4, (), jax.random.key(0)), NEW, RNG.normal(size=7))
+    target = ngp.conditioned(made.model, made.guide, made.result.params, *made.model.arguments)
+    for model, site, engine in ((made.model, "f", "nuts"), (target, "f_conditioned", "svgd")):
+        posterior = ngp.Posterior.from_mcmc(model, draws | {site: jnp.asarray(RNG.normal(size=(6, 5)))})
+        fit = ngp.gam.Fit(made.model, posterior, None, None, engine, 6, (), jax.random.key(0))
+        agree(fit, NEW, RNG.normal(size=7))
 
 
 def test_cutpoints_of_as_many_labels_as_a_table_has_rows():
@@ -144,18 +134,14 @@ def test_quantiles_of_counts_compile_nothing_and_are_those_of_the_mixture():
     assert programs.count == 0
     assert found.shape == (3, 600)
     assert np.ptp(found.reshape(3, 200, 3), axis=1).max() <= 2  # the same rows again, and after 512 too
-    mean, variance = latent(fit._draws(), fit._term_features, fit.model.layout.encode(cut(new, 3)))
+    few = {name: column[:3] for name, column in new.items()}
+    mean, variance = latent(fit._draws(), fit._term_features, fit.model.layout.encode(few))
     nodes, weights = np.polynomial.hermite_e.hermegauss(20)
     rate = np.exp(mean[..., None] + np.sqrt(variance)[..., None] * nodes)
     for at, level in zip(found[:, :3], levels, strict=True):
-        below, up_to = (
-            (stats.poisson.cdf(one[:, None], rate) @ (weights / weights.sum())).mean(axis=0) for one in (at - 1, at)
-        )
+        cdf = lambda y: (stats.poisson.cdf(y[:, None], rate) @ (weights / weights.sum())).mean(axis=0)  # noqa: E731
+        below, up_to = cdf(at - 1), cdf(at)
         assert (below < level + 0.03).all()  # 2000 draws
         assert (level - 0.03 < up_to).all()
     with pytest.raises(ValueError, match="levels must be one or more numbers between 0 and 1, but got 90"):
         fit.quantiles(new, 90)
-
-
-def cut(table, count):
-    return {name: column[:count] for name, column in table.items()}

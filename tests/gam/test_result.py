@@ -42,6 +42,7 @@ def test_predictions_of_a_table_with_a_new_level():
 @pytest.mark.long
 def test_summary_and_figure():
     fit, _ = of_draws()
+    assert repr(fit) == "Fit(n ~ linear(x) + re(g) + offset(log(e)), family=poisson, engine=nuts, steps=40)"
     table = fit.summary()
     assert [row.term for row in table.rows] == ["linear(x)", "re(g)"]
     assert {"deviance explained", "log density, left out", "rows", "engine"} <= set(table.facts)
@@ -57,6 +58,14 @@ def test_summary_and_figure():
         fit.plot(scale="log")
 
 
+def drawn(fit):
+    """The line of a figure of means, and the function whose mean it is."""
+    figure = fit.plot(scale="response", grid=5)
+    line = next(line.get_ydata() for line in figure.axes[0].lines if len(line.get_xdata()) == 5)
+    plt.close(figure)
+    return line, fit.effects(grid=5)["linear(x)"].mean + fit.terms().mean[0, 1]
+
+
 def test_residuals_and_figures_of_gamma_data_are_those_of_their_mean():
     """The mean is ``a e^f``: of shapes 2 and 8 that is ``4 e^f``, by the average of ``log a``."""
     model = ngp.gam.model("n ~ linear(x) + offset(log(e))", DATA | {"n": DATA["n"] + 0.5}, "gamma")
@@ -68,11 +77,8 @@ def test_residuals_and_figures_of_gamma_data_are_those_of_their_mean():
     np.testing.assert_allclose(weights, 1.0)  # relative errors are as large everywhere
     points = fit._points(True, None)["linear(x)"]
     np.testing.assert_allclose(points.residuals, terms[:, 0] + model.rows.y / mean - 1, rtol=1e-9)
-    figure = fit.plot(scale="response", grid=5)
-    line = next(line for line in figure.axes[0].lines if len(line.get_xdata()) == 5)
-    effect, constant = fit.effects(grid=5)["linear(x)"].mean, terms[0, 1]
-    np.testing.assert_allclose(line.get_ydata(), 4 * np.exp(effect + constant), rtol=1e-9)
-    plt.close(figure)
+    line, f = drawn(fit)
+    np.testing.assert_allclose(line, 4 * np.exp(f), rtol=1e-9)
 
 
 def test_residuals_and_figures_of_probits():
@@ -86,11 +92,8 @@ def test_residuals_and_figures_of_probits():
     figure = fit.plot(grid=5)
     assert figure.axes[0].get_ylabel().startswith("effect on probit of b")
     plt.close(figure)
-    figure = fit.plot(scale="response", grid=5)
-    line = next(line for line in figure.axes[0].lines if len(line.get_xdata()) == 5)
-    effect, constant = fit.effects(grid=5)["linear(x)"].mean, fit.terms().mean[0, 1]
-    np.testing.assert_allclose(line.get_ydata(), stats.norm.cdf(effect + constant), rtol=1e-9)
-    plt.close(figure)
+    line, f = drawn(fit)
+    np.testing.assert_allclose(line, stats.norm.cdf(f), rtol=1e-9)
 
 
 def test_terms_add_up_to_what_is_predicted():
@@ -110,8 +113,3 @@ def test_what_has_no_link_is_not_drawn_as_a_mean():
     fit = ngp.gam.Fit(model, None, None, None, "nuts", 2, (), jax.random.key(0))
     with pytest.raises(ValueError, match="scale must be 'link' where the mean is no known function of f"):
         fit.plot(scale="response")
-
-
-def test_the_text_says_what_was_fitted():
-    fit, _ = of_draws()
-    assert repr(fit) == "Fit(n ~ linear(x) + re(g) + offset(log(e)), family=poisson, engine=nuts, steps=40)"

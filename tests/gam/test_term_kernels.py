@@ -12,13 +12,8 @@ from numpyro_gp.gam.term_kernels import kernel_data_of
 
 N = 12
 RNG = np.random.default_rng(0)
-DATA = {
-    "x": RNG.lognormal(size=N),
-    "z": RNG.normal(size=N),
-    "h": RNG.permutation(24)[:N],
-    "g": np.array(list("abcabcabcaab")),
-    "y": RNG.normal(size=N),
-}
+DATA = {"x": RNG.lognormal(size=N), "z": RNG.normal(size=N), "h": RNG.permutation(24)[:N], "y": RNG.normal(size=N)}
+DATA["g"] = np.array(list("abcabcabcaab"))
 TEXT = "y ~ s(x) + s(h, cyclic=(0, 24)) + te(x, z) + ti(x, z) + s(z, by=g) + s(x, by=g) + re(g) + re(g, by=z)"
 LENGTHS = {"s(x)": (0.7,), "s(h)": (0.8,), "te(x, z)": (0.7, 1.3), "ti(x, z)": (0.7, 1.3)}
 
@@ -45,7 +40,7 @@ def matern52(x, lengthscale):
 
 
 def zero_mean(K):
-    """Over the rows, each of the same weight."""
+    """The kernel of functions that average to zero over the rows, each of the same weight."""
     mean = K.mean(axis=1)
     return K - np.outer(mean, mean) / mean.mean()
 
@@ -129,12 +124,28 @@ def test_a_period_holds_its_rows():
     assert kernel_data_of(model.layout, model.rows.X, None, "uniform").periods == model.kernel_data.periods
 
 
-def test_surfaces_of_many_rows_have_centres_and_curves_a_line():
+def test_how_many_inducing_inputs_terms_have():
+    """Surfaces of many rows have centres, and curves a line; fewer where curves are many, or their levels."""
     rng = np.random.default_rng(0)
+    inducing = lambda text, data: ngp.gam.model(text, data).kernel_data.inducing  # noqa: E731
+    sizes = lambda text, data: [len(points) for points in inducing(text, data).values()]  # noqa: E731
     data = {name: rng.normal(size=300) for name in "abcy"}
-    model = ngp.gam.model("y ~ te(a, b, c) + te(a, b) + s(a) + s(b, num_inducing=5)", data)
-    assert [len(points) for points in model.kernel_data.inducing.values()] == [90, 60, 24, 5]
-    assert np.isfinite(np.concatenate(list(model.kernel_data.inducing.values()))).all()
+    found = inducing("y ~ te(a, b, c) + te(a, b) + s(a) + s(b, num_inducing=5)", data)
+    assert [len(points) for points in found.values()] == [90, 60, 24, 5]
+    assert np.isfinite(np.concatenate(list(found.values()))).all()
+    data = {f"x{at}": rng.normal(size=60) for at in range(17)} | {"y": rng.normal(size=60), "g": np.arange(60) % 2}
+    for count, size in ((16, 24), (17, 16)):
+        text = "y ~ s(x0, by=g) + " + " + ".join(f"s(x{at})" for at in range(count))
+        assert sizes(text, data) == [size, *[size] * count]
+    for levels, size in ((4, 24), (5, 10)):
+        assert sizes("y ~ s(x0, by=g)", data | {"g": np.arange(60) % levels}) == [size * levels]
+    # Every hour of a day; of a cluster far narrower than any lengthscale beside one far value: no value twice, no NaN.
+    model = ngp.gam.model("y ~ s(h)", {"h": rng.integers(0, 24, 400), "y": rng.normal(size=400)})
+    assert np.isin(model.kernel_data.inducing["s(h)"][:, 0], model.rows.X[:, 0]).sum() == 23
+    x = np.append(1e-9 * np.arange(60.0), 1.0)
+    points = inducing("y ~ s(x)", {"x": x, "y": x})["s(x)"][:, 0]
+    assert len(np.unique(points)) == 24
+    assert np.isfinite(points).all()
 
 
 def test_inducing_inputs_are_those_of_values_and_weights():
@@ -144,15 +155,10 @@ def test_inducing_inputs_are_those_of_values_and_weights():
     """
     rng = np.random.default_rng(0)
     some = np.linspace(-1, 1, 100)
-    table = {
-        "a": rng.choice(some, 7000),
-        "b": rng.normal(size=7000).round(3),
-        "g": rng.choice(list("uvw"), 7000),
-        "y": rng.normal(size=7000),
-    }
+    table = {"a": rng.choice(some, 7000), "b": rng.normal(size=7000).round(3), "g": rng.choice(list("uvw"), 7000)}
+    table |= {"y": rng.normal(size=7000), "n": rng.permutation(np.arange(7000) % 6)}
     table["a"] = np.concatenate([some, table["a"][100:]])
     formula = "y ~ s(a) + s(a, by=g) + s(b) + te(a, b) + factor(g) + s(n)"
-    table["n"] = rng.permutation(np.arange(7000) % 6)
     weights = rng.integers(1, 4, 7000).astype(float)
     weights[table["n"] == 3] *= 2
     rows = rng.permutation(np.repeat(np.arange(7000), weights.astype(int)))
@@ -193,36 +199,6 @@ def model_points(x, size):
     points = model.kernel_data.inducing["s(x)"][:, 0]
     values, counts = np.unique(standard(x), return_counts=True)
     return np.array(sorted(points, key=lambda point: point != values[counts.argmax()]))
-
-
-def test_inducing_inputs_where_values_are_almost_one():
-    """A cluster far narrower than any lengthscale beside one far value: no value twice, and no NaN."""
-    x = np.append(1e-9 * np.arange(60.0), 1.0)
-    points = ngp.gam.model("y ~ s(x)", {"x": x, "y": x}).kernel_data.inducing["s(x)"][:, 0]
-    assert len(np.unique(points)) == 24
-    assert np.isfinite(points).all()
-
-
-def test_every_hour_of_a_day_has_an_inducing_input():
-    rng = np.random.default_rng(0)
-    model = ngp.gam.model("y ~ s(h)", {"h": rng.integers(0, 24, 400), "y": rng.normal(size=400)})
-    assert np.isin(model.kernel_data.inducing["s(h)"][:, 0], model.rows.X[:, 0]).sum() == 23
-
-
-def test_many_curves_have_fewer_inducing_inputs_each():
-    rng = np.random.default_rng(0)
-    data = {f"x{at}": rng.normal(size=60) for at in range(17)} | {"y": rng.normal(size=60)}
-    for count, size in ((16, 24), (17, 16)):
-        text = "y ~ s(x0, by=g) + " + " + ".join(f"s(x{at})" for at in range(count))
-        model = ngp.gam.model(text, data | {"g": np.arange(60) % 2})
-        assert [len(points) for points in model.kernel_data.inducing.values()] == [size, *[size] * count]
-
-
-def test_curves_of_many_levels_have_fewer_inducing_inputs_each():
-    x, y = np.random.default_rng(0).normal(size=(2, 60))
-    for levels, size in ((4, 24), (5, 10)):
-        model = ngp.gam.model("y ~ s(x, by=g)", {"x": x, "y": y, "g": np.arange(60) % levels})
-        assert [len(points) for points in model.kernel_data.inducing.values()] == [size * levels]
 
 
 def test_weights_are_repeated_rows_of_a_normal_measure():

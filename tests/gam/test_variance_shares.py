@@ -1,5 +1,6 @@
 """The table against dense formulas: Gaussian noise, fixed hyper-parameters, inducing inputs at all rows."""
 
+import dataclasses
 import functools
 
 import jax
@@ -13,7 +14,7 @@ import numpyro_gp as ngp
 from numpyro_gp.beliefs import additive_optimum
 from numpyro_gp.gam.draws import sample_posterior
 from numpyro_gp.gam.effects import effects_of, moments_at
-from numpyro_gp.gam.report import checked, report_on_rows
+from numpyro_gp.gam.report import report_on_rows
 from numpyro_gp.gam.term_features import TermFeatures
 
 N, NOISE = 12, 0.4
@@ -30,8 +31,6 @@ FIXED = {"f_scale": jnp.array([1.2, 0.7, 0.9]), "f_lengthscale": jnp.array([0.8]
 @functools.cache
 def fitted():
     """The model and its exact posterior, and dense ``K_c`` of each component with the inverse of their noisy sum."""
-    import dataclasses
-
     model = dataclasses.replace(ngp.gam.model("y ~ s(x) + linear(z) + re(g)", DATA), jitter=0.0)
     X, y = model.arguments
 
@@ -111,16 +110,3 @@ def test_moments_and_effects_equal_dense_formulas():
     np.testing.assert_allclose(line.half_width(0.9, simultaneous=True), line.half_width(0.9), rtol=0.1)
     wide = effects["s(x)"]
     assert 1.2 * wide.half_width(0.9) < wide.half_width(0.9, simultaneous=True) < 2.5 * wide.half_width(0.9)
-
-
-@pytest.mark.long
-def test_a_pass_over_the_rows_agrees_with_gaussian_formulas():
-    """Fitted values, and what of the prior variance is left: nothing."""
-    _, _, gram, inverse = fitted()
-    found = report_on_rows(*numbers(), 0.9, np.random.default_rng(0))
-    left = DATA["y"] - DATA["y"].mean()
-    K = sum(gram.values())
-    np.testing.assert_allclose(found.densities.fitted, DATA["y"].mean() + K @ inverse @ left, atol=1e-8)
-    np.testing.assert_allclose(found.at.left, 0, atol=1e-6)
-    words, _ = checked(*numbers(), found, None, False, np.random.default_rng(0))
-    assert words == "noise, inducing inputs, residuals, calibration"

@@ -1,4 +1,4 @@
-"""Censored data, intervals and truncation: expectations by SciPy's quadrature, gradients, minibatches, predictions."""
+"""Censored data, intervals and truncation: expectations by SciPy's quadrature, gradients, predictions."""
 
 import jax
 import jax.numpy as jnp
@@ -7,7 +7,6 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from numpy.testing import assert_allclose
-from numpyro import handlers
 from numpyro.infer import SVI, Trace_ELBO
 from scipy.integrate import quad
 from scipy.special import gammaincc, gammaln, log_ndtr, logsumexp, ndtr
@@ -158,35 +157,6 @@ def test_nothing_hidden_is_the_likelihood_itself():
             assert_allclose(found, getattr(plain, quantity)(Y, MEAN, VARIANCE), rtol=1e-14)
         assert_allclose(wrapped.predictive_mean(MEAN, VARIANCE), MEAN)
         assert_allclose(wrapped.predictive_variance(MEAN, VARIANCE), VARIANCE + 0.36)
-
-
-@jax.jit
-def terms(rows, mean, params):
-    """Terms of the bound of some rows of a model that cuts mask and data by its plate, and their gradient."""
-    y, right = jnp.asarray(np.exp(np.linspace(-1, 1, 12))), jnp.asarray(np.arange(12) % 3 == 0)
-
-    def model(mean, shape, batch):
-        with numpyro.plate("data", 12, subsample_size=batch) as idx:
-            likelihood = Censored(lambda f: dist.Weibull(jnp.exp(f), shape), right=right[idx])
-            ngp.observe("y", dist.Normal(mean[idx], 0.5), likelihood, obs=y[idx])
-
-    def total(mean, shape):
-        seeded = handlers.substitute(handlers.seed(model, 0), data={"data": rows})
-        site = handlers.trace(seeded).get_trace(mean, shape, len(rows))["y"]
-        return jnp.sum(site["fn"].log_prob(site["value"]))
-
-    return jax.value_and_grad(total, (0, 1))(mean, params)
-
-
-def test_minibatches_with_masks_sum_to_the_whole():
-    """Values and gradients; a mask that stayed with the first rows would be seen, as every third row is censored."""
-    mean, shape = jnp.asarray(np.linspace(-0.5, 0.8, 12)), 1.3
-    whole, slopes = terms(jnp.arange(12), mean, shape)
-    order = np.random.default_rng(0).permutation(12)
-    parts = [terms(jnp.asarray(order[start : start + 4]), mean, shape) for start in (0, 4, 8)]
-    assert_allclose(sum(value for value, _ in parts), whole, rtol=1e-12)
-    for number, slope in enumerate(slopes):
-        assert_allclose(sum(part[1][number] for part in parts), slope, rtol=1e-10, atol=1e-12)
 
 
 @pytest.fixture(scope="module", autouse=True)

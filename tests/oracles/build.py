@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 
 from numpyro_gp import kernels
-from numpyro_gp.arrays import value_type
 from numpyro_gp.beliefs import AbstractBelief, Basis
 
 CLASSES = {
@@ -37,23 +36,3 @@ def answers(belief: AbstractBelief, basis: Any, X: Any) -> Any:
 def basis_of(case: dict[str, Any], inducing: str = "Z", jitter: float = 0.0, dtype: Any = jnp.float64) -> Basis:
     """The basis on the inducing inputs of a case, without jitter unless asked for."""
     return build(Basis.build)(kernel_of(case, dtype=dtype), jnp.asarray(case[inducing], dtype), jitter)
-
-
-@value_type()
-class Delegate(AbstractBelief):
-    """A user's belief with no more than what it must have: all of it is another belief's."""
-
-    own: AbstractBelief
-
-    @property
-    def whitened_mean(self):
-        return self.own.whitened_mean
-
-    def marginals(self, basis, X):
-        return self.own.marginals(basis, X)
-
-    def joint(self, basis, X):
-        return self.own.joint(basis, X)
-
-    def kl(self, basis):
-        return self.own.kl(basis)
