@@ -89,22 +89,6 @@ def numbers_of(size, rank, blocks=()):
     return size * rank + sum(M * (M + 1) // 2 for M in blocks)
 
 
-def trained(model, X, y, sizes, ranks, steps, optimum):
-    """The paper's belief and its blocks trained from their random start, beside the optimum of a full covariance."""
-    size = sum(sizes)
-    rows = [["full (optimum)", numbers_of(0, 0, [size]), size, optimum, 0.0]]
-    for rank in ranks:
-        for name, recipe, blocks in (
-            ("structured", ngp.guides.structured(rank, natural=True), ()),
-            ("block low rank", ngp.guides.block_low_rank(rank, natural=True), sizes),
-        ):
-            bounds, belief, seconds = held_belief(model, recipe, X, y, steps)
-            enough = ngp.beliefs.truncate(belief).W.shape[-1]
-            numbers = numbers_of(size, rank, blocks)
-            rows.append([f"{name} {rank}, {steps} steps", numbers, enough, float(bounds[-1]), seconds])
-    return rows
-
-
 def many_components(columns, rows, rank, steps, batch):
     """A sum over so many columns that a full covariance does not fit: error of the trained mean, and numbers held."""
     rng = np.random.default_rng(0)
@@ -177,7 +161,7 @@ def main():
     guide, params, seconds = fit(
         model, ngp.guides.coupled(natural=True), X, y, steps=steps, batch=500, adam=0.05, progress=True
     )
-    held, points = hold(model, guide, params)
+    _, points = hold(model, guide, params)
     noise = float(points["noise"]) ** 2
     print(f"full belief: {steps} steps, {seconds:.0f} s, noise variance {noise:.3f} (truth 1)")
 
@@ -188,10 +172,6 @@ def main():
     ranks = (rank,) if options.smoke else (rank // 2, rank, 2 * rank, 3 * rank)
     beliefs = closed_forms(kernels, layout.inducing(), inputs, jnp.asarray(y), noise, ranks)
     text = show([[name, value] for name, (_, value) in beliefs.items()], ["belief", "bound"])
-    sizes = [len(one) for one in layout.inducing().values()]
-    best = beliefs["full (optimum)"][1]
-    trials = trained(held, X, y, sizes, (3,) if smoke else (10, rank, 2 * rank), 20 if smoke else 300, best)
-    text += show(trials, ["trained belief", "numbers of its covariance", "rank within 0.5 nats", "bound", "seconds"])
     case = (12, 100, 3, 5, 50) if smoke else (200, 2000, 20, 300, 500)
     columns = ["components", "values", "numbers", "of a Cholesky factor", "error", "size of truth", "seconds"]
     text += show([many_components(*case)], columns)

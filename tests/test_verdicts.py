@@ -8,7 +8,7 @@ from scipy import optimize
 
 import numpyro_gp as ngp
 from examples.papers.additive import additive_coverage, additive_numbers
-from examples.papers.deep import decoupled_map
+from examples.papers.deep import decoupled_map, gradient_noise
 from examples.papers.importance import importance_gradients, importance_weighting, latent_scores
 from examples.papers.orthogonal import decoupled_convergence, equal_seconds
 from examples.tools import facts_orthogonal, rebuild
@@ -175,3 +175,10 @@ def test_signal_over_noise_falls_within_a_split():
     assert importance_gradients.table(rows).splitlines()[-1] == line
     np.testing.assert_allclose(importance_gradients.fall(rows, "plain", "median"), (0.4, 0.6))
     np.testing.assert_allclose(importance_gradients.ratio(rows[0], "size"), 0.25)
+
+
+def test_sizes_of_gradients_are_without_the_noise_of_their_mean():
+    """Of draws 1 and 3, a mean of 2 and a standard deviation of sqrt(2), half of whose square is the mean's own."""
+    size, noise = gradient_noise.sizes(np.array([[1.0], [3.0]]))
+    np.testing.assert_allclose((size, noise), (np.sqrt(3.0), np.sqrt(2.0)))
+    np.testing.assert_allclose(gradient_noise.sizes(np.array([[-1.0], [1.0]])), (0.1, np.sqrt(2.0)))

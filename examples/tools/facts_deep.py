@@ -2,9 +2,10 @@
 
 import functools
 
+import numpy as np
 from scipy import stats
 
-from examples.papers.deep import decoupled_map, decoupled_seconds
+from examples.papers.deep import decoupled_map, decoupled_seconds, gradient_noise
 from examples.papers.importance import importance_gradients, importance_weighting, latent_scores
 from examples.tools import run_tables
 from examples.tools.tables import (
@@ -141,7 +142,25 @@ def ways_apart(folder, first, second, metric="log_density"):
     return judged(apart(found[first], found[second]).values(), 2)
 
 
+def gradient_noise_apart(folder, key):
+    """Powers of ten that noise of "cb" coefficients is above that of "gpcent", as it is or over signal, by seed."""
+    rows = rows_of(folder, "gradient_noise")
+    own, other = (np.log10(gradient_noise.by_seed(rows, mean, "600", "coefficients", key)) for mean in ("cb", "gpcent"))
+    return judged(own - other, 2)
+
+
+def gradients_of_inputs(folder, mean):
+    """Size of the mean gradient of inducing inputs over that of coefficients, over seeds and marks."""
+    rows = rows_of(folder, "gradient_noise")
+    shares = [gradient_noise.shares(rows, mean, steps) for steps in dict.fromkeys(row["steps"] for row in rows)]
+    return f"{np.min(shares):.2f} to {np.max(shares):.2f}"
+
+
 FACTS = {
+    "gradients of CB, noise": functools.partial(gradient_noise_apart, key="noise"),
+    "gradients of CB, over signal": functools.partial(gradient_noise_apart, key="over"),
+    "gradients of inputs, gpcent": functools.partial(gradients_of_inputs, mean="gpcent"),
+    "gradients of inputs, cb": functools.partial(gradients_of_inputs, mean="cb"),
     "alone, kin8nm": functools.partial(without_hidden, name="kin8nm"),
     "alone, protein": functools.partial(without_hidden, name="protein_raw"),
     "alone, kin8nm, RMSE": functools.partial(without_hidden, name="kin8nm", metric="rmse"),

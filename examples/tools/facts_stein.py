@@ -44,10 +44,10 @@ def days_spread(folder, column):
     return span(found)
 
 
-def months_apart(folder):
-    """Particles less chains at the paper's number of rows, paired by the month held out."""
+def months_apart(folder, pair=stein_space_time.PAIR):
+    """Particles less chains, or another pair, at the paper's number of rows, paired by the month held out."""
     rows = rows_of(folder, "stein_space_time")
-    found = stein_air_quality.over_days(rows, dict.fromkeys(stein_space_time.PAIR)).values()
+    found = stein_air_quality.over_days(rows, dict.fromkeys(pair)).values()
     return judged([first - second for first, second in found], 4)
 
 
@@ -212,6 +212,10 @@ FACTS = {
     "days, means": functools.partial(days_spread, column="apart"),
     "days, spread": functools.partial(days_spread, column="ratio"),
     "months, density": months_apart,
+    **{
+        f"months, {name} over their start": functools.partial(months_apart, pair=(engine, stein_space_time.STARTS))
+        for name, engine in zip(("particles", "chains"), stein_space_time.PAIR, strict=True)
+    },
     "months, means": functools.partial(months_spread, column=0),
     "months, spread": functools.partial(months_spread, column=1),
     "months, chains": functools.partial(most, column="r_hat"),

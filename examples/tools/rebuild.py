@@ -27,7 +27,14 @@ from examples.papers.beyond import (
     peers_tables,
 )
 from examples.papers.day import eleven_tasks
-from examples.papers.deep import decoupled_map, decoupled_means, decoupled_seconds, deep_defaults, deep_starts
+from examples.papers.deep import (
+    decoupled_map,
+    decoupled_means,
+    decoupled_seconds,
+    deep_defaults,
+    deep_starts,
+    gradient_noise,
+)
 from examples.papers.gam import gam_interactions_tables, gam_peers_tables
 from examples.papers.hyperparameters import defaults
 from examples.papers.importance import importance_gradients, importance_weighting, latent_scores
@@ -264,6 +271,7 @@ TABLES = {
     "decoupled_map": decoupled_map.table,
     "decoupled_map, points": decoupled_map.points_table,
     "decoupled_means": decoupled_means.table,
+    "gradient_noise": gradient_noise.table,
     "deep_defaults": deep_defaults.table,
     "defaults": defaults.table,
     "deep_starts": only(
@@ -334,6 +342,7 @@ TABLES = {
     ),
     "stein_geometry": geometry,
     "stein_space_time": stein_space_time.table,
+    "stein_space_time, start": stein_space_time.start_table,
     "stein_space_time, spread": stein_space_time.beside_chains,
     "stein_regression, auto": only(
         stein_regression.paired_table,

@@ -7,9 +7,9 @@ The convergence figure of the orthogonally decoupled paper. Orth, OrthNat, Hybri
 same optimum by construction (mean basis gamma and beta together, covariance basis beta), so they differ
 in their coordinates alone; Coupled and CoupledNat use beta for both and have an optimum of their own. Orth takes steps
 of Adam in coefficients that are divided by a diagonal; "Orth, no divisor" takes them in the coefficients themselves, as
-Hybrid does. OrthNat takes Newton's steps for the extra points; "OrthNat, Adam", "exact" and "diagonal" are the paper's.
-For Gaussian data both optima are analytic; for labels they are found by full natural and Newton steps.
-Rows hold when a method is near its optimum, and the figure is made of them.
+Hybrid does. OrthNat takes Newton's steps for the extra points, "OrthNat, Adam" those of the paper, "OrthNat, exact" and
+"OrthNat, diagonal" what it derives. For Gaussian data both optima are analytic; for labels they are found by full
+natural and Newton steps. Rows hold when a method is near its optimum, and the figure is made of them.
 """
 
 import argparse

@@ -153,13 +153,13 @@ FUNCTIONS = (stein, stein_metric, stein_collapsed, stein_collapsed_metric, stein
 ENGINES = {function.__name__: function for function in FUNCTIONS} | {"NUTS": nuts}
 
 
-def maps(predict, X, test, units, day, path, title):
-    """The mean and its uncertainty over the country on the day held out."""
+def maps(predict, X, test, units, day, path, title, bounds=((-6.5, 1.8), (50.0, 58.5))):
+    """The mean and its uncertainty between bounds of longitude and latitude, at the time held out."""
     import matplotlib.pyplot as plt
 
     centre, scale, shift, spread = units
     stations = np.asarray(X)[test] * scale + centre
-    lon, lat = np.meshgrid(np.linspace(-6.5, 1.8, 50), np.linspace(50, 58.5, 60))
+    lon, lat = np.meshgrid(np.linspace(*bounds[0], 50), np.linspace(*bounds[1], 60))
     grid = np.stack([lon.ravel(), lat.ravel(), np.full(lon.size, float(day))], 1)
     prediction = predict(jnp.asarray((grid - centre) / scale))
     median = np.exp(np.asarray(prediction.mean) * spread + shift).reshape(lon.shape)
@@ -172,7 +172,7 @@ def maps(predict, X, test, units, day, path, title):
         fig.colorbar(shown, ax=ax, label=label)
         ax.plot(stations[:, 0], stations[:, 1], "o", color="white", markeredgecolor="black", markersize=4)
         ax.set(xlabel="longitude (degrees)", ylabel="latitude (degrees)", title=label.split(" (")[0])
-    fig.suptitle(f"{title}: 2019-02-{day + 1:02d}, held out; circles are stations")
+    fig.suptitle(f"{title}, held out; circles are stations")
     fig.savefig(path, dpi=120)
     plt.close(fig)
 
@@ -263,7 +263,8 @@ def one_day(path, day, options):
         rows.append(score(name, day, predict(X[test]), y[test], time.perf_counter() - start))
         save(table, rows)
         if first:
-            maps(predict, X, test, units, day, options.out / f"stein_air_quality_{name}.png", name)
+            title, picture = f"{name}: 2019-02-{day + 1:02d}", options.out / f"stein_air_quality_{name}.png"
+            maps(predict, X, test, units, day, picture, title)
     if "NUTS" in draws and len(draws) > 1:
         table = options.out / "stein_air_quality_spread.csv"
         figure = options.out / "stein_air_quality_spread.png" if first else None

@@ -8,7 +8,7 @@ Monthly NOx at 115 stations of London, 11 718 rows, 300 inducing inputs: the mod
 takes half a second, so both engines start where the target is: at draws of Laplace's approximation at its mode, whose
 covariance is the metric of the particles and the mass of the chains. Particles make all of their steps, and "moved" is
 how far their means and standard deviations went in the last half, in standard deviations of Laplace's approximation.
-Rows that are there are not made again.
+"Laplace, 20 draws" are the particles before their first step. Rows that are there are not made again.
 """
 
 import argparse
@@ -26,12 +26,13 @@ from numpyro.infer.util import initialize_model
 from scipy.optimize import minimize
 
 import numpyro_gp as ngp
-from examples.papers.stein.stein_air_quality import collapsed, days_table, load, over_days, score
+from examples.papers.stein.stein_air_quality import collapsed, days_table, load, maps, over_days, score
 from examples.tools.tables import markdown, read, save
 
 FILE = "london_nox_monthly_2000_2017.csv.gz"
 NAMES = ("longitude", "latitude", "time", "noise", "variance")  # logarithms of the hyper-parameters
 PAIR = ("20 particles", "NUTS, 2 chains")
+STARTS = "Laplace, 20 draws"
 
 
 def laplace(key, X, y, Z, count):
@@ -55,6 +56,14 @@ def logs(draws):
     """Logarithms of the hyper-parameters, ``(S, 5)`` in the order of the names."""
     table = np.column_stack([np.asarray(draws[site]) for site in ("lengthscale", "noise", "variance")])
     return np.log(table)
+
+
+def without_steps(key, count, begin, data):
+    """The draws at which particles begin, as they are."""
+    X, y, Z = data
+    draws = {site: values[:count] for site, values in begin[0].items()}
+    posterior = ngp.Posterior.from_mcmc(collapsed, draws)
+    return draws, lambda X_new: posterior.predict_at(key, X_new, X, y, Z), {}
 
 
 def particles(key, count, steps, begin, data):
@@ -94,13 +103,14 @@ def chains(key, count, draws, begin, data):
 
 def engines(options):
     """Function of start and data, by the name of its rows."""
-    every = {f"{count} particles": (particles, count, options.steps) for count in options.particles}
+    every = {f"Laplace, {count} draws": (without_steps, count) for count in options.particles}
+    every |= {f"{count} particles": (particles, count, options.steps) for count in options.particles}
     return every | {f"NUTS, {options.chains} chains": (chains, options.chains, options.draws)}
 
 
 def one_day(day, options, rows, path):
     """Rows of a month, for the engines that have none, as they come."""
-    X, y, test, _ = load(options.file, day)
+    X, y, test, units = load(options.file, day)
     key = jax.random.key(0)
     data = X[~test], y[~test], ngp.inducing.kmeans(key, X[~test], options.inducing)
     place = {"day": day, "inducing": options.inducing}
@@ -118,11 +128,20 @@ def one_day(day, options, rows, path):
         found |= {f"sd of {one}": f"{value:.4f}" for one, value in zip(NAMES, table.std(0), strict=True)}
         rows.append(found | place | {"rows": len(y), "moved": "", "r_hat": "", "effective": ""} | how)
         save(path, rows)
+        if (name, day) == (options.map, options.held_out[0]):
+            ends = (np.asarray(X) * units[1] + units[0])[:, :2]
+            bounds = [*zip(ends.min(0), ends.max(0), strict=True)]
+            maps(predict, X, test, units, day, path.with_suffix(".png"), f"{name}: month {day}", bounds)
 
 
 def table(rows):
     """Markdown: particles and chains on each month, and the mean over months with its error."""
     return days_table(rows, {name: name for name in PAIR}, "month")
+
+
+def start_table(rows):
+    """Markdown: particles and the draws at which they begin."""
+    return days_table(rows, {name: name for name in (PAIR[0], STARTS)}, "month")
 
 
 def apart(rows):
@@ -159,6 +178,7 @@ def main():
     parser.add_argument("--chains", type=int, default=2)
     parser.add_argument("--draws", type=int, default=200, help="of each chain, after a quarter as many to warm up")
     parser.add_argument("--held-out", type=int, nargs="+", default=[54, 108, 162], help="months, each alone")
+    parser.add_argument("--map", default=PAIR[0], help="the engine whose map of the first month is drawn")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent)
     parser.add_argument("--smoke", action="store_true", help="tiny sizes, to see that it runs")
     options = parser.parse_args()
