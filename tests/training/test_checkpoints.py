@@ -26,9 +26,6 @@ from tests.oracles.engines import Countdown, data, engine, key, model, same
 KEY, DATA = key(), data()
 
 
-# --- checkpoints
-
-
 def old_key(seed):
     return jax.random.PRNGKey(seed)
 
@@ -55,36 +52,32 @@ def test_resumed_run_is_bit_identical(tmp_path, make_key, optimiser):
 
 
 def test_resume_from_a_result_and_from_a_path(tmp_path):
+    """Without a file it starts anew."""
     whole = fit(KEY, Countdown(), 20, DATA, progress=False)
     half = fit(KEY, Countdown(), 11, DATA, checkpoint=tmp_path / "half.npz", progress=False)
-    same(whole, fit(KEY, Countdown(), 20, DATA, resume=half, progress=False))
-    same(whole, fit(KEY, Countdown(), 20, DATA, resume=str(tmp_path / "half.npz"), progress=False))
+    for resume in (half, str(tmp_path / "half.npz")):
+        same(whole, fit(KEY, Countdown(), 20, DATA, resume=resume, progress=False))
     with pytest.warns(UserWarning, match="resumed has 11 steps already, more than num_steps=5. Its result is returned"):
         assert len(fit(KEY, Countdown(), 5, DATA, resume=half, progress=False).losses) == 11
-
-
-def test_resume_without_a_file_starts_anew(tmp_path):
-    path = tmp_path / "later.npz"
-    same(
-        fit(KEY, Countdown(), 8, DATA, checkpoint=path, resume=True, progress=False),
-        fit(KEY, Countdown(), 8, DATA, progress=False),
-    )
-    assert path.is_file()
+    same(whole, fit(KEY, Countdown(), 20, DATA, checkpoint=tmp_path / "later.npz", resume=True, progress=False))
+    assert (tmp_path / "later.npz").is_file()
 
 
 @pytest.mark.long
 def test_stein_run_resumes(tmp_path):
-    def svgd():
-        return SVGD(model, numpyro.optim.Adagrad(0.1), RBFKernel(), num_stein_particles=2)
+    path = tmp_path / "s.npz"
 
-    half = fit(KEY, svgd(), 3, DATA, checkpoint=tmp_path / "s.npz", progress=False)
-    assert half.losses.shape == (3,)
-    same(
-        fit(KEY, svgd(), 6, DATA, progress=False), fit(KEY, svgd(), 6, DATA, resume=tmp_path / "s.npz", progress=False)
-    )
+    def run(steps, **options):
+        svgd = SVGD(model, numpyro.optim.Adagrad(0.1), RBFKernel(), num_stein_particles=2)
+        return fit(KEY, svgd, steps, DATA, progress=False, **options)
+
+    assert run(3, checkpoint=path).losses.shape == (3,)
+    same(run(6), run(6, resume=path))
 
 
 def test_bfloat16_state_survives_the_file(tmp_path):
+    path = tmp_path / "h.npz"
+
     class Half(Countdown):
         def init(self, key, data):
             return {**super().init(key, data), "weight": jnp.ones(2, jnp.bfloat16)}
@@ -93,10 +86,8 @@ def test_bfloat16_state_survives_the_file(tmp_path):
             state, loss = super().update(state, data)
             return {**state, "weight": state["weight"].astype(jnp.bfloat16)}, loss
 
-    fit(KEY, Half(), 3, DATA, checkpoint=tmp_path / "h.npz", progress=False)
-    same(
-        fit(KEY, Half(), 6, DATA, progress=False), fit(KEY, Half(), 6, DATA, resume=tmp_path / "h.npz", progress=False)
-    )
+    fit(KEY, Half(), 3, DATA, checkpoint=path, progress=False)
+    same(fit(KEY, Half(), 6, DATA, progress=False), fit(KEY, Half(), 6, DATA, resume=path, progress=False))
 
 
 @pytest.mark.long
@@ -138,30 +129,25 @@ def test_a_result_of_another_engine_is_named():
         fit(KEY, Countdown(), 5, DATA, resume=half, progress=False)
 
 
-def test_failure_writes_the_last_good_state(tmp_path):
-    path = tmp_path / "bad.npz"
+def test_failure_writes_the_last_good_state(tmp_path, monkeypatch):
+    """And a failed write leaves the old file."""
+    path, whole = tmp_path / "bad.npz", fit(KEY, Countdown(), 20, DATA, progress=False)
     with pytest.raises(NonFiniteLoss, match=r"The last good state is in \.result and in .*bad\.npz"):
         fit(KEY, Countdown(bad_step=7), 20, DATA, checkpoint=path, chunk_size=5, progress=False)
-    repaired = fit(KEY, Countdown(), 20, DATA, checkpoint=path, resume=True, progress=False)
-    same(repaired, fit(KEY, Countdown(), 20, DATA, progress=False))
-
-
-def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
-    path = tmp_path / "run.npz"
-    fit(KEY, Countdown(), 4, DATA, checkpoint=path, progress=False)
     before = path.read_bytes()
 
     def full_disk(file, **entries):
         file.write(b"half of it")
         raise OSError("No space left on device")
 
-    monkeypatch.setattr(np, "savez", full_disk)
-    with pytest.raises(OSError, match="No space left") as info:
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left") as info:
+        patch.setattr(np, "savez", full_disk)
         fit(KEY, Countdown(), 9, DATA, checkpoint=path, resume=True, progress=False)
     assert info.value.result.losses.shape == (9,)  # the work is not lost with the disk
     assert "in .result" in info.value.__notes__[0]
     assert path.read_bytes() == before
-    assert os.listdir(tmp_path) == ["run.npz"]
+    assert os.listdir(tmp_path) == ["bad.npz"]
+    same(fit(KEY, Countdown(), 20, DATA, checkpoint=path, resume=True, progress=False), whole)
 
 
 def started(port, process, steps, path):

@@ -28,10 +28,13 @@ def failing(y):
     numpyro.sample("third", dist.Normal(jax.lax.stop_gradient(margin), 1.0), obs=y[1])
 
 
+def of(model, optimiser, guide=lambda y: None, loss=None):
+    return SVI(model, guide, optimiser, loss or Trace_ELBO())
+
+
 def test_message_names_the_sites_in_model_order():
-    svi = SVI(failing, lambda y: None, optax.sgd(1.0), Trace_ELBO())
     with pytest.raises(NonFiniteLoss, match=r"were finite.*'margin' \(value\), 'second' \(nan\), 'third'") as info:
-        fit(KEY, svi, 9, DATA, progress=False)
+        fit(KEY, of(failing, optax.sgd(1.0)), 9, DATA, progress=False)
     assert info.value.step == 4
     assert info.value.sites == ("margin", "second", "third")
     np.testing.assert_allclose(info.value.result.params["x"], 4.5, rtol=1e-12)
@@ -43,9 +46,8 @@ def test_an_infinite_gradient_names_site_and_parameter():
         numpyro.sample("fine", dist.Normal(x, 1.0), obs=y[0])
         numpyro.sample("kink", dist.Normal(jnp.sqrt(jnp.abs(x)), 1.0), obs=y[1])
 
-    svi = SVI(kinked, lambda y: None, optax.sgd(1.0), Trace_ELBO())
     with pytest.raises(NonFiniteLoss, match=r"Step 0 .*gradient is not finite.*'kink' \(by 'x'\)") as info:
-        fit(KEY, svi, 9, DATA, progress=False)
+        fit(KEY, of(kinked, optax.sgd(1.0)), 9, DATA, progress=False)
     assert info.value.sites == ("kink",)
     assert float(info.value.result.params["x"]) == 0.0
 
@@ -57,25 +59,21 @@ def test_a_step_that_is_too_long_is_not_blamed_on_the_gradient():
         scale = numpyro.param("scale", 1.0, constraint=dist.constraints.positive)
         numpyro.sample("y", dist.Normal(0.0, scale), obs=y[0])
 
-    svi = SVI(model, lambda y: None, optax.adam(1e6), Trace_ELBO())
-    with pytest.raises(
-        NonFiniteLoss, match=r"the step was too long: 'scale' would not be finite after it\. Take smaller"
-    ):
-        fit(KEY, svi, 9, 3.0 + jnp.zeros_like(DATA), progress=False)
+    match = r"the step was too long: 'scale' would not be finite after it\. Take smaller"
+    with pytest.raises(NonFiniteLoss, match=match):
+        fit(KEY, of(model, optax.adam(1e6)), 9, 3.0 + jnp.zeros_like(DATA), progress=False)
 
 
 def test_a_parameter_that_is_not_finite_from_the_start_is_named():
     def guide(y):
-        z = numpyro.param("bound", jnp.inf)
-        numpyro.sample("z", dist.Delta(z))
+        numpyro.sample("z", dist.Delta(numpyro.param("bound", jnp.inf)))
 
     def simple(y):
         z = numpyro.sample("z", dist.Normal(0.0, 1.0))
         numpyro.sample("y", dist.Normal(z, 1.0, validate_args=False), obs=y[0])
 
-    svi = SVI(simple, guide, optax.sgd(0.1), Trace_ELBO())
     with pytest.raises(NonFiniteLoss, match=r"not finite before this step: 'bound'.*in model order: 'z' .*'y'"):
-        fit(KEY, svi, 9, DATA, progress=False)
+        fit(KEY, of(simple, optax.sgd(0.1), guide), 9, DATA, progress=False)
 
 
 @pytest.mark.long
@@ -89,10 +87,9 @@ def test_the_diagnosis_draws_with_the_key_of_the_step(loss):
     def guide(y):
         numpyro.sample("z", dist.Normal(numpyro.param("m", 0.0), 1.0))
 
-    svi = SVI(risky, guide, optax.sgd(0.0), loss)
     for number in range(4):
         with pytest.raises(NonFiniteLoss) as info:
-            fit(jax.random.key(number), svi, 200, DATA, chunk_size=9, progress=False)
+            fit(jax.random.key(number), of(risky, optax.sgd(0.0), guide, loss), 200, DATA, chunk_size=9, progress=False)
         assert info.value.sites == ("y",), str(info.value)
         assert ("(particle" in str(info.value)) == (loss.num_particles > 1)
 
@@ -101,12 +98,11 @@ def test_a_model_that_is_nan_where_it_starts_is_told_the_remedy():
     def broken(y):
         numpyro.sample("y", dist.Normal(0.0, jnp.log(y[0])), obs=y[1])
 
-    svi = SVI(broken, lambda y: None, optax.sgd(0.1), Trace_ELBO())
     with (  # off by default in older versions of NumPyro
         numpyro.validation_enabled(),
         pytest.raises(ValueError, match="Normal distribution got invalid scale parameter") as info,
     ):
-        fit(KEY, svi, 5, -DATA, progress=False)
+        fit(KEY, of(broken, optax.sgd(0.1)), 5, -DATA, progress=False)
     assert "not finite at its initial values, before step 0. Try a larger jitter" in info.value.__notes__[0]
 
 
@@ -140,7 +136,7 @@ def saturated(start):
 
 
 def svi_of(start, step=0.05):
-    return SVI(line, saturated(start), optax.adam(step), Trace_ELBO())
+    return of(line, optax.adam(step), saturated(start))
 
 
 @pytest.mark.parametrize(("start", "step"), [(-40.0, 0.05), (0.3, 1e-9)])

@@ -1,6 +1,5 @@
 """Where fits start: few programs for the first, none for the next, which starts as a new engine would."""
 
-import warnings
 from typing import NamedTuple
 
 import jax
@@ -23,33 +22,26 @@ KEY = jax.random.key(3)
 
 
 @pytest.mark.long
-def test_few_programs_before_the_first_step_and_none_for_the_second_fit():
-    """With the README's model: 277 and 285 before."""
-    svi = belief_engine()
-    with counted() as programs:
-        svi.init(KEY, X, Y, Z=X[::2])
-    assert programs.count <= 40
-    svi, keys = belief_engine(), [jax.random.key(n) for n in range(2)]
-    with counted() as programs:
-        ngp.fit(keys[0], svi, 1, X, Y, Z=X[::2], progress=False)
-    assert programs.count <= 6 + 1  # the last is the loop
-    other = Y + 1.0
-    with counted() as programs:
-        for key, data in ((keys[0], Y), (keys[1], Y), (keys[1], other)):
-            ngp.fit(key, svi, 1, X, data, Z=X[::2], progress=False)
-    assert programs.count == 0
+def test_few_programs_before_the_first_step():
+    """With the README's model: 277 and 285 before. Of a second fit none: ``contracts/test_nothing_compiles.py``."""
+    for run, most in (
+        (lambda svi: svi.init(KEY, X, Y, Z=X[::2]), 40),
+        (lambda svi: ngp.fit(KEY, svi, 1, X, Y, Z=X[::2], progress=False), 6 + 1),  # the last is the loop
+    ):
+        svi = belief_engine()
+        with counted() as programs:
+            run(svi)
+        assert programs.count <= most
 
 
 @pytest.mark.long
 def test_particles_start_in_few_programs():
-    svgd = ngp.stein.SVGD(regression, optax.adam(0.01), ngp.stein.RBF(), 3)
-    with counted() as programs:
-        first = ngp.fit(KEY, svgd, 2, X, Y, Z=X[::2], progress=False)
-    assert programs.count <= 8
-    with counted() as programs:
-        second = ngp.fit(KEY, svgd, 2, X, Y, Z=X[::2], progress=False)
-    assert programs.count == 0
-    np.testing.assert_array_equal(first.losses, second.losses)
+    svgd, found = ngp.stein.SVGD(regression, optax.adam(0.01), ngp.stein.RBF(), 3), []
+    for most in (8, 0):
+        with counted() as programs:
+            found.append(ngp.fit(KEY, svgd, 2, X, Y, Z=X[::2], progress=False).losses)
+        assert programs.count <= most
+    np.testing.assert_array_equal(*found)
 
 
 @pytest.mark.long
@@ -78,10 +70,9 @@ def test_a_second_fit_starts_from_its_own_key_and_data():
 def test_data_that_a_second_fit_must_refuse_are_refused():
     svi = belief_engine()
     ngp.fit(KEY, svi, 1, X, Y, Z=X[::2], progress=False)
-    with pytest.raises(ValueError, match="free of NaN"):
-        ngp.fit(KEY, svi, 1, X, Y.at[2].set(jnp.nan), Z=X[::2], progress=False)
-    with pytest.raises(ValueError, match="X must be finite"):
-        ngp.fit(KEY, svi, 1, X.at[2].set(jnp.inf), Y, Z=X[::2], progress=False)
+    for data, message in (((X, Y.at[2].set(jnp.nan)), "free of NaN"), ((X.at[2].set(jnp.inf), Y), "X must be finite")):
+        with pytest.raises(ValueError, match=message):
+            ngp.fit(KEY, svi, 1, *data, Z=X[::2], progress=False)
     ngp.fit(KEY, svi, 1, X, Y, Z=X[::2], progress=False)  # the guide is as it was
 
 
@@ -116,47 +107,45 @@ def named(y, batch=None):
         numpyro.sample("y", dist.Normal(location + level, 1.0), obs=y[rows])
 
 
+def start(guide=None, batch=None, y=Y, **options):
+    svi = SVI(named, guide or AutoDelta(named), optax.sgd(0.0), Trace_ELBO())
+    return ngp.fit(KEY, svi, 1, y, **({} if batch is None else {"batch": batch}), **options, progress=False)
+
+
 @pytest.mark.long
 def test_starting_values_of_nothing_are_refused():
     """NumPyro leaves them out without a word; parameters of model and guide and mutable state are something."""
-
-    def start(**values):
-        svi = SVI(named, AutoDelta(named), optax.sgd(0.0), Trace_ELBO())
-        return ngp.fit(KEY, svi, 1, Y, init_params=values, progress=False)
-
-    result = start(location_auto_loc=jnp.asarray(3.0), level=jnp.asarray(-1.0), seen={"count": jnp.asarray(5.0)})
+    values = {"location_auto_loc": jnp.asarray(3.0), "level": jnp.asarray(-1.0), "seen": {"count": jnp.asarray(5.0)}}
+    result = start(init_params=values)
     assert (result.params["location_auto_loc"], result.params["level"]) == (3.0, -1.0)
     assert result.state.mutable_state["seen"]["count"] > 5.0
-    with pytest.raises(ValueError, match=r"init_params must be values of .*'level'.*, but got \['lavel'\]"):
-        start(lavel=jnp.asarray(3.0))
-    with pytest.raises(ValueError, match=r"but got \['location'\]\. Latent sites have no parameter of their own"):
-        start(location=jnp.asarray(3.0))
-    svi = SVI(named, AutoDelta(named), optax.sgd(0.0), Trace_ELBO())
-    with pytest.raises(TypeError, match="init_params must be a dictionary of values by name, but got a list"):
-        ngp.fit(KEY, svi, 1, Y, init_params=[1.0], progress=False)
+    for wrong, message in (
+        ({"lavel": jnp.asarray(3.0)}, r"init_params must be values of .*'level'.*, but got \['lavel'\]"),
+        ({"location": jnp.asarray(3.0)}, r"but got \['location'\]\. Latent sites have no parameter of their own"),
+        ([1.0], "init_params must be a dictionary of values by name, but got a list"),
+    ):
+        with pytest.raises((ValueError, TypeError), match=message):
+            start(init_params=wrong)
 
 
-@pytest.mark.parametrize("batch", [0, -1])
-def test_a_minibatch_without_rows_is_named(batch):
-    svi = SVI(named, AutoDelta(named), optax.sgd(0.0), Trace_ELBO())
-    match = f"subsample_size of plate 'data' must be at least 1, or None for all rows, but got {batch}"
-    with pytest.raises(ValueError, match=match):
-        ngp.fit(KEY, svi, 1, Y, batch=batch, progress=False)
-
-
-def test_a_minibatch_of_more_rows_than_there_are_is_refused():
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_minibatch_without_rows_or_of_more_than_there_are_is_refused():
     """NumPyro would weigh the data by rows / batch, with a warning about model and guide."""
-    match = f"of plate 'data' must be at most its {len(Y)} rows, but got 1000"
+    for batch in (0, -1):
+        match = f"subsample_size of plate 'data' must be at least 1, or None for all rows, but got {batch}"
+        with pytest.raises(ValueError, match=match):
+            start(batch=batch)
     for guide in (ngp.AutoGP(named), AutoDelta(named)):
-        with warnings.catch_warnings(), pytest.raises(ValueError, match=match):
-            warnings.simplefilter("ignore")
-            ngp.fit(KEY, SVI(named, guide, optax.sgd(0.0), Trace_ELBO()), 1, Y, batch=1000, progress=False)
+        with pytest.raises(ValueError, match=f"of plate 'data' must be at most its {len(Y)} rows, but got 1000"):
+            start(guide, batch=1000)
 
 
 def test_an_error_names_arguments_that_are_no_arrays_and_keywords_of_the_fit():
-    """A list or a table reaches the model as it is; `SVI.run` calls the bar `progress_bar`."""
+    """A list or a table reaches the model as it is; `SVI.run` calls the bar `progress_bar`; its own errors stay."""
 
     def by_rows(y):
+        if len(y) == 2:
+            raise TypeError("its own")
         with numpyro.plate("data", 3) as rows:
             numpyro.sample("y", dist.Normal(0.0, numpyro.param("scale", 1.0)), obs=y[rows])
 
@@ -167,12 +156,5 @@ def test_an_error_names_arguments_that_are_no_arrays_and_keywords_of_the_fit():
     with pytest.raises(TypeError, match="'progress_bar'") as caught:
         ngp.fit(KEY, svi, 1, jnp.ones(3), progress_bar=False)
     assert "progress," in caught.value.__notes__[0]
-
-
-def test_errors_of_the_model_itself_stay_as_they_are():
-    def broken(y):
-        raise TypeError("its own")
-
-    svi = SVI(broken, lambda y: None, optax.sgd(0.0), Trace_ELBO())
     with pytest.raises(TypeError, match="its own"):
-        ngp.fit(KEY, svi, 1, Y, progress=False)
+        ngp.fit(KEY, svi, 1, jnp.ones(2), progress=False)

@@ -1,4 +1,4 @@
-"""Programs are kept for what they are made of: the same fit compiles nothing, a changed value is never missed."""
+"""Programs are kept for what they are made of: the same fit compiles nothing. Of other values: ``test_changes.py``."""
 
 import subprocess
 import sys
@@ -19,19 +19,6 @@ from numpyro.infer.autoguide import AutoDelta
 import numpyro_gp as ngp
 from tests.compiling import counted
 from tests.precision import x64
-
-LEVEL = 1.0
-
-
-class Holder:
-    def __init__(self, value):
-        self.value = value
-
-    def method(self):
-        return self.value
-
-
-# ------------------------------------------------------------------------------------- fits of a model
 
 X, Y = jnp.linspace(-1.0, 1.0, 8)[:, None], jnp.ones(8)
 
@@ -66,27 +53,6 @@ def test_the_same_fit_compiles_nothing():
 
 
 @pytest.mark.long
-def test_a_value_that_changed_is_not_stale(monkeypatch):
-    """Posterior mode 8 y / (8 + 1 / scale^2) of a level with prior N(0, scale^2) and eight data."""
-    cell = Holder(1.0)
-
-    def by_attribute(X, y):
-        plain(X, y, cell.value)
-
-    def by_global(X, y):
-        plain(X, y, LEVEL)
-
-    for model, change in [
-        (by_attribute, lambda: setattr(cell, "value", 0.5)),
-        (by_global, lambda: monkeypatch.setitem(globals(), "LEVEL", 0.5)),
-    ]:
-        svi = engine_of(model)
-        np.testing.assert_allclose(level(svi), 8 / 9, rtol=1e-6)
-        change()
-        np.testing.assert_allclose(level(svi), 8 / 12, rtol=1e-6)
-
-
-@pytest.mark.long
 def test_arguments_that_are_no_arrays_and_handlers_are_part_of_the_program():
     svi = engine_of(plain)
     np.testing.assert_allclose(level(svi, scale=1.0), 8 / 9, rtol=1e-6)
@@ -99,13 +65,11 @@ def test_precision_switched_between_fits():
     def guide(X, y):
         numpyro.sample("level", dist.Delta(numpyro.param("level_auto_loc", lambda key: jnp.zeros(()))))
 
-    svi, y = SVI(plain, guide, optax.sgd(0.1), Trace_ELBO()), np.ones(8)
-    assert ngp.fit(jax.random.key(0), svi, 3, X, y, progress=False).losses.dtype == jnp.float64
-    with x64(False):
-        assert (
-            ngp.fit(jax.random.key(0), svi, 3, np.asarray(X), y.astype(np.float32), progress=False).losses.dtype
-            == jnp.float32
-        )
+    svi = SVI(plain, guide, optax.sgd(0.1), Trace_ELBO())
+    for is_double, dtype in ((True, np.float64), (False, np.float32)):
+        with x64(is_double):
+            found = ngp.fit(jax.random.key(0), svi, 3, np.asarray(X), np.ones(8, dtype), progress=False)
+        assert found.losses.dtype == dtype
 
 
 @pytest.mark.long

@@ -16,18 +16,14 @@ KEY, DATA = key(), data()
 
 @pytest.mark.parametrize("chunk_size", [None, 1, 7, 1000])
 def test_update_is_traced_once_for_all_chunks_and_the_short_last_one(chunk_size):
-    counting = Countdown()
+    """And for what is run again after a failure."""
+    counting, failing = Countdown(), Countdown(bad_step=13)
     result = fit(KEY, counting, 25, np.ones(3), chunk_size=chunk_size, progress=False)
-    assert counting.traces == 1
     np.testing.assert_array_equal(result.losses, 100.0 - np.arange(25))
     np.testing.assert_array_equal(result.params["weight"], [26.0, 26.0])
-
-
-def test_a_failure_and_its_rerun_trace_nothing_new():
-    counting = Countdown(bad_step=13)
     with pytest.raises(NonFiniteLoss):
-        fit(KEY, counting, 25, DATA, chunk_size=5, progress=False)
-    assert counting.traces == 1
+        fit(KEY, failing, 25, DATA, chunk_size=chunk_size, progress=False)
+    assert counting.traces == failing.traces == 1
 
 
 def test_a_loss_that_is_no_number_is_refused():

@@ -50,19 +50,29 @@ def with_values(X, y=None):
     numpyro.sample("y", dist.Normal(jnp.cos(scale), 1.0).to_event(1), obs=y)
 
 
-@pytest.mark.long
-def test_deterministic_sites_cost_a_chain_no_program_of_their_own():
-    """NumPyro computes them for the first state operation by operation, to see their shapes."""
-    ran(ngp.NUTS(with_values), X, Y)  # the operations of counting and of keys
+def programs_of(model, check=lambda draws: None):
+    """Programs of a short chain by NumPyro and by ours."""
     found = {}
     for name, kernel in {"NumPyro": NumPyroNUTS, "ours": ngp.NUTS}.items():
         jax.clear_caches()
         with counted() as programs:
-            draws = ran(kernel(with_values), X, Y).get_samples()
+            chain = ran(kernel(model), X, Y)
         found[name] = programs.count
+        check(chain.get_samples())
+    return found
+
+
+@pytest.mark.long
+def test_deterministic_sites_cost_a_chain_no_program_of_their_own():
+    """NumPyro computes them for the first state operation by operation, to see their shapes."""
+    ran(ngp.NUTS(with_values), X, Y)  # the operations of counting and of keys
+
+    def check(draws):
         scale = draws["scale"]
         expected = jnp.sum(jnp.sin(jnp.exp(scale) * 2 + 1) * jnp.sqrt(scale), -1) + jnp.tanh(scale[:, 0] / 3)
         np.testing.assert_allclose(draws["sum"], expected, rtol=1e-5)
+
+    found = programs_of(with_values, check)
     assert found["ours"] <= 24
     assert found["NumPyro"] > 45, "operations of deterministic sites are counted"
 
@@ -70,12 +80,7 @@ def test_deterministic_sites_cost_a_chain_no_program_of_their_own():
 @pytest.mark.long
 def test_a_chain_starts_in_one_program():
     """What is left is the sampler's loop, and NumPyro's places for draws, one or two for each shape."""
-    found = {}
-    for name, kernel in {"NumPyro": NumPyroNUTS, "ours": ngp.NUTS}.items():
-        jax.clear_caches()
-        with counted() as programs:
-            ran(kernel(process), X, Y)
-        found[name] = programs.count
+    found = programs_of(process)
     assert found["ours"] <= 17
     assert found["NumPyro"] > 60, "the operations of an eager start are counted"
 

@@ -15,12 +15,11 @@ from tests.oracles.engines import Countdown, data, key, same
 KEY, DATA = key(), data()
 
 
-@pytest.mark.parametrize("chunk_size", [1, 4, 5, 6, 100])
+@pytest.mark.parametrize("chunk_size", [1, 5, 6, 100])
 @pytest.mark.parametrize("bad_step", [0, 4, 5, 11])
 def test_stops_at_the_first_bad_loss_with_the_state_before_it(chunk_size, bad_step):
-    with pytest.raises(
-        NonFiniteLoss, match=rf"Step {bad_step} of 20 .*the loss is nan.*larger jitter.*\.result"
-    ) as info:
+    match = rf"Step {bad_step} of 20 .*the loss is nan.*larger jitter.*\.result"
+    with pytest.raises(NonFiniteLoss, match=match) as info:
         fit(KEY, Countdown(bad_step=bad_step), 20, DATA, chunk_size=chunk_size, progress=False)
     error = info.value
     assert isinstance(error, ArithmeticError)
