@@ -136,27 +136,3 @@ def test_tables_of_sets():
     spent = tables.seconds(rows).splitlines()
     assert spent[2] == "| here | 2 | 2 | 2 | 2 | 2 |"
     assert spent[7] == "| Bambi |  |  |  |  | > 150 |"
-
-
-def test_tables_of_simulations():
-    rows = []
-    for seed, (ours, theirs) in enumerate([("0.2", "0.3"), ("0.4", "0.3"), ("0.2", "0.5")]):
-        for noise in ("1", "2", "4"):
-            common = EMPTY | {"task": "waves", "seed": str(seed), "noise": noise, "seconds": "1", "called_dead": "1"}
-            rows.append(common | {"fit": "ngp.gam", "rmse": ours, "coverage": "0.9", "live_kept": str(seed / 2)})
-            rows.append(common | {"fit": "mgcv", "rmse": theirs, "coverage": "0.8", "called_dead": ""})
-    rows.append(EMPTY | {"task": "waves", "seed": "3", "noise": "1", "fit": "ngp.gam", "note": "stopped: no reason"})
-    assert tables.smaller_error(rows) == "2 of 3, 2 of 3, 2 of 3"
-    assert tables.coverages(rows).startswith("0.900 beside 0.800 at noise 1")
-    assert tables.waves(rows).splitlines()[2] == "| 1 | here | 3 | 0.267 ± 0.067 | 0.90 ± 0.00 | 1.00 |"
-    assert tables.terms(rows).splitlines()[2] == "| 2 | here | 3 | 1.00 ± 0.00 | 0.50 ± 0.29 |"
-    row = EMPTY | {"task": "many", "fit": "bam", "seconds": "19.8", "log_density": "-2.1"}
-    assert tables.many([row]).splitlines()[2] == "| mgcv, `bam` | 19.8 | -2.1 |"
-    pair = EMPTY | {"task": "pairs", "noise": "2", "fit": "ebm", "pair_first": "1", "seconds": "3"}
-    assert tables.pairs([pair]).splitlines()[2] == "| EBM | 1 | 1.00 |  |  | 3.0 |"
-
-
-def test_the_table_of_many_terms():
-    row = {"terms": "20", "step_ms": "13", "steps": "322", "fit_seconds": "13.1", "summary_seconds": "8.3"}
-    row |= {"figure_seconds": "3.2", "prediction_seconds": "2.0", "peak_mb": "1087"}
-    assert tables.many_terms([row]).splitlines()[2] == "| 20 | 13 | 13.1 (322) | 8.3; 3.2 | 2.0 | 1087 |"

@@ -7,7 +7,6 @@ import shutil
 import pytest
 
 from examples.papers.beyond import how_long
-from examples.papers.stein import stein_regression
 from examples.tools import printed_tables, rebuild, run_tables
 from examples.tools.tables import path_of, save
 
@@ -133,30 +132,6 @@ def test_means_errors_ranks_and_the_best():
     lines = rebuild.means(rows, ("method",), {"score": 2}).splitlines()
     assert lines[0] == "| method | score |"
     assert lines[2:] == ["| x | 1.00 ± 0.71 |", "| y | 1.25 ± 1.60 |"]
-
-
-def test_differences_are_paired_by_split_and_averaged_over_sets():
-    scores = {
-        ("a", 0): {"stein, 2 particles": 5.0, "stein, 10 particles": 1.0, "NUTS": 2.0},
-        ("a", 1): {"stein, 2 particles": 5.0, "stein, 10 particles": 3.0, "NUTS": 4.5},
-        ("a", 2): {"stein, 2 particles": 5.0, "stein, 10 particles": 2.0, "NUTS": 3.25},
-        ("b", 0): {"stein, 10 particles": 1.0, "NUTS": 0.75, "variational": -1.0},
-        ("b", 1): {"stein, 10 particles": 9.25, "NUTS": 9.0},
-    }
-    rows = [
-        {"dataset": name, "split": split, "method": method, "log_density": str(value)}
-        for (name, split), own in scores.items()
-        for method, value in own.items()
-    ]
-    found = stein_regression.paired(rows)
-    assert list(found) == ["stein, 2 particles", "NUTS", "variational"]
-    assert found["stein, 2 particles"] == {"a": (-3.0, pytest.approx(3**-0.5))}
-    assert found["NUTS"]["a"] == (-1.25, pytest.approx(0.25 * 3**-0.5))
-    assert found["NUTS"]["b"][0] == 0.25
-    assert list(stein_regression.within_splits(rows, 3)["NUTS"]) == ["a"]  # two splits have no verdict
-    lines = stein_regression.paired_table(rows).splitlines()
-    assert lines[2:4] == ["| a | **-3.000 ± 0.577** | **-1.250 ± 0.144** |  |", "| b |  | 0.250 ± 0.000 | 2.000 |"]
-    assert lines[4].startswith("| over sets | -3.000 | -0.500 ± 0.750 |")
 
 
 @pytest.mark.long

@@ -7,12 +7,10 @@ import pytest
 from scipy import optimize
 
 import numpyro_gp as ngp
-from examples.papers.additive import additive_coverage, additive_numbers
+from examples.papers.additive import additive_numbers
 from examples.papers.deep import decoupled_map, gradient_noise
-from examples.papers.importance import importance_gradients, importance_weighting, latent_scores
-from examples.papers.orthogonal import decoupled_convergence, equal_seconds
-from examples.tools import facts_orthogonal, rebuild
-from examples.tools.tables import rows_of
+from examples.papers.importance import importance_weighting, latent_scores
+from examples.papers.orthogonal import decoupled_convergence
 
 pytestmark = pytest.mark.experiments
 
@@ -21,18 +19,6 @@ def test_a_ratio_is_of_the_least_times_and_its_error_of_neighbouring_steps():
     row = {"coupled_ms": "10 20 40", "decoupled_ms": "5 20 60"}
     assert decoupled_map.ratio(row) == 0.5
     assert decoupled_map.ratio_and_error(row) == "0.50 ± 0.29"  # of 0.5, 1.0, 1.5
-
-
-def test_gaps_in_equal_seconds_are_paired_by_split_at_the_last_mark():
-    rows = []
-    for mark in (1, equal_seconds.MARKS):
-        for split, (first, second) in enumerate(((1.0, 0.5), (2.0, 2.5))):
-            for method, value in ((equal_seconds.FIRST, first), (equal_seconds.SECOND, second)):
-                row = {"set": "a", "split": split, "method": method, "mark": str(mark), "seconds": "4", "steps": "8"}
-                rows.append(row | {"log_density": str(value * mark), "rmse": "1"})
-    found = equal_seconds.at_the_end(rows)
-    assert equal_seconds.ahead(found, "a", equal_seconds.SECOND) == [2.5, -2.5]
-    assert equal_seconds.table(rows).splitlines()[-1] == "| a | coupled | 4 | 8 | 7.500 ± 5.000 | 0.000 ± 2.500 (2) |"
 
 
 def test_an_estimate_of_draws_bounds_the_loss_where_a_mixture_does_not(rng):
@@ -61,15 +47,6 @@ def test_of_two_starts_the_higher_bound_counts_and_pairs_share_their_starts():
     assert latent_scores.levels(rows).splitlines()[2:] == ["| a | 1.000 ± 0.000 |  | 6.000 ± 0.577 |  |"]
     assert latent_scores.pairs(rows).splitlines()[2:] == ["| a (3) | 0.000 ± 0.577 |  |  |"]
     assert latent_scores.by_start(rows).splitlines()[2:] == ["| a | 3 of 3 | 1.000 ± 0.000 | 3.000 ± 0.000 |"]
-
-
-def test_bounds_stand_below_the_full_covariance_of_the_same_data():
-    rows = [
-        {"simulation": str(number), "belief": belief, "bound": bound, "coverage": "0.5", "width": "1", "error": "2"}
-        for number, own in enumerate((("-1", "-3"), ("-2", "-8")))
-        for belief, bound in zip(("full", "mean field"), own, strict=True)
-    ]
-    assert additive_coverage.table(rows).splitlines()[-1].endswith("| 4.000 ± 2.000 |")
 
 
 def test_independent_draws_agree_with_a_function_at_the_first_sample_alone(rng):
@@ -144,37 +121,6 @@ def test_the_best_of_a_kind_is_where_a_search_ends(rank):
 
     found = min(optimize.minimize(divergence, rng.normal(size=6 if rank is None else 8)).fun for _ in range(6))
     assert additive_numbers.at_best(precision, (2, 2), rank) == pytest.approx(found, abs=1e-6)
-
-
-def test_ranks_and_bounds_are_compared_within_a_split():
-    """The printed order of three splits of a set, and the nats that the bound of a method is above another's."""
-    assert facts_orthogonal.mean_ranks(rebuild.RESULTS, ("Decoupled",)) == "Decoupled 6.0 ± 0.0"
-    rows = rows_of(rebuild.RESULTS, "decoupled_convergence")
-    own = {(r["method"], r["seed"]): r["final_bound"] for r in rows if r["task"].startswith("concrete")}
-    gaps = [float(own["Orth", seed]) - float(own["Hybrid", seed]) for seed in "012"]
-    found = facts_orthogonal.bounds_apart(rebuild.RESULTS, "Orth", "Hybrid")
-    assert found == f"**{np.mean(gaps):.1f} ± {np.std(gaps, ddof=1) / np.sqrt(3):.1f}** (3)"
-
-
-def test_milestones_are_below_the_optimum_of_the_row():
-    """From 1000 nats below, 1 % is 10 nats; without one nat by then the end is shown, 4 nats below after 50."""
-    row = {"optimum": "-100", "final_bound": "-104", "gap_share": "0.004", "steps": "50"}
-    row |= {"iterations_to_1_percent": "5", "iterations_to_10_nats": "5", "iterations_to_1_nat": ""}
-    one, ten, nat = decoupled_convergence.REACHED
-    assert decoupled_convergence.milestones(row) == {one: (6, 10.0), ten: (6, 10.0), "end": (50, 4.0)}
-    assert decoupled_convergence.milestones(row | {nat: "9"}) == {one: (6, 10.0), ten: (6, 10.0), nat: (10, 1.0)}
-
-
-def test_signal_over_noise_falls_within_a_split():
-    rows = [
-        {"gradient": "plain", "samples": k, "split": split, "ratio": ratio, "size_of_mean": "2", "size_of_noise": "8"}
-        for k, own in (("1", ("0.5", "0.9")), ("50", ("0.1", "0.3")))
-        for split, ratio in enumerate(own)
-    ]
-    line = "| plain | 50 | 0.200 ± 0.100 | 2.0 ± 0.0 | 8.0 ± 0.0 |"
-    assert importance_gradients.table(rows).splitlines()[-1] == line
-    np.testing.assert_allclose(importance_gradients.fall(rows, "plain", "median"), (0.4, 0.6))
-    np.testing.assert_allclose(importance_gradients.ratio(rows[0], "size"), 0.25)
 
 
 def test_sizes_of_gradients_are_without_the_noise_of_their_mean():
