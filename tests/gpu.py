@@ -107,7 +107,7 @@ def engines(Z):
         "natural": (svi(sparse, ngp.guides.coupled(natural=True), natural=True), {}),
         "orthogonal": (svi(sparse, ngp.guides.orthogonal(Z + 0.1, columns=8, natural=True), natural=True), {}),
         "labels": (svi(labels), {}),
-        "additive": (svi(additive), {}),
+        "additive": (svi(additive, ngp.guides.block_diagonal()), {}),
         "deep": (svi(deep), {}),
         "importance weighted": (svi(deep, loss=ngp.ImportanceWeightedELBO(3)), {}),
         "exact": (svi(exact), {}),

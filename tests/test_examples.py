@@ -52,21 +52,6 @@ def test_every_folder_of_experiments_says_what_to_run():
     assert not [path for path in (ROOT / "examples" / "tools").glob("*.csv")]
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(("mixing", "functions"), [(5, 3), (2, 2), (None, 3)])
-def test_inner_layers_that_carry_the_latent_input_mix_functions(mixing, functions):
-    """Two columns and the latent one go on, whatever the number of functions; without it, the two alone."""
-    X = jnp.asarray(np.random.default_rng(0).normal(size=(20, 2)))
-
-    def shapes(**build):
-        model, _ = deep_models.build("LV-GP-GP", X, 6, mixing=mixing, **build)
-        sites = numpyro.handlers.trace(numpyro.handlers.seed(model, 0)).get_trace(X)
-        return sites["f_0"]["value"].shape, sites["f_1/inducing"]["value"].shape
-
-    assert shapes(carry_latent=True) == ((functions, 6), (6, 3))
-    assert shapes() == ((2, 6), (6, 2))
-
-
 def test_deep_models_count_no_prior_density_of_points():
     """That is no part of a bound on the evidence, and tells depths apart by itself: on letters it was 184 nats a layer."""
     X = np.random.default_rng(0).normal(size=(20, 2))

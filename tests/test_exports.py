@@ -8,81 +8,23 @@ import re
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro
-import numpyro.distributions as dist
 import optax
 import pytest
 from jax import export
-from numpyro.infer import SVI, Trace_ELBO
 
 import numpyro_gp as ngp
 from numpyro_gp.rows.call import Arguments
 from numpyro_gp.rows.feeds import feed_of
 from numpyro_gp.training.loop import loop_of
+from tests import gpu
 from tests.precision import x64
 
 KEY = jax.random.key(0)
 RNG = np.random.default_rng(0)
-X = jnp.asarray(RNG.normal(size=(12, 2)), jnp.float32)
-Y, Z = jnp.sin(X[:, 0]), X[:3] + 0.1
-ONE, ZERO = np.float32(1.0), np.float32(0.0)
-
-
-def rbf():
-    return ngp.kernels.RBF(ONE, numpyro.sample("lengthscale", dist.LogNormal(ZERO, ONE)))
-
-
-def sparse(X, y=None, *, Z, batch=None):
-    f = ngp.gp("f", rbf(), Z)
-    with numpyro.plate("data", X.shape[0], subsample_size=batch) as rows:
-        ngp.observe("y", f(X[rows]), ngp.likelihoods.Bernoulli(), obs=None if y is None else y[rows] > 0)
-
-
-def additive(X, y=None, *, Z):
-    base = rbf()
-    kernels = {name: base.on([at]) for at, name in enumerate("ab")}
-    f = ngp.additive_gp("f", kernels, dict.fromkeys(kernels, Z))
-    with numpyro.plate("data", X.shape[0]):
-        ngp.observe("y", f(X), ngp.likelihoods.StudentT(np.float32(4.0), ONE), obs=y)
-
-
-def deep(X, y=None, *, Z):
-    inner = ngp.gp("g", rbf(), Z, outputs=2)
-    f = ngp.gp("f", ngp.kernels.Matern52(ONE, ONE), Z)
-    with numpyro.plate("data", X.shape[0]):
-        ngp.observe("y", f(inner.draw("noise", X)), ngp.likelihoods.Gaussian(ONE), obs=y)
-
-
-def exact(X, y=None, *, Z):
-    ngp.gp_regression("y", rbf(), X, noise_variance=ONE, obs=y)
-
-
-def collapsed(X, y=None, *, Z):
-    ngp.gp_regression("y", rbf(), X, inducing=Z, noise_variance=ONE, obs=y)
-
-
-def svi(model, recipe=None, loss=None, optimiser=None):
-    return SVI(
-        model, ngp.AutoGP(model, {"f": recipe} if recipe else None), optimiser or optax.adam(0.01), loss or Trace_ELBO()
-    )
-
-
-def natural(model, recipe):
-    return svi(model, recipe, optimiser=ngp.optim.natural_gradient(optax.adam(0.01), 0.1))
-
-
-STEPS = {
-    "adam": (lambda: svi(sparse), {}),
-    "minibatch": (lambda: svi(sparse), {"batch": 4}),
-    "natural": (lambda: natural(sparse, ngp.guides.coupled(natural=True)), {}),
-    "orthogonal": (lambda: natural(sparse, ngp.guides.orthogonal(X[:5], columns=2, natural=True)), {}),
-    "additive": (lambda: svi(additive, ngp.guides.block_diagonal()), {}),
-    "deep": (lambda: svi(deep), {}),
-    "importance weighted": (lambda: svi(deep, loss=ngp.ImportanceWeightedELBO(3)), {}),
-    "particles": (lambda: ngp.stein.SVGD(sparse, optax.adam(0.01), num_stein_particles=3, evaluation="vmap"), {}),
-    "exact": (lambda: svi(exact), {}),
-    "collapsed": (lambda: svi(collapsed), {}),
-}
+X = jnp.asarray(RNG.normal(size=(12, gpu.COLUMNS)), jnp.float32)
+Y, Z = jnp.sin(X[:, 0]), X[:8] + 0.1
+STEPS = ("Adam", "minibatch", "natural", "orthogonal", "labels", "additive", "deep", "importance weighted")
+STEPS += ("exact", "collapsed", "particles")
 
 
 @pytest.fixture(autouse=True)
@@ -106,8 +48,10 @@ def calls_of(function, *arguments):
 @pytest.mark.long
 @pytest.mark.parametrize("step", STEPS)
 def test_a_step_needs_no_cpu_and_no_double_precision(step):
-    build, options = STEPS[step]
-    engine = build()
+    engine, options = gpu.engines(Z)[step]
+    options = dict.fromkeys(options, 4)
+    if step == "particles":  # as they are on a GPU
+        engine = ngp.stein.SVGD(gpu.labels, optax.adam(0.01), num_stein_particles=3, evaluation="vmap")
     feed = feed_of(engine, KEY, Arguments((X, Y), {"Z": Z, **options}))
     state = jax.eval_shape(lambda: engine.init(KEY, X, Y, Z=Z, **options))
 
@@ -120,8 +64,10 @@ def test_a_step_needs_no_cpu_and_no_double_precision(step):
 
 @pytest.mark.long
 def test_predictions_need_no_cpu_and_no_double_precision():
-    engine = svi(sparse)
-    posterior = ngp.Posterior.from_svi(sparse, engine.guide, ngp.fit(KEY, engine, 1, X, Y, Z=Z, progress=False).params)
+    engine = gpu.svi(gpu.sparse)
+    posterior = ngp.Posterior.from_svi(
+        gpu.sparse, engine.guide, ngp.fit(KEY, engine, 1, X, Y, Z=Z, progress=False).params
+    )
     calls_of(jax.jit(lambda X, Z: posterior.predict(KEY, X, Z=Z).mean), X, Z)
 
 
@@ -132,6 +78,6 @@ def test_a_host_callback_and_double_precision_would_be_seen():
     with pytest.raises(NotImplementedError, match="python_callback"):
         calls_of(jax.jit(called), X)
     with x64(True), pytest.raises(AssertionError):
-        calls_of(jax.jit(lambda x: x + np.zeros((1, 2))), X)
+        calls_of(jax.jit(lambda x: x + np.zeros((1, gpu.COLUMNS))), X)
     with pytest.raises(AssertionError):  # a product that a GPU would take in ten bits
         calls_of(jax.jit(lambda x: x @ x.T), X)

@@ -107,30 +107,3 @@ def test_as_mean_keeps_ours_and_wraps_functions():
     np.testing.assert_array_equal(as_mean(lambda X: X)(DEEP), DEEP)
     with_parameters = as_mean(jax.tree_util.Partial(lambda scale, X: scale * X[..., 0], jnp.asarray(2.0)))
     assert [float(leaf) for leaf in jax.tree.leaves(with_parameters)] == [2.0]
-
-
-@pytest.mark.parametrize(
-    ("build", "error", "message"),
-    [
-        (
-            lambda: as_mean(np.ones(2)),
-            TypeError,
-            r"mean must be a number or a function of the inputs, but got an ndarray.*Constant\(values\)",
-        ),
-        (lambda: as_mean(Zero), TypeError, "but got the class Zero"),
-        (lambda: as_mean(lambda X: jnp.sum(X))(X), ValueError, r"of shape \(6,\) or \(6, 'P'\), but got shape \(\)"),
-        (lambda: Zero(0), ValueError, "outputs must be at least 1"),
-        (lambda: Constant(np.ones((2, 2))), ValueError, r"value must be a scalar or of shape \(P,\)"),
-        (lambda: Constant(np.nan), ValueError, "value must be finite"),
-        (lambda: Linear(1.0), ValueError, r"weights must be of shape \(D,\) or \(D, P\)"),
-        (lambda: Linear(WEIGHTS, np.ones(3)), ValueError, r"bias must be a scalar or of shape \(2,\)"),
-        (lambda: Linear(WEIGHTS[:, 0], np.ones(3)), ValueError, r"bias must be a scalar, but got shape \(3,\)"),
-        (lambda: Projection(WEIGHTS[0]), ValueError, r"weights must be of shape \(D, P\)"),
-        (lambda: Projection(np.ones((2, 2), int)), TypeError, "weights must be floating point"),
-        (lambda: Zero()(X[:, 0]), ValueError, r"X must be an array of shape \(..., N, D\).*X\[:, None\]"),
-        (lambda: pca(X, 4), ValueError, "outputs must be at most 3, the smaller side of X"),
-    ],
-)
-def test_wrong_arguments(build, error, message):
-    with pytest.raises(error, match=message):
-        build()

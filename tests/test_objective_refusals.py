@@ -131,8 +131,6 @@ def test_several_samples_of_a_point_are_refused():
 @pytest.mark.parametrize(
     ("run", "message"),
     [
-        (lambda: ImportanceWeightedELBO(0), "num_samples must be at least 1"),
-        (lambda: ImportanceWeightedELBO(5, num_particles=0), "num_particles must be at least 1"),
         (lambda: evaluate(toy, plate="rows"), r"plate must be a plate of the model: \['data'\], but got 'rows'"),
         (lambda: evaluate(placed(None, "data")), "the latent site 'w' must be inside the data plate 'data'"),
         (lambda: evaluate(placed("data", None)), "the observed site 'y' must be inside the data plate 'data'"),

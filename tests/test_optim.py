@@ -111,30 +111,3 @@ def test_fit_refuses_before_the_first_step():
     svi = SVI(model, ngp.AutoGP(model, {"f": ngp.guides.coupled(natural=True)}), optax.adam(0.1), Trace_ELBO())
     with pytest.raises(ValueError, match="optimiser must be one that takes plain gradient steps"):
         ngp.fit(jax.random.key(0), svi, 5, jnp.ones((2, 1)), progress=False)
-
-
-@pytest.mark.parametrize(
-    ("call", "error", "message"),
-    [
-        (lambda: ngp.optim.natural_gradient("adam"), TypeError, "rest must be an optax optimiser"),
-        (
-            lambda: ngp.optim.natural_gradient(numpyro.optim.Adam(0.1)),
-            TypeError,
-            "optimiser, but got <numpyro.optim.Adam",
-        ),
-        (lambda: ngp.optim.natural_gradient(optax.adam(0.1), 0.0), ValueError, "step must be positive"),
-        (lambda: ngp.optim.natural_gradient(optax.adam(0.1), 2.0), ValueError, "step must be at most 1, but got 2.0"),
-        (
-            lambda: ngp.optim.natural_gradient(optax.adam(0.1)).init({"f/mean": jnp.ones(2)}),
-            ValueError,
-            r"guide must be one with natural parameters.*natural=True",
-        ),
-        (lambda: ngp.optim.ramp(-1.0, 0.1, 5), ValueError, "initial must be positive"),
-        (lambda: ngp.optim.ramp(0.1, 3.0, 5), ValueError, "initial and final must be at most 1, but got 0.1 and 3.0"),
-        (lambda: ngp.optim.ramp(0.1, 0.1, 0), ValueError, "num_steps must be at least 1"),
-        (lambda: ngp.optim.ramp(0.1, 0.1, 5, "cubic"), ValueError, "kind must be one of 'log', 'linear'"),
-    ],
-)
-def test_bad_input(call, error, message):
-    with pytest.raises(error, match=message):
-        call()

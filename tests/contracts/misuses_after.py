@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
+import numpyro
 import optax
 from numpyro import handlers
 from numpyro.infer import SVI, Trace_ELBO
@@ -65,7 +66,29 @@ STARTS: list[Row] = [
     (lambda: means.padding(3, 2), "outputs must be"),
     (lambda: means.pca(X, 3), "outputs must be"),
     (lambda: means.pca(Y, 1), "X must be an array of shape"),
-    (lambda: optim.natural_gradient(0.1), "rest must be"),
+    (lambda: means.as_mean(np.ones(2)), "mean must be a number or a function of the inputs, but got an ndarray"),
+    (lambda: means.as_mean(means.Zero), "mean must be .* but got the class Zero"),
+    (
+        lambda: means.as_mean(lambda X: jnp.sum(X))(X),
+        r"mean\(X\) must be of shape \(6,\) or \(6, 'P'\), but got shape \(\)",
+    ),
+    (lambda: means.Zero(0), "outputs must be at least 1"),
+    (lambda: means.Constant(np.ones((2, 2))), r"value must be a scalar or of shape \(P,\)"),
+    (lambda: means.Constant(np.nan), "value must be finite"),
+    (lambda: means.Linear(1.0), r"weights must be of shape \(D,\) or \(D, P\)"),
+    (lambda: means.Linear(np.ones((3, 2)), np.ones(3)), r"bias must be a scalar or of shape \(2,\)"),
+    (lambda: means.Linear(np.ones(3), np.ones(3)), r"bias must be a scalar, but got shape \(3,\)"),
+    (lambda: means.Projection(np.ones(3)), r"weights must be of shape \(D, P\)"),
+    (lambda: means.Projection(np.ones((2, 2), int)), "weights must be floating point"),
+    (lambda: means.Zero()(X[:, 0]), r"X must be an array of shape \(..., N, D\)"),
+    (lambda: optim.natural_gradient(0.1), "rest must be an optax optimiser"),
+    (lambda: optim.natural_gradient(numpyro.optim.Adam(0.1)), "rest must be .* but got <numpyro.optim.Adam"),
+    (lambda: optim.natural_gradient(optax.adam(0.1), 0.0), "step must be positive"),
+    (lambda: optim.natural_gradient(optax.adam(0.1), 2.0), "step must be at most 1, but got 2.0"),
+    (lambda: optim.ramp(-1.0, 0.1, 5), "initial must be positive"),
+    (lambda: optim.ramp(0.1, 3.0, 5), "initial and final must be at most 1, but got 0.1 and 3.0"),
+    (lambda: optim.ramp(0.1, 0.1, 0), "num_steps must be at least 1"),
+    (lambda: optim.ramp(0.1, 0.1, 5, "cubic"), "kind must be one of 'log', 'linear'"),
     (lambda: optim.natural_gradient(optax.adam(0.1), step=-1.0), "step must be"),
     (lambda: optim.natural_gradient(optax.adam(0.1), step="big"), "step must be"),
     (lambda: optim.natural_gradient(optax.adam(0.1)).init({"f/mean": jnp.ones(2)}), "guide must be one with natural"),
