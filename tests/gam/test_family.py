@@ -102,6 +102,7 @@ def test_gamma_data_start_at_their_mean_over_their_shape(shape, unit):
 
 
 def test_counts_without_an_event_start_at_half_of_one():
+    """And the mean of tiny positive data is found; without a residual their shape is the largest."""
     start = quick_glm(as_family("poisson"), np.zeros((200, 0)), np.zeros(200), np.zeros(200), np.ones(200))
     assert start.constant == pytest.approx(np.log(0.5 / 200))
     tiny = quick_glm(as_family("exponential"), np.zeros((4, 0)), np.full(4, 1e-12), np.zeros(4), np.ones(4))

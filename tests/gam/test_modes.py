@@ -34,13 +34,10 @@ def test_a_wave_is_not_noise(family):
         fit = ngp.gam("y ~ s(x) + s(z)", data, family)
         found = fit.terms(num_draws=1).mean[:, 0]
     assert np.corrcoef(found, f)[0, 1] > 0.9
-
-
-def test_a_wave_is_found_under_priors_of_the_users():
-    data, f = wave("gaussian")
-    terms = ngp.gam.s("x", scale=dist.HalfNormal(2.0), lengthscale=dist.LogNormal(0.5, 1.0))
-    found = ngp.gam(terms, data, response="y").terms(num_draws=1).mean[:, 0]
-    assert np.corrcoef(found, f)[0, 1] > 0.95
+    if family == "gaussian":  # under priors of the user's too
+        terms = ngp.gam.s("x", scale=dist.HalfNormal(2.0), lengthscale=dist.LogNormal(0.5, 1.0))
+        found = ngp.gam(terms, data, response="y").terms(num_draws=1).mean[:, 0]
+        assert np.corrcoef(found, f)[0, 1] > 0.95
 
 
 def test_the_better_of_two_modes_is_that_of_a_grid():

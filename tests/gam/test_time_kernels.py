@@ -86,6 +86,11 @@ def test_scales_are_on_the_scale_of_the_link():
 
 
 def test_inducing_inputs_are_rows_of_a_trend_and_phases_of_a_season():
+    """And points stand for a measure."""
+    assert own.points_of(POINTS) is POINTS
+    np.testing.assert_allclose(np.asarray(own.points_of(Uniform(1.0, 3.0)).points).mean(), 2.0)
+    normal = np.asarray(own.points_of(Gaussian(1.0, 2.0)).points)
+    np.testing.assert_allclose([normal.mean(), np.median(normal)], 1.0, atol=1e-9)
     x = np.sort(RNG.uniform(-1.7, 1.7, 700))
     trend, season, cycle = ngp.gam.trend("t"), ngp.gam.season("t", period=12), ngp.gam.cycle("t")
     np.testing.assert_array_equal(own.time_inducing(trend, np.repeat(x[:90], 2), None), x[:90])
@@ -100,13 +105,6 @@ def test_inducing_inputs_are_rows_of_a_trend_and_phases_of_a_season():
     yearly = own.time_inducing(season, months, 300 * (months[1] - months[0]))
     assert len(yearly) <= 150
     np.testing.assert_array_equal(own.time_inducing(season, months[:30], 12 * (months[1] - months[0])), months[:30])
-
-
-def test_points_stand_for_a_measure():
-    assert own.points_of(POINTS) is POINTS
-    np.testing.assert_allclose(np.asarray(own.points_of(Uniform(1.0, 3.0)).points).mean(), 2.0)
-    normal = np.asarray(own.points_of(Gaussian(1.0, 2.0)).points)
-    np.testing.assert_allclose([normal.mean(), np.median(normal)], 1.0, atol=1e-9)
 
 
 def test_a_model_of_a_series_can_be_traced_and_its_season_is_drawn_at_the_end():

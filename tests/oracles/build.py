@@ -9,12 +9,7 @@ import jax.numpy as jnp
 from numpyro_gp import kernels
 from numpyro_gp.beliefs import AbstractBelief, Basis
 
-CLASSES = {
-    "rbf": kernels.RBF,
-    "matern12": kernels.Matern12,
-    "matern32": kernels.Matern32,
-    "matern52": kernels.Matern52,
-}
+CLASSES = {"rbf": kernels.RBF, "matern12": kernels.Matern12, "matern32": kernels.Matern32, "matern52": kernels.Matern52}
 
 
 def kernel_of(case: dict[str, Any], prefix: str = "", dtype: Any = jnp.float64) -> kernels.Kernel:
