@@ -5,7 +5,6 @@ XLA_FLAGS=--xla_force_host_platform_device_count=8 python -m tests.devices  # or
 
 import functools
 import json
-import os
 import re
 import sys
 import time
@@ -20,6 +19,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from numpyro.infer import SVI, Trace_ELBO
 
 import numpyro_gp as ngp
+import tests.conftest  # noqa: F401  (settings of every test: most of the time is tracing, which these make quicker)
 from numpyro_gp.programs import keep
 from numpyro_gp.training import loop
 
@@ -129,13 +129,6 @@ def watched(build, programs):
     return compiled
 
 
-def use_cache():
-    """Programs that an earlier run has compiled, where the tests have a folder of them."""
-    if "NUMPYRO_GP_TEST_CACHE" in os.environ:
-        jax.config.update("jax_compilation_cache_dir", os.environ["NUMPYRO_GP_TEST_CACHE"])
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-
-
 def say(name, value):
     print(json.dumps({name: value, "seconds": round(time.perf_counter() - START, 1)}), flush=True)
 
@@ -170,13 +163,14 @@ def pieces(mesh, build):
         if name != "weighted":
             step(name, rows, build)
     engine, placed = svi(sparse), (jax.device_put(X, rows), jax.device_put(Y, rows))
-    say("placed", difference(fit(engine, *placed), fit(engine, X, Y)))
+    whole = fit(engine, X, Y)
+    say("placed", difference(fit(engine, *placed), whole))
     parts = [(X[at : at + 16], Y[at : at + 16]) for at in (0, 16)] + [(X[:9], Y[:9])]
     stream = {"batches": parts, "num_data": 41}
     say("stream", difference(fit(engine, sharding=rows, **stream), fit(engine, **stream)))
     minibatches(engine, rows, build)
     neighbours(rows, build)
-    predictions(fit(engine, X, Y, steps=1), engine, placed)
+    predictions(whole, engine, placed)
     say("ragged", refusal(lambda: fit(engine, X[:31], Y[:31], sharding=rows)))
     say("short", refusal(lambda: fit(engine, X, Y, batch=12, sharding=rows)))
     say("clash", refusal(lambda: clash(rows)))
@@ -292,7 +286,4 @@ def predictions(result, engine, placed):
 
 
 if __name__ == "__main__":
-    jax.config.update("jax_enable_x64", True)
-    jax.config.update("jax_numpy_rank_promotion", "raise")
-    use_cache()
     main()

@@ -82,7 +82,10 @@ def linear_map(process, basis):
     return jax.jit(lambda: (value(zeros, {}), jax.jacrev(lambda noise: value(noise, {}))(zeros)))()
 
 
-@pytest.mark.parametrize("name", BELIEFS)
+LATER = ("coupled", "mean field", "hybrid", "block diagonal")  # whose parts others have
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.long) if n in LATER else n for n in BELIEFS])
 def test_functions_have_the_mean_and_covariance_of_the_belief(name):
     """A forgotten jitter, a sign or a transposed factor moves an entry by more than 1e-3."""
     process = BELIEFS[name]

@@ -28,6 +28,14 @@ def answers(belief: AbstractBelief, basis: Any, X: Any) -> Any:
     return belief.marginals(basis, X), belief.joint(basis, X), belief.kl(basis)
 
 
+def answers_and_fitted(belief: AbstractBelief, basis: Any, case: dict[str, Any]) -> Any:
+    """The same at the new inputs of a case, and the marginals at its data: by one program."""
+    count = len(case["Xs"])
+    marginals, joint, divergence = answers(belief, basis, jnp.concatenate([case["Xs"], case["X"]]))
+    new, fitted = ([one[part] for one in marginals] for part in (slice(count), slice(count, None)))
+    return new, (joint.mean[:count], joint.covariance[:count, :count]), divergence, fitted
+
+
 def basis_of(case: dict[str, Any], inducing: str = "Z", jitter: float = 0.0, dtype: Any = jnp.float64) -> Basis:
     """The basis on the inducing inputs of a case, without jitter unless asked for."""
     return build(Basis.build)(kernel_of(case, dtype=dtype), jnp.asarray(case[inducing], dtype), jitter)

@@ -40,36 +40,28 @@ def test_rows_over_a_process_are_refused(model, site, handler):
 
 
 def test_members_are_hidden_and_scaled_one_by_one():
-    shift = jnp.arange(3.0)[:, None]
+    """And a mask of rows is seen inside of the expansion of a plate."""
+    mask, scale = (lambda own: numpyro.handlers.mask(mask=own)), (lambda own: numpyro.handlers.scale(scale=own))
 
-    def members(around):
-        with numpyro.plate("g", 3), around:
-            ngp.gp_regression("y", ngp.kernels.RBF(1.0, 0.7), X, 0.1, obs=Y[None] + shift)
+    def members(around, dim=-1, tiled=(3, 1)):
+        with numpyro.plate("g", 3, dim=dim), around:
+            shift = jnp.arange(3.0).reshape(-1, *[1] * (len(tiled) - 1))
+            ngp.gp_regression("y", ngp.kernels.RBF(1.0, 0.7), X, 0.1, obs=jnp.tile(Y, tiled) + shift)
 
-    each = []
-    for number in range(3):
-        hidden = numpyro.handlers.mask(mask=jnp.arange(3) == number)
-        each.append(log_density(members, (hidden,), {}, {})[0])
-    whole = log_density(members, (numpyro.handlers.mask(mask=True),), {}, {})[0]
+    each = [log_density(members, (mask(jnp.arange(3) == number),), {}, {})[0] for number in range(3)]
+    whole = log_density(members, (mask(True),), {}, {})[0]
     np.testing.assert_allclose(sum(each), whole, rtol=1e-12)
-    twice = log_density(members, (numpyro.handlers.scale(scale=jnp.array([1.0, 2.0, 1.0])),), {}, {})[0]
+    twice = log_density(members, (scale(jnp.array([1.0, 2.0, 1.0])),), {}, {})[0]
     np.testing.assert_allclose(twice, whole + each[1], rtol=1e-12)
-    one = log_density(regression, (numpyro.handlers.mask(mask=True),), {}, {})[0]
+    one = log_density(regression, (mask(True),), {}, {})[0]
     np.testing.assert_allclose(each[0], one, rtol=1e-12)
-    half = log_density(regression, (numpyro.handlers.scale(scale=jnp.array([0.5])),), {}, {})[0]
+    half = log_density(regression, (scale(jnp.array([0.5])),), {}, {})[0]
     np.testing.assert_allclose(half, 0.5 * one, rtol=1e-12)
-    with pytest.raises(ValueError, match=r"the mask over site 'y' must be of the members of plate 'g' of 3, \(3,\)"):
-        wide = numpyro.handlers.mask(mask=jnp.ones((6, 3), bool))
-        log_density(members, (wide,), {}, {})
-
-
-def test_rows_are_seen_inside_of_the_expansion_of_a_plate():
-    def model():
-        with numpyro.plate("g", 3, dim=-2), numpyro.handlers.mask(mask=ROWS):
-            ngp.gp_regression("y", ngp.kernels.RBF(1.0, 0.7), X, 0.1, obs=jnp.tile(Y, (3, 1, 1)))
-
-    with pytest.raises(ValueError, match=r"the mask over site 'y' must be of the members of plate 'g' of 3, \(3, 1\)"):
-        log_density(model, (), {}, {})
+    message = r"the mask over site 'y' must be of the members of plate 'g' of 3, "
+    with pytest.raises(ValueError, match=rf"{message}\(3,\)"):
+        log_density(members, (mask(jnp.ones((6, 3), bool)),), {}, {})
+    with pytest.raises(ValueError, match=rf"{message}\(3, 1\)"):
+        log_density(members, (mask(ROWS), -2, (3, 1, 1)), {}, {})
 
 
 def test_masks_of_enumerated_sites_choose_between_events():

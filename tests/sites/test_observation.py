@@ -37,17 +37,15 @@ def test_an_observation_scores_the_expectation_and_predicts_the_integral(rng):
     np.testing.assert_allclose(seen.variance, 0.25 + scale**2)
 
 
-def test_functions_that_move_together_are_drawn_so():
-    """Perfectly correlated, one of them three times the other: a factor of their covariance without a floor is NaN."""
+def test_an_observation_draws_from_its_predictive():
+    """Perfectly correlated functions too, one three times the other: a factor without a floor is NaN."""
+    likelihood = ngp.likelihoods.HeteroscedasticGaussian()
     f = dist.MultivariateNormal(jnp.array([0.5, -0.2]), scale_tril=jnp.array([[0.5, 0.0], [1.5, 1e-9]]))
-    drawn = Observation(f, ngp.likelihoods.HeteroscedasticGaussian()).draw_latent(jax.random.key(0), (500,))
+    drawn = Observation(f, likelihood).draw_latent(jax.random.key(0), (500,))
     np.testing.assert_allclose(drawn[:, 1] + 0.2, 3 * (drawn[:, 0] - 0.5), atol=1e-6)
     assert 0.4 < float(drawn[:, 0].std()) < 0.6
-
-
-def test_an_observation_draws_from_its_predictive():
     f = dist.MultivariateNormal(jnp.array([0.5, -0.2]), jnp.array([[0.6, 0.4], [0.4, 0.5]]))
-    seen = Observation(f, ngp.likelihoods.HeteroscedasticGaussian())
+    seen = Observation(f, likelihood)
     draws = seen.sample(jax.random.key(0), (40000,))
     np.testing.assert_allclose(draws.mean(), seen.mean, atol=0.03)
     np.testing.assert_allclose(draws.var(), seen.variance, rtol=0.05)
@@ -91,9 +89,6 @@ def test_known_values_of_several_functions_and_in_float32():
     seen = Observation(Certain(f).to_event(1), ngp.likelihoods.Softmax(3)).log_prob(jnp.array([1, 2]))
     np.testing.assert_allclose(seen, jax.nn.log_softmax(f)[jnp.arange(2), jnp.array([1, 2])], rtol=1e-6, atol=5e-7)
     assert Observation(Certain(f[0]), ngp.likelihoods.Gaussian(0.5)).log_prob(np.zeros(3)).dtype == jnp.float32
-
-
-def test_known_values_pass_numpyros_own_validation():
     with numpyro.validation_enabled():
         assert Certain(jnp.ones(2)).variance.tolist() == [0.0, 0.0]
 

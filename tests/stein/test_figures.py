@@ -26,8 +26,5 @@ def test_spread_shows_particles_and_references(rng):
     np.testing.assert_allclose(ax.lines[1].get_xdata(), np.quantile(draws["a"], [0.05, 0.95]))
     assert [label.get_text() for label in ax.get_yticklabels()] == ["5 particles", "NUTS"]
     plt.close(ax.figure)
-
-
-def test_a_site_of_vectors_is_refused():
     with pytest.raises(ValueError, match=r"site must be a scalar site, but got values of shape \(3, 2\)"):
         plot_spread({"a": np.zeros((3, 2))}, "a")
