@@ -24,7 +24,7 @@ LARGEST = 18
 
 
 # What `tests.devices` says of them comes from a process of its own: one for all takes minutes.
-SHARES = ["weighted", "particles", "side by side", "both", "curved", "samples", "samples and rows"]
+SHARES = ["weighted", "particles", "both", "curved", "samples", "samples and rows"]
 SHARES += ["seven", "axis", "odd", "joint", "same axis"]
 
 
@@ -87,7 +87,7 @@ def test_eight_devices_have_particles_and_importance_samples_of_their_own():
 
     Eight samples of 32 rows: devices send sums over the samples of each row, where weights would be 256 numbers.
     """
-    for name in ("side by side", "both", "curved"):  # the last in the coordinates of their averaged curvature
+    for name in ("both", "curved"):  # side by side on each device, in the coordinates of their averaged curvature
         assert found(name) < 1e-9, name
     for name, kind, largest in (
         ("particles", "all-gather", 8 * 3),  # a score of all particles at one site
