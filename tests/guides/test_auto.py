@@ -12,7 +12,6 @@ from numpyro.infer import SVI, Trace_ELBO, TraceEnum_ELBO
 from numpyro.infer.autoguide import AutoGuide, AutoNormal
 
 import numpyro_gp as ngp
-from tests.oracles.problems import regression
 
 X = jnp.linspace(-1.0, 1.0, 20)[:, None]
 Y = jnp.sin(3 * X[:, 0])
@@ -89,25 +88,6 @@ def test_local_sites_keep_their_plates_and_minibatches():
     message = r"data in plate 'data' must be the 20 rows.*but got 3 rows. Predict with ngp.Posterior"
     with handlers.seed(rng_seed=0), handlers.substitute(data=params), pytest.raises(ValueError, match=message):
         svi.guide(X[:3])
-
-
-def test_one_natural_step_lands_on_the_optimum_through_svi():
-    """From any start; an ordinary gradient step of size one would not come near (it misses by more than 1)."""
-    problem = regression()
-
-    def fixed(X, y=None):
-        f = ngp.gp("f", problem.kernel, X, jitter=0.0)
-        with numpyro.plate("data", X.shape[0]):
-            ngp.observe("y", f(X), ngp.likelihoods.Gaussian(np.sqrt(problem.noise)), obs=y)
-
-    guide = ngp.AutoGP(fixed, {"f": ngp.guides.coupled(natural=True, scale=0.5)})
-    svi = SVI(fixed, guide, ngp.optim.natural_gradient(optax.adam(0.1), 1.0), Trace_ELBO())
-    state = svi.init(jax.random.key(0), problem.X, problem.y)
-    assert -svi.evaluate(state, problem.X, problem.y) < problem.evidence - 1
-    state, _ = svi.update(state, problem.X, problem.y)
-    np.testing.assert_allclose(-svi.evaluate(state, problem.X, problem.y), problem.evidence, atol=1e-6)
-    result = svi.run(jax.random.key(0), 3, problem.X, problem.y, progress_bar=False)
-    np.testing.assert_allclose(-result.losses[-1], problem.evidence, atol=1e-6)
 
 
 @pytest.mark.long

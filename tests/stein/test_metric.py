@@ -170,18 +170,6 @@ def test_a_bad_particle_reaches_neither_curvature_nor_others():
 
 
 @pytest.mark.long
-def test_a_run_goes_on_where_it_stopped():
-    def engine():
-        return SVGD(correlated, optax.adam(0.1), IMQ(), 4, metric=Curvature(every=2), evaluation="vmap")
-
-    whole = engine().run(KEY, 5, np.eye(3), progress_bar=False)
-    half = engine().run(KEY, 3, np.eye(3), progress_bar=False)
-    rest = engine().run(KEY, 2, np.eye(3), progress_bar=False, init_state=half.state)
-    for name, value in whole.params.items():
-        np.testing.assert_allclose(rest.params[name], value, rtol=1e-9)
-
-
-@pytest.mark.long
 def test_spread_of_constrained_draws_is_taken_where_particles_move(rng):
     draws = {"rate": np.exp(3 * rng.normal(size=200)), "w": rng.normal(size=(200, 2))}
 
