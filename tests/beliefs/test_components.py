@@ -16,11 +16,7 @@ TOLERANCE = 1e-9
 @jax.jit
 def moments(belief, basis, X):
     """Of the components, and of their sum."""
-    return (
-        component_marginals(belief, basis, X),
-        component_covariance(belief, basis, X),
-        belief.marginals(basis, X),
-    )
+    return (component_marginals(belief, basis, X), component_covariance(belief, basis, X), belief.marginals(basis, X))
 
 
 # Beliefs of two components with blocks and columns hold what the others hold.
@@ -49,10 +45,7 @@ def test_mean_field_and_points_are_special_cases_of_full(case):
     basis, X, mean = additive_basis_of(case), jnp.asarray(case["Xs"]), jnp.asarray(case["m"])
     scale = jnp.linspace(0.3, 1.4, len(mean))
     tiny = 1e-8 * jnp.eye(len(mean))
-    for special, full in [
-        (MeanField(mean, scale), Coupled(mean, jnp.diag(scale))),
-        (Point(mean), Coupled(mean, tiny)),
-    ]:
+    for special, full in [(MeanField(mean, scale), Coupled(mean, jnp.diag(scale))), (Point(mean), Coupled(mean, tiny))]:
         np.testing.assert_allclose(
             component_covariance(special, basis, X), component_covariance(full, basis, X), atol=1e-10
         )

@@ -137,8 +137,7 @@ def train(recipe, optimiser, steps, arguments, elbo=None, **extra):
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("gamma", "rest", "steps", "tolerance"),
-    [("newton", 1e-2, 60, 1e-5), ("adaptive", 5e-2, 2000, 1e-2)],
+    ("gamma", "rest", "steps", "tolerance"), [("newton", 1e-2, 60, 1e-5), ("adaptive", 5e-2, 2000, 1e-2)]
 )
 def test_natural_training_reaches_the_optimum(gamma, rest, steps, tolerance):
     """The coupled bound is more than 1 below: training that left a alone would stop there."""

@@ -101,10 +101,7 @@ def moments(f):
     return jnp.stack([f.mean, f.variance])
 
 
-POINTS = [
-    (jnp.arange(5.0), {"mean": lambda x: x[..., 0]}),
-    (jnp.arange(10.0).reshape(2, 5), {"outputs": 2}),
-]
+POINTS = [(jnp.arange(5.0), {"mean": lambda x: x[..., 0]}), (jnp.arange(10.0).reshape(2, 5), {"outputs": 2})]
 BELIEFS = [
     (ngp.beliefs.Coupled(jnp.arange(5.0), 0.5 * jnp.eye(5)), {}),
     (ngp.beliefs.Orthogonal(jnp.ones((5, 2)), jnp.ones(5), jnp.arange(5.0), 0.5 * jnp.eye(5)), {}),
