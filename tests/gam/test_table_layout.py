@@ -44,19 +44,17 @@ def test_a_column_is_read_as_what_its_term_says():
     assert [part.name for part in layout.read_terms] == ["s(e)", "factor(e)", "factor(g)"]
 
 
-def test_weights_of_zero_leave_rows_out():
+def test_weights_of_zero_leave_rows_out_and_two_levels_of_a_response_are_0_and_1():
     rows = laid("y ~ e", weights=[1.0, 0.0, 2.0, 1.0, 0.0])[1]
     assert (rows.weights.tolist(), rows.left_out) == ([1.0, 2.0, 1.0], 2)
-
-
-def test_two_levels_of_a_response_are_0_and_1():
-    data = DATA | {"y": np.array(["no", "yes", "no", "no", "yes"])}
-    assert laid("y ~ e", data)[1].y.tolist() == [0.0, 1.0, 0.0, 0.0, 1.0]
+    labels = laid("y ~ e", DATA | {"y": np.array(["no", "yes", "no", "no", "yes"])})[1]
+    assert labels.y.tolist() == [0.0, 1.0, 0.0, 0.0, 1.0]
 
 
 def test_new_levels_have_a_code():
     new = {"x": [1.0], "g": ["z"], "e": [1.0]}
     assert laid("y ~ re(g)")[0].encode(new).tolist() == [[2.0]]
+    assert laid("y ~ 1")[0].encode({"other": np.zeros(3)}).shape == (3, 1)  # counted by any column
     assert laid("y ~ s(e, by=g)")[0].encode(new)[0, 1] == 2.0
 
 
@@ -72,11 +70,6 @@ def test_the_text_of_a_level_is_no_new_level():
                 layout.encode({name: [wrong], "x": [1.0]})
             unseen = {"k": 7, "d": "other", "b": "other"}[name]
             assert layout.encode({name: [unseen], "x": [1.0]})[0, -1] == len(layout.columns[-1].levels)
-
-
-def test_new_rows_of_a_model_without_terms_are_counted_by_any_column():
-    layout, _ = laid("y ~ 1")
-    assert layout.encode({"other": np.zeros(3)}).shape == (3, 1)
 
 
 def read(text, data):

@@ -1,14 +1,11 @@
 """Successes among trials, against SciPy and against labels."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-import numpyro
 from numpy.testing import assert_allclose
 from scipy import stats
 from scipy.special import expit
 
-import numpyro_gp as ngp
 from numpyro_gp.likelihoods import Binomial
 from tests.likelihoods.grids import expected
 
@@ -44,18 +41,3 @@ def test_single_precision_knows_many_trials():
     exact -= 0.5e-8 * 1e6 * expit(float(f[0])) * expit(-float(f[0]))
     assert found.dtype == np.float32
     assert_allclose(found, exact, atol=0.02)
-
-
-def test_a_model_observes_and_draws_successes():
-    trials = jnp.array([3, 50])
-
-    def model(y=None):
-        with numpyro.plate("data", 2):
-            f = numpyro.distributions.Normal(jnp.array([0.0, 1.0]), 0.1)
-            ngp.observe("y", f, Binomial(trials), obs=y)
-
-    draw = lambda key: numpyro.handlers.trace(numpyro.handlers.seed(model, key)).get_trace()["y"]["value"]  # noqa: E731
-    drawn = jax.vmap(draw)(jax.random.split(jax.random.key(0), 300))
-    assert_allclose(drawn.mean(axis=0), [1.5, 36.5], rtol=0.1)
-    assert (drawn >= 0).all()
-    assert (np.asarray(drawn) <= np.asarray(trials)).all()
