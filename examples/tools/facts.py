@@ -9,7 +9,7 @@ import re
 
 import numpy as np
 
-from examples.papers.additive import additive_numbers
+from examples.papers.additive import additive_numbers, additive_steps
 from examples.papers.gam import gam_interactions_tables, gam_peers_tables
 from examples.tools import facts_deep, facts_orthogonal, facts_stein
 from examples.tools.tables import apart, judged, means, of_mean, path_of, rows_of, with_error
@@ -30,6 +30,13 @@ def below_optimum(folder, belief, inputs, metric="below"):
     """Nats that a belief is below the optimum of a full covariance, trained or at best, over seeds."""
     rows = [row for row in rows_of(folder, "additive_numbers") if (row["belief"], row["inputs"]) == (belief, inputs)]
     return judged([float(row[metric]) for row in rows])
+
+
+def steps_over(folder, other):
+    """Time of a structured step over that of another belief, by the number of components."""
+    rows = rows_of(folder, "additive_steps")
+    found = {row["components"]: additive_steps.ratio(rows, row["components"], other) for row in rows}
+    return ", ".join(f"{ratio} with {components}" for components, ratio in found.items())
 
 
 def dead_input(folder):
@@ -136,6 +143,8 @@ FACTS = {
         )
         for inputs in additive_numbers.INPUTS
     },
+    "steps over full": functools.partial(steps_over, other="full"),
+    "steps over mean field": functools.partial(steps_over, other="mean field"),
     "dead input": dead_input,
     "peers, best": functools.partial(peers, number=gam_peers_tables.above_best),
     "peers, EBM": functools.partial(peers, number=gam_peers_tables.beside_ebm),

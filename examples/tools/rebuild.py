@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from examples import two_modes
-from examples.papers.additive import additive_coverage, additive_numbers
+from examples.papers.additive import additive_coverage, additive_numbers, additive_steps
 from examples.papers.beyond import (
     beyond_tables,
     how_long,
@@ -264,6 +264,7 @@ TABLES = {
     "calibration_of_gallery": calibrated,
     "additive_coverage": additive_coverage.table,
     "additive_numbers": additive_numbers.table,
+    "additive_steps": additive_steps.table,
     "censored_coverage": covered,
     "decoupled_comparison, MAE": functools.partial(errors_of, kind="regression"),
     "decoupled_comparison, accuracy": functools.partial(errors_of, kind="classification"),
