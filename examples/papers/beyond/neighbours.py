@@ -4,9 +4,10 @@
     python -m examples.papers.beyond.neighbours --data DATA
 
 For each set, split and seed a fit of 1500 steps of 256 rows by 32 neighbours, in single precision and double, and
-predictions from the nearest 64 or 256 rows: search, compilation, steps and predictions together are the seconds, of one
-thread of the processor. Targets and inputs are standardised by the rows of the fit. ``fresh`` is the log density of
-test rows that repeat no row of the fit. Rows that are there are not made again.
+predictions from the nearest 64 or 256 rows, or with ``--auto`` from as many as rows of the fit, left out, ask for:
+search, compilation, steps and predictions together are the seconds, of one thread of the processor. Targets and inputs
+are standardised by the rows of the fit. ``fresh`` is the log density of test rows that repeat no row of the fit. Rows
+that are there are not made again.
 """
 
 import argparse
@@ -70,9 +71,15 @@ def fitted(X, y, *, kernel, num_neighbours, steps, batch, rate, seed):
     return ngp.Posterior.from_svi(model, guide, result.params), result, arguments
 
 
+def count_of(name, options):
+    """From how many rows of the data a new one is predicted."""
+    return "auto" if options.auto else SETS.get(name, ("Matern52", 64))[1]
+
+
 def scored(name, options, split, seed, dtype):
     """One row of the table."""
-    kernel, count = SETS.get(name, ("Matern52", 64))
+    kernel, _ = SETS.get(name, ("Matern52", 64))
+    count = count_of(name, options)
     X, y, X_test, y_test = prepared(name, options.data, split, dtype)
     keep = {"kernel": kernel, "num_neighbours": min(options.neighbours, len(X) - 1), "steps": options.steps}
     start = time.process_time()
@@ -109,12 +116,15 @@ def table(rows):
     rows = [row | {name: float(row[name]) for name in numbers} for row in rows]
     rows.sort(key=lambda row: [*SETS].index(row["set"]) if row["set"] in SETS else len(SETS))
     lines = []
-    for (name, kind), own in mean_and_error(rows, ("set", "type"), numbers).items():
-        first = next(row for row in rows if (row["set"], row["type"]) == (name, kind))
-        about = [name, f"{first['rows']} x {first['columns']}", f"{first['kernel']}, {kind}"]
+    for (name, kind, count), own in mean_and_error(rows, ("set", "type", "predicted_from"), numbers).items():
+        first = next(row for row in rows if (row["set"], row["type"], row["predicted_from"]) == (name, kind, count))
+        about = [name, f"{first['rows']} x {first['columns']}", f"{first['kernel']}, {kind}", count]
         cells = [with_error(*own["log_density"]), f"{own['cover'][0]:.2f}", f"{own['seconds'][0]:.0f}"]
         lines.append([*about, *cells])
-    return markdown(["set", "rows, columns", "kernel, precision", "log density", "cover of 90 %", "seconds"], lines)
+    return markdown(
+        ["set", "rows, columns", "kernel, precision", "predicted from", "log density", "cover of 90 %", "seconds"],
+        lines,
+    )
 
 
 def main():
@@ -125,6 +135,7 @@ def main():
     parser.add_argument("--splits", type=int, default=3)
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--neighbours", type=int, default=32)
+    parser.add_argument("--auto", action="store_true", help="predict from as many rows as left-out rows ask for")
     parser.add_argument("--steps", type=int, default=1500)
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent)
@@ -140,8 +151,9 @@ def main():
         for kind in options.types:
             jax.config.update("jax_enable_x64", kind == "float64")
             for split, seed in itertools.product(range(options.splits), range(options.seeds)):
-                done = {(row["set"], row["type"], int(row["split"]), int(row["seed"])) for row in rows}
-                if (name, kind, split, seed) in done:
+                names = ("set", "type", "predicted_from", "split", "seed")
+                count = str(count_of(name, options))
+                if (name, kind, count, str(split), str(seed)) in {tuple(row[n] for n in names) for row in rows}:
                     continue
                 rows.append(scored(name, options, split, seed, np.dtype(kind)) | {"version": code})
                 print(*rows[-1].values(), flush=True)
