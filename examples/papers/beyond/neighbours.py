@@ -118,11 +118,11 @@ def table(rows):
     lines = []
     for (name, kind, count), own in mean_and_error(rows, ("set", "type", "predicted_from"), numbers).items():
         first = next(row for row in rows if (row["set"], row["type"], row["predicted_from"]) == (name, kind, count))
-        about = [name, f"{first['rows']} x {first['columns']}", f"{first['kernel']}, {kind}", count]
+        about = [name, f"{first['rows']} x {first['columns']}", f"{first['kernel']}, {kind}, {count}"]
         cells = [with_error(*own["log_density"]), f"{own['cover'][0]:.2f}", f"{own['seconds'][0]:.0f}"]
         lines.append([*about, *cells])
     return markdown(
-        ["set", "rows, columns", "kernel, precision", "predicted from", "log density", "cover of 90 %", "seconds"],
+        ["set", "rows, columns", "kernel, precision, predicted from", "log density", "cover of 90 %", "seconds"],
         lines,
     )
 
