@@ -10,9 +10,6 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro
-import numpyro.distributions as dist
-from numpyro import handlers
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs import BlockLowRank, Conditional
@@ -22,7 +19,6 @@ from numpyro_gp.checks import check_count
 from numpyro_gp.gam.hyperparameters import (
     ClosedFormPriors,
     ModelValues,
-    VectorLayout,
     evaluate,
     has_default_priors,
     vector_layout_of,
@@ -112,52 +108,46 @@ def guide_draws(model: Model, key: Array, free: GuideNormal, count: int) -> Mode
 
     In NumPy where the model has the priors and JAX the random numbers that they have by themselves: nothing compiles.
     """
-    vector_layout, words = vector_layout_of(model), words_of(key)
-    if words is not None and has_default_priors(model):
-        return _without_programs(model, vector_layout, words, free, count)
-    shapes = vector_layout.shapes if free.by_site else {"latent": (vector_layout.size,)}
-
-    def one(key: Array, loc: Array, root: Array) -> ModelValues:
-        key_draw = jax.random.split(key)[0]  # as `posterior.tracing.trace_at` has it
-        with handlers.block(), handlers.seed(rng_seed=key_draw):
-            priors = {name: dist.Normal(jnp.zeros(shape, loc.dtype), 1.0) for name, shape in shapes.items()}
-            standard = [numpyro.sample(name, prior) for name, prior in priors.items()]
-        noise = jnp.concatenate([jnp.zeros(0, loc.dtype), *map(jnp.ravel, standard)])
-        found = evaluate(model, vector_layout.by_name(loc + root @ noise))
-        own = -0.5 * jnp.sum(noise**2 + jnp.log(2 * jnp.pi)) - jnp.sum(jnp.log(jnp.diagonal(root)))
-        return found._replace(log_density=found.log_density - own, start={})
-
-    def every(key: Array, loc: Array, root: Array) -> ModelValues:
-        return jax.vmap(one, (0, None, None))(jax.random.split(key, count), loc, root)
-
-    start = free.loc.astype(vector_layout.dtype), free.root.astype(vector_layout.dtype)
-    found: ModelValues = _numbers(run_quickly(every, key, *start))
-    return found
-
-
-def _without_programs(
-    model: Model, vector_layout: VectorLayout, words: np.ndarray, free: GuideNormal, count: int
-) -> ModelValues:
-    """`guide_draws` in NumPy, of the random numbers that the program would draw."""
-    dtype, keys, pieces = vector_layout.dtype, split(split(words, count))[:, 0], []
-    sizes = [len(at) for at in vector_layout.places.values()] if free.by_site else [vector_layout.size]
-    for size in sizes:  # as handlers.seed goes on from site to site
-        keys, own = np.moveaxis(split(keys), -2, 0)
-        pieces.append(normal(own, size, dtype))
-    noise = np.concatenate([np.zeros((count, 0)), *pieces], axis=1)
+    layout = vector_layout_of(model)
+    dtype, sizes = layout.dtype, [len(at) for at in layout.places.values()]
+    noise = _standard_normals(key, sizes if free.by_site else [sum(sizes)], count, dtype)
     rows = free.loc + noise @ np.asarray(free.root, float).T
-    priors = ClosedFormPriors(model, vector_layout)
-    each = [priors(row).values for row in rows]
     own_density = -0.5 * (noise**2 + np.log(2 * np.pi)).sum(axis=1) - np.log(np.diag(free.root)).sum()
+    if not has_default_priors(model):
+        every = jax.vmap(lambda row: evaluate(model, layout.by_name(row)))
+        found: ModelValues = _numbers(run_quickly(every, rows.astype(dtype)))
+        return found._replace(log_density=found.log_density - own_density, start={})
+    priors = ClosedFormPriors(model, layout)
+    each = [priors(row).values for row in rows]
     values = {
-        name: np.exp(rows[:, at]).reshape(count, *vector_layout.shapes[name]).astype(dtype)
-        for name, at in vector_layout.places.items()
+        name: np.exp(rows[:, at]).reshape(count, *layout.shapes[name]).astype(dtype)
+        for name, at in layout.places.items()
     }
     lengths = values.get("f_lengthscale", np.zeros((count, 0), dtype))
     density = np.array([one.log_density for one in each]) - own_density
     scales = np.array([one.scales for one in each])
-    found: Any = (scales, lengths, model.family.stacked(values, count, dtype), values, density, {})
-    return ModelValues(*found)
+    own: Any = (scales, lengths, model.family.stacked(values, count, dtype), values, density, {})
+    return ModelValues(*own)
+
+
+def _standard_normals(key: Array, sizes: Sequence[int], count: int, dtype: np.dtype) -> np.ndarray:
+    """Numbers ``(count, d)`` in pieces, those of the library's posterior: `handlers.seed` goes from site to site."""
+    words = words_of(key)
+    if words is None:  # of a generator that only JAX knows
+
+        def one(key: Array) -> Array:
+            key, pieces = jax.random.split(key)[0], [jnp.zeros(0, dtype)]  # as `posterior.tracing.trace_at` has it
+            for size in sizes:
+                key, own = jax.random.split(key)
+                pieces.append(jax.random.normal(own, (size,), dtype))
+            return jnp.concatenate(pieces)
+
+        return np.asarray(run_quickly(lambda key: jax.vmap(one)(jax.random.split(key, count)), key), float)
+    keys, pieces = split(split(words, count))[:, 0], [np.zeros((count, 0))]
+    for size in sizes:
+        keys, own = np.moveaxis(split(keys), -2, 0)
+        pieces.append(normal(own, size, dtype))
+    return np.concatenate(pieces, axis=1)
 
 
 def _numbers(found: Tree) -> Tree:
