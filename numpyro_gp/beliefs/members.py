@@ -114,7 +114,7 @@ class Stacks(NamedTuple):
     @property
     def places(self) -> list[np.ndarray]:
         """Where the values of the components of each stack stand among all, ``(C_s, M_s)``."""
-        return [self.first[list(own), None] + np.arange(self.sizes[own[0]]) for own in self.members]
+        return _orders(self)[0]
 
     def stacked(self, blocks: Sequence[Array]) -> list[Array]:
         """One array for each component as one for each stack."""
@@ -134,11 +134,11 @@ class Stacks(NamedTuple):
     def together(self, stacks: Sequence[Values]) -> Values:
         """Stacks ``(C_s, M_s, ...)`` as all values ``(M, ...)``, one component after the other."""
         rows = _joined([stack.reshape(-1, *stack.shape[2:]) for stack in stacks])
-        return picked(rows, np.argsort(np.concatenate([own.ravel() for own in self.places])))
+        return picked(rows, _orders(self)[1])
 
     def in_order(self, stacks: Sequence[Values]) -> Values:
         """What each stack has one entry of for each of its components, ``(C_s, ...)``, in the order of these."""
-        return picked(_joined(stacks), np.argsort(np.concatenate(self.members)))
+        return picked(_joined(stacks), _orders(self)[2])
 
     def diagonal(self, stacks: Sequence[Array]) -> Float[Array, "M M"]:
         """Matrices ``(C_s, M_s, M_s)`` of all components as blocks on one diagonal."""
@@ -151,6 +151,15 @@ class Stacks(NamedTuple):
     def squares(self, stacks: Sequence[Array]) -> Float[Array, "C N"]:
         """``|A_cn|^2`` of each component, from stacks ``(C_s, M_s, N)``."""
         return self.in_order([jnp.sum(stack**2, axis=1) for stack in stacks])
+
+
+@functools.lru_cache
+def _orders(stacks: Stacks) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
+    """The places of the values in each stack, and those of values and of components in all stacks behind each other."""
+    first = stacks.first
+    places = [first[list(own), None] + np.arange(stacks.sizes[own[0]]) for own in stacks.members]
+    of_values = np.argsort(np.concatenate([own.ravel() for own in places]))
+    return places, of_values, np.argsort(np.concatenate(stacks.members))
 
 
 def _joined(stacks: Sequence[Values]) -> Values:
