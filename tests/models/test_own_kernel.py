@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import numpyro_gp as ngp
 from models.own_kernel import Wendland, wendland
 
 
@@ -48,10 +47,3 @@ def test_second_derivative_at_zero_distance_is_that_of_the_polynomial():
 
     np.testing.assert_allclose(jax.grad(along)(0.0), 0.0, atol=1e-12)
     np.testing.assert_allclose(jax.grad(jax.grad(along))(0.0), -4.0 * 5.0, rtol=1e-12)
-
-
-def test_it_combines_with_the_kernels_of_the_library(rng):
-    X = rng.uniform(size=(5, 2))
-    own, other = Wendland(jnp.asarray(1.2), jnp.asarray(0.8)), ngp.kernels.RBF(0.5, 1.0)
-    both = (own.on(0) + 2.0 * other.on(1)).matrix(X)
-    np.testing.assert_allclose(both, own.matrix(X[:, :1]) + 2.0 * other.matrix(X[:, 1:]), rtol=1e-12)

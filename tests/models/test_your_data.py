@@ -5,7 +5,6 @@ import importlib
 import jax
 import numpy as np
 import numpyro
-import optax
 import pytest
 
 import numpyro_gp as ngp
@@ -37,14 +36,3 @@ def test_nuts_samples_it_and_the_posterior_predicts(name):
     found = posterior.predict(jax.random.key(2), unseen.pop("X"), **unseen)
     assert found.mean.shape == data["X"].shape[:1]
     assert np.all(np.isfinite(found.mean))
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", ["averages", "point_pattern"])
-def test_particles_move_to_higher_density(name):
-    """They follow the density of chains, which is that of all six."""
-    module, data = loaded(name)
-    svgd = ngp.stein.SVGD(module.model, optax.adam(0.02), ngp.stein.RBF(), num_stein_particles=3)
-    losses = np.asarray(ngp.fit(jax.random.key(1), svgd, 20, progress=False, **data).losses)
-    assert np.all(np.isfinite(losses))
-    assert losses[-5:].mean() < losses[:5].mean()

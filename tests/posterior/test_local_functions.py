@@ -8,12 +8,8 @@ import numpyro.distributions as dist
 import pytest
 
 import numpyro_gp as ngp
-from tests.posterior.test_near import KEY, NEW, SCALE, X, Y, posterior
+from tests.posterior.test_near import KEY, NEW, SCALE, X, Y, k, posterior
 from tests.precision import x64
-
-
-def correlation(a, b):
-    return np.exp(-0.5 * (((a[:, None] - b[None]) / SCALE) ** 2).sum(axis=-1))
 
 
 def test_functions_are_prior_draws_corrected_at_the_neighbours_of_each_row():
@@ -25,14 +21,14 @@ def test_functions_are_prior_draws_corrected_at_the_neighbours_of_each_row():
     prior = [jax.tree.map(lambda leaf, n=n: leaf[n], f.draws.prior) for n in range(30)]
     at_data, at_new = (np.stack([one(jnp.asarray(rows)) for one in prior]) for rows in (X, NEW))
     left = np.asarray(f.draws.left)
-    weights = np.linalg.solve(correlation(X, X) + 0.09 * np.eye(60), correlation(X, NEW))
+    weights = np.linalg.solve(k(X, X) + 0.09 * np.eye(60), k(X, NEW))
     np.testing.assert_allclose(every, at_new + left @ weights, rtol=1e-6, atol=1e-7)
     noise = (Y - at_data - left) / 0.3  # standard normal, one for each datum and function
     assert noise.mean() == pytest.approx(0, abs=5 / np.sqrt(noise.size))
     assert noise.var() == pytest.approx(1, abs=5 * np.sqrt(2 / noise.size))
     few = near.find(NEW, 7, lengthscale=SCALE)
     for n, index in enumerate(np.asarray(few.index)[:3]):
-        a = np.linalg.solve(correlation(X[index], X[index]) + 0.09 * np.eye(7), correlation(X[index], NEW[n : n + 1]))
+        a = np.linalg.solve(k(X[index], X[index]) + 0.09 * np.eye(7), k(X[index], NEW[n : n + 1]))
         np.testing.assert_allclose(f(few)[:, n], at_new[:, n] + (left[:, index] @ a)[:, 0], rtol=1e-6, atol=1e-7)
     np.testing.assert_allclose(f(NEW[3:5]), every[:, 3:5], rtol=1e-9)
     np.testing.assert_allclose(jax.jit(f)(jnp.asarray(NEW[3:5])), every[:, 3:5], rtol=1e-8)  # found by the program
@@ -77,8 +73,8 @@ def test_with_inducing_points_and_pseudo_data_they_have_the_moments_of_predictio
 def test_rows_are_drawn_together_at_one_draw_as_at_many_and_in_single_precision():
     near, own = ngp.neighbours(X, 5), posterior(1)
     assert own.function_draws(KEY, NEW, near, Y, num_samples=3).shape == (1, 23)  # of one stored draw
-    gain = np.linalg.solve(correlation(X, X) + 0.09 * np.eye(60), correlation(X, NEW))
-    covariance = correlation(NEW, NEW) - gain.T @ correlation(X, NEW) + 1e-4 * np.eye(23)
+    gain = np.linalg.solve(k(X, X) + 0.09 * np.eye(60), k(X, NEW))
+    covariance = k(NEW, NEW) - gain.T @ k(X, NEW) + 1e-4 * np.eye(23)
     many = posterior(200).function_draws(KEY, NEW, near, Y, neighbours=90)
     many = many + 1e-2 * np.random.default_rng(0).normal(size=many.shape)  # so that the covariance has a factor
     z = np.linalg.solve(np.linalg.cholesky(covariance), (np.asarray(many) - (Y @ gain)[None]).T)

@@ -6,7 +6,8 @@ import numpy as np
 
 from numpyro_gp.starting import clusters
 from numpyro_gp.starting.inducing import kmeans
-from tests.starting.test_inducing import KEY
+
+KEY = jax.random.key(5)
 
 
 def test_kmeans_ends_at_a_fixed_point_of_numpy_lloyd(rng):

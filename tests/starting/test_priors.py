@@ -32,17 +32,14 @@ def test_median_lengthscale_is_root_d_times_the_scale_of_its_column(columns, rng
 
 @pytest.mark.parametrize("columns", [1, 8, 13, 30])
 def test_correlation_of_two_rows_does_not_fall_with_their_number_of_columns(columns, rng):
-    """At the median two rows have correlation ``exp(-1)``, however many columns; at lengthscale 1, ``exp(-D)``."""
+    """At the median two rows have correlation ``exp(-1)``, however many columns; at lengthscale 1, ``exp(-D)``.
+
+    In the logarithm of the lengthscales the evidence has a slope, with noise 0.1; at one, and many columns, none.
+    """
     X = rng.normal(size=(200, columns))
     gram = np.asarray(ngp.kernels.RBF(1.0, median(lengthscale_prior(X))).matrix(X))
-    typical = np.median(gram[np.triu_indices(200, 1)])
-    assert np.exp(-1.3) < typical < np.exp(-0.4)
-
-
-@pytest.mark.parametrize("columns", [1, 8, 13, 30])
-def test_the_evidence_has_a_slope_at_the_median(columns, rng):
-    """In the logarithm of the lengthscales, with noise 0.1; at lengthscale one, and many columns, there is none."""
-    X = rng.normal(size=(40, columns))
+    assert np.exp(-1.3) < np.median(gram[np.triu_indices(200, 1)]) < np.exp(-0.4)
+    X = X[:40]
     y = np.sin(2 * X[:, 0])
 
     def slope(lengthscale):
@@ -90,8 +87,10 @@ def test_traced_and_numpy_inputs_give_the_same_prior_in_their_precision(rng):
         (lambda: lengthscale_prior(np.ones((1, 1))), "equal values in columns .0.. .*pass the training inputs"),
         (lambda: lengthscale_prior(np.ones(3)), r"X must be an array of shape \(N, D\)"),
         (lambda: noise_prior(np.full(4, 0.1)), "y must be of values that differ.*Leave y out for standardised"),
-        (lambda: variance_prior(np.zeros(0)), r"y must be a non-empty array of targets, but got shape \(0,\). Leave y"),
-        (lambda: noise_prior(np.zeros((0, 1))), r"y must be a non-empty array of targets, but got shape \(0, 1\)"),
+        (
+            lambda: noise_prior(np.zeros((0, 1))),
+            r"y must be a non-empty array of targets, but got shape \(0, 1\). Leave y",
+        ),
         (lambda: variance_prior(np.arange(3)), "y must be floating point"),
     ],
 )

@@ -10,7 +10,7 @@ from scipy import stats
 
 from numpyro_gp.beliefs import Basis
 from numpyro_gp.beliefs.decoupled import Decoupled, Hybrid, Orthogonal
-from numpyro_gp.beliefs.optimum import coupled_optimum, orthogonal_optimum
+from numpyro_gp.beliefs.optimum import orthogonal_optimum
 from numpyro_gp.kernels import Matern52
 from numpyro_gp.likelihoods import Gaussian
 from tests.oracles import oracle
@@ -92,24 +92,3 @@ def test_bounds_stay_below_the_evidence_and_the_kl_is_the_dense_one(problem):
     for kl, bound in found:
         assert kl > -1e-9
         assert bound <= evidence + 1e-6 * (1 + abs(evidence))
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("seed", range(5))
-def test_a_basis_of_posterior_covariances_would_exceed_the_evidence(seed):
-    """The variant of mathematics.md section 4.4 with ``Z_beta = X``: ours attains the evidence, that one passes it.
-
-    Its mean of ``v`` is ``m + S t`` at a surrogate KL of ``(t^T S t + |m|^2) / 2``; ``m = t = (I + S)^-1 m*`` has the
-    optimal mean ``m*`` and costs ``m*^T (I + S)^-1 m* / 2`` instead of ``|m*|^2 / 2``.
-    """
-    rng = np.random.default_rng(seed)
-    X, _, _, _, y, covariance = points(rng, 1.3, 0.8, 0.2, False)
-    kernel = Matern52(1.3, 0.8)
-    belief, bound = coupled_optimum(kernel, X, X, y, 0.2, jitter=0.0)
-    evidence = stats.multivariate_normal(np.zeros(len(y)), covariance).logpdf(y)
-    np.testing.assert_allclose(bound, evidence, rtol=1e-9)
-    S, m = np.asarray(belief.scale_tril @ belief.scale_tril.T), np.asarray(belief.mean)
-    gain = 0.5 * (m @ m - m @ np.linalg.solve(np.eye(len(m)) + S, m))
-    assert gain > 1e-3
-    wide = Orthogonal(jnp.asarray(X), jnp.asarray(rng.normal(size=len(X))), belief.mean, belief.scale_tril)
-    np.testing.assert_allclose(wide.kl(Basis.build(kernel, jnp.asarray(X), 0.0)), belief.kl(None), rtol=1e-7)

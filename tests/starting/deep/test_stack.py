@@ -31,7 +31,7 @@ def directions(H, width):
 def test_widths_above_and_below_the_columns(X):
     """Zeros have no scale: theirs is that of a function a priori, where `lengthscale_prior` alone refuses them."""
     Z = X[:4]
-    first, second, last = ngp.deep.stack(X, [5, 2], inducing=Z).parts
+    first, second, last = ngp.deep.stack(X, [5, 2], inducing=Z, mean_inducing=6).parts
     H, U = standard(X), (Z - X.mean(0)) / X.std(0)
     np.testing.assert_allclose(first.inducing, U, rtol=1e-12)
     np.testing.assert_allclose(medians(first), np.sqrt(3) * np.ones(3), rtol=1e-12)
@@ -43,21 +43,11 @@ def test_widths_above_and_below_the_columns(X):
     np.testing.assert_allclose(last.inducing, np.hstack([U, np.zeros((4, 2))]) @ W, atol=1e-9)
     np.testing.assert_allclose(medians(last), np.sqrt(2) * (np.hstack([H, np.zeros((14, 2))]) @ W).std(0), rtol=1e-9)
     assert last.mean is None
+    # Points of the mean are rows, and go through the same means.
+    assert all(np.abs(H - point).max(1).min() < 1e-9 for point in np.asarray(first.mean_inducing))
+    np.testing.assert_allclose(second.mean_inducing[:, :3], first.mean_inducing, rtol=1e-12)
     with pytest.raises(ValueError, match="equal values in columns"):
         ngp.starting.lengthscale_prior(second.inducing)
-
-
-@pytest.mark.long
-def test_the_papers_width_for_eight_columns(rng):
-    """Havasi et al. (2018): width 10, three hidden layers, 8 columns; 500 points of the mean through the same means."""
-    X = rng.normal(size=(60, 8))
-    parts = ngp.deep.stack(X, "GP-GP-GP-GP", inducing=20, width=10, mean_inducing=50).parts
-    assert [part.inducing.shape for part in parts] == [(20, 8), *[(20, 10)] * 3]
-    assert [part.mean_inducing.shape for part in parts] == [(50, 8), *[(50, 10)] * 3]
-    rows = standard(X)
-    assert all(np.abs(rows - point).max(1).min() < 1e-9 for point in np.asarray(parts[0].mean_inducing))
-    np.testing.assert_allclose(parts[3].mean_inducing[:, :8], parts[0].mean_inducing, rtol=1e-12)
-    assert all(np.all(np.isfinite(medians(part))) for part in parts)
 
 
 @pytest.mark.parametrize(("width", "columns"), [(2, 2), (3, 3), (4, 4), (6, 6), (None, 5)])
@@ -75,17 +65,13 @@ def test_latent_inputs_come_after_the_columns_and_are_cut_off_first(X, width, co
     assert np.all(np.abs(np.asarray(first.inducing[:, 3:])) > 0), "latent columns of points are drawn from the prior"
 
 
-def test_latent_inputs_that_are_added_bring_no_columns(X):
+def test_latent_inputs_that_are_added_bring_no_columns_and_mixing_is_along_principal_directions(X):
     layers = ngp.deep.stack(X, "LV-GP-LV-GP", inducing=6, width=4, latent="add")
     assert layers.latent_columns == (3, 4)
     assert [part.inducing.shape for part in layers.parts] == [(6, 3), (6, 4)]
-
-
-def test_mixing_is_along_the_principal_directions_of_the_mean(X):
     first, last = ngp.deep.stack(X, "GP-GP", inducing=6, mixing=2).parts
     np.testing.assert_allclose(first.mixing, directions(standard(X), 2), atol=1e-9)
-    assert first.functions == 2
-    assert last.mixing is None
+    assert (first.functions, last.mixing) == (2, None)
 
 
 def test_constant_columns_and_targets_of_any_type():
@@ -129,9 +115,6 @@ def test_dtype_and_key():
 def test_bad_arguments(X, arguments, options, message):
     with pytest.raises((ValueError, TypeError), match=message):
         ngp.deep.stack(X, *arguments, **options)
-
-
-def test_rows_that_are_not_finite_are_refused(X):
     X[3, 1] = np.nan
     with pytest.raises(ValueError, match=r"X must be finite, but got 1 NaN .* \(first at index \(3, 1\)\)"):
         ngp.deep.stack(X, "GP-GP", inducing=5)

@@ -11,12 +11,12 @@ import optax
 import pytest
 from numpyro import handlers
 from numpyro.infer import SVI, Trace_ELBO
-from numpyro.infer.util import log_density
 
 import numpyro_gp as ngp
 from numpyro_gp.guides.recipes import LocalPrior
 from numpyro_gp.starting.deep.stacked import Units, _beside_products, _standardised
 from tests.compiling import counted
+from tests.fits import particles
 
 
 @pytest.fixture(autouse=True)
@@ -113,15 +113,14 @@ def test_points_at_every_site_give_the_dense_composition(data, rng, kind, width)
 def test_the_network_reads_inputs_and_targets_in_their_own_units(rng):
     """Columns of scale 1e4 would saturate it."""
     table = rng.normal(size=(20, 3)) * np.array([1e4, 1.0, 50.0]) + np.array([5.0, -2.0, 1e3])
-    own = [Units.of(jnp.asarray(table[:, :2])), Units.of(jnp.asarray(table[:, 2:]))]
-    read = _standardised(
-        "w", jnp.asarray(table), 2, network=lambda name, x, outputs: x, inputs_in=own[0], targets_in=own[1]
-    )
-    np.testing.assert_allclose(read, (table - table.mean(0)) / table.std(0), rtol=1e-9)
-    left = _standardised(
-        "w", jnp.asarray(table), 2, network=lambda name, x, outputs: x, inputs_in=own[0], targets_in=None
-    )
-    np.testing.assert_array_equal(left[:, 2], table[:, 2])
+    inputs, targets = Units.of(jnp.asarray(table[:, :2])), Units.of(jnp.asarray(table[:, 2:]))
+
+    def read(targets):
+        network = lambda name, x, outputs: x  # noqa: E731
+        return _standardised("w", jnp.asarray(table), 2, network=network, inputs_in=inputs, targets_in=targets)
+
+    np.testing.assert_allclose(read(targets), (table - table.mean(0)) / table.std(0), rtol=1e-9)
+    np.testing.assert_array_equal(read(None)[:, 2], table[:, 2])
 
 
 @pytest.mark.long
@@ -179,20 +178,13 @@ def test_recipes_are_those_of_the_layers(data):
         with numpyro.plate("data", 12):
             assert f(X).batch_shape == (12,)
             assert f.last_inputs(X).shape == (12, 3)
+            with pytest.raises(ValueError, match="X must be an array with 2 columns"):
+                f(X[:, :1])
     np.testing.assert_array_equal(f.processes[1].mean(X), 3.0)
     trace = handlers.trace(handlers.seed(layers, 0)).get_trace()
     assert {name for name, site in trace.items() if site["type"] == "param"} == {"g_0/inducing", "g_1/inducing"}
     fixed = ngp.deep.stack(X, "GP-GP", inducing=5, train_inducing=False)
     assert all(site["type"] == "sample" for site in handlers.trace(handlers.seed(fixed, 0)).get_trace().values())
-
-
-def test_wrong_columns_are_refused(data):
-    X, _ = data
-    layers = ngp.deep.stack(X, "GP-GP", inducing=5)
-    with handlers.seed(rng_seed=0):
-        f = layers()
-        with pytest.raises(ValueError, match="X must be an array with 2 columns"):
-            f(X[:, :1])
 
 
 CASES = {
@@ -235,29 +227,12 @@ def test_gradients_reach_every_parameter_and_the_bound_rises(data, name):
     assert np.any(np.abs(predicted(moved) - predicted(fit.params)) > 1e-4), "a prediction is at the trained points"
 
 
-@pytest.mark.long
-def test_the_density_that_nuts_follows_has_gradients_at_every_site(data):
-    X, y = data
-    model = handlers.seed(model_of(ngp.deep.stack(X, "LV-GP-GP", inducing=4)), 0)
-    trace = handlers.trace(model).get_trace(X, y)
-    point = {n: s["value"] for n, s in trace.items() if s["type"] == "sample" and not s["is_observed"]}
-    density = jax.value_and_grad(lambda values: log_density(model, (X, y), {}, values)[0])
-    found, slopes = jax.jit(density)(point)
-    assert np.isfinite(found)
-    assert {"f_0", "f_0/draw", "f_1", "f_latent_0"} <= set(slopes)
-    assert all(np.all(np.isfinite(slope)) and np.any(slope) for slope in slopes.values())
-
-
 @pytest.mark.filterwarnings("ignore:.* particles are stranded:UserWarning")  # after two steps they may be
 @pytest.mark.long
 def test_particles_run_on_the_same_function(data):
     """Chains do in ``statistical/test_deep_engines.py``."""
-    X, y = data
-    model = model_of(ngp.deep.stack(X, "LV-GP", inducing=3))
-    svgd = ngp.stein.SVGD(model, optax.adam(0.05), ngp.stein.RBF(), num_stein_particles=2)
-    fit = ngp.fit(jax.random.key(0), svgd, 2, X, y, progress=False)
-    posterior = ngp.Posterior.from_stein(model, svgd, fit.params)
-    assert np.all(np.isfinite(posterior.predict(jax.random.key(1), X[:3]).mean))
+    found = particles(model_of(ngp.deep.stack(data[0], "LV-GP", inducing=3)), *data, count=2, steps=2)
+    assert np.all(np.isfinite(found.predict(jax.random.key(1), data[0][:3]).mean))
 
 
 def test_a_stack_can_be_an_argument(data):
