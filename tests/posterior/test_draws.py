@@ -13,8 +13,8 @@ from numpyro_gp.beliefs import Basis
 from numpyro_gp.criticism.leave_one_out import loo
 from numpyro_gp.posterior.draws import PointsAt, leave_one_out, log_likelihood, spread_draws
 from numpyro_gp.sites import InducingPrior, Observation
+from tests.contracts.models import Delegating as Delegate
 from tests.fits import KERNEL, KEY, X, Y, Z, fit, known, normal
-from tests.oracles.build import Delegate
 from tests.oracles.problems import gram
 
 M, N = len(Z), len(X)
