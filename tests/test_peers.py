@@ -115,18 +115,17 @@ def test_seconds_to_the_density_at_which_the_slowest_peer_ends(tmp_path):
     assert "| bike, -0.500 | never | GPflow 28 |" in told(tmp_path, lines)
 
 
-def test_memory_is_what_comes_above_imports(tmp_path):
+def test_memory_above_imports_floors_of_one_operation_each_and_counts_of_programs(tmp_path):
     lines = [dict(step("ours", 1.0), memory=2400.0), dict(step("GPflow", 2.0), memory=650.0)]
-    assert "| Adam step, M = 512, float64 | 2000 | GPflow 250 | 8.00 |" in told(tmp_path, lines)
-
-
-def test_floors_are_one_operation_each(tmp_path):
     job = Job("floor", 300, rows=0)
-    lines = [line("Cholesky", job, turn=turn, seconds=1e-3 * value, cpu=1.0) for turn, value in enumerate((2, 3, 7))]
+    lines += [line("Cholesky", job, turn=turn, seconds=1e-3 * value, cpu=1.0) for turn, value in enumerate((2, 3, 7))]
     lines.append(line("kernel M x N", job._replace(rows=20_000), seconds=5e-3, cpu=1.0))
-    found = told(tmp_path, lines)
+    counted = dict(program="natural", kernels=250, floating=155, copies=148, temporary=4.26, largest=1.0, floor=2e-3)
+    found = told(tmp_path, [*lines, line("ours", Job("programs", 128, "float32"), **counted)])
+    assert "| Adam step, M = 512, float64 | 2000 | GPflow 250 | 8.00 |" in found
     assert "| Cholesky, M = 300, float64 | 3 |" in found
     assert "| kernel M x N, M = 300, N = 20000, float64 | 5 |" in found
+    assert "| natural step, M = 128, float32 | 250 | 155 | 148 | 4.3 | 1.00 | 2.00 |" in found
 
 
 @pytest.mark.long
@@ -138,12 +137,6 @@ def test_a_prediction_by_hand_is_ours():
         wanted = in_one_process.prediction_by_hand(job)()
     for one, other in zip(found, wanted, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
-
-
-def test_programs_have_their_counts(tmp_path):
-    found = dict(program="natural", kernels=250, floating=155, copies=148, temporary=4.26, largest=1.0, floor=2e-3)
-    row = "| natural step, M = 128, float32 | 250 | 155 | 148 | 4.3 | 1.00 | 2.00 |"
-    assert row in told(tmp_path, [line("ours", Job("programs", 128, "float32"), **found)])
 
 
 PROGRAM = """HloModule jit_step

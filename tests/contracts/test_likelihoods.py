@@ -123,7 +123,7 @@ def check_slopes(name, quantity, found, **close):
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.long] * (name == "beta_probit")) for name in REGISTRY]
+    "name", [pytest.param(name, marks=[pytest.mark.long] * (name in ("beta_probit", "binomial"))) for name in REGISTRY]
 )
 def test_expectations_of_the_density_and_their_slopes(name):
     """Jensen's order, NumPyro's own density without variance, copies; slopes in single precision are differences."""
