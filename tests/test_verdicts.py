@@ -128,3 +128,12 @@ def test_sizes_of_gradients_are_without_the_noise_of_their_mean():
     size, noise = gradient_noise.sizes(np.array([[1.0], [3.0]]))
     np.testing.assert_allclose((size, noise), (np.sqrt(3.0), np.sqrt(2.0)))
     np.testing.assert_allclose(gradient_noise.sizes(np.array([[-1.0], [1.0]])), (0.1, np.sqrt(2.0)))
+
+
+def test_milestones_are_below_the_optimum_of_the_row():
+    """From 1000 nats below, 1 % is 10 nats; without one nat by then the end is shown, 4 nats below after 50."""
+    row = {"optimum": "-100", "final_bound": "-104", "gap_share": "0.004", "steps": "50"}
+    row |= {"iterations_to_1_percent": "5", "iterations_to_10_nats": "5", "iterations_to_1_nat": ""}
+    one, ten, nat = decoupled_convergence.REACHED
+    assert decoupled_convergence.milestones(row) == {one: (6, 10.0), ten: (6, 10.0), "end": (50, 4.0)}
+    assert decoupled_convergence.milestones(row | {nat: "9"}) == {one: (6, 10.0), ten: (6, 10.0), nat: (10, 1.0)}
