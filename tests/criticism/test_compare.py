@@ -217,4 +217,6 @@ def test_counts_are_scored(rng):
         return Prediction([Observation(normal, Poisson())], [size], KEY)
 
     assert scores(at(1.0, 4), jnp.asarray([0, 3, 4, 1]))["coverage of 90%"].value == 0.75
+    # Of Poisson(7), 4 and 10 lie between the 5 % and 95 % quantiles, and outside of quarters.
+    assert scores(at(7.0, 4), jnp.asarray([1, 4, 10, 14]))["coverage of 90%"].value == 0.5
     assert scores(at(0.4, 1000), rng.poisson(0.4, size=1000))["calibration error"].value < 0.04
