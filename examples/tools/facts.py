@@ -35,8 +35,8 @@ def below_optimum(folder, belief, inputs, metric="below"):
 def steps_over(folder, other):
     """Time of a structured step over that of another belief, by the number of components."""
     rows = rows_of(folder, "additive_steps")
-    found = {row["components"]: additive_steps.ratio(rows, row["components"], other) for row in rows}
-    return ", ".join(f"{ratio} with {components}" for components, ratio in found.items())
+    found = {int(row["components"]): additive_steps.ratio(rows, row["components"], other) for row in rows}
+    return ", ".join(f"{found[components]} with {components}" for components in sorted(found))
 
 
 def dead_input(folder):
