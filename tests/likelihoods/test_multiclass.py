@@ -102,9 +102,9 @@ def test_softmax_of_correlated_latent_functions():
     assert_allclose(softmax.expected_log_prob(2, mean, variance), alone[0], atol=1e-7)
     assert_allclose(softmax.predictive_log_prob(2, mean, variance), alone[1], atol=1e-7)
     z = np.random.default_rng(0).normal(size=(7, 3))
-    f = mean + z @ factor.T
-    draws = softmax.expected_log_prob_draws(2, mean, variance, z, covariance=covariance)
-    assert_allclose(draws, np.mean(f[:, 2] - np.log(np.exp(f).sum(-1))), atol=1e-12)
+    for f, options in ((mean + z @ factor.T, {"covariance": covariance}), (mean + z * np.sqrt(variance), {})):
+        draws = softmax.expected_log_prob_draws(2, mean, variance, z, **options)
+        assert_allclose(draws, np.mean(f[:, 2] - np.log(np.exp(f).sum(-1))), atol=1e-12)
 
 
 def test_softmax_of_two_classes_is_bernoulli_of_the_difference_and_has_its_tail():
