@@ -43,6 +43,7 @@ TURN = 0.5
 CIRCLE = 32
 # A difference that is rounding, as a part.
 TIE = 1e-14
+TIE_OF_GAPS = 1e-9  # values lie far from zero beside their gaps, as years do
 # How far beyond its ends a row may be, in periods: numbers in single precision are so far off.
 SLACK = 1e-6
 
@@ -260,10 +261,10 @@ def _but_one(codes: np.ndarray, x: np.ndarray, mass: np.ndarray) -> np.ndarray:
     return np.delete(codes, _largest(np.array([mass[x == code].sum() for code in codes])))
 
 
-def _largest(values: np.ndarray) -> int:
+def _largest(values: np.ndarray, tie: float = TIE) -> int:
     """The place of the first of those that are largest to rounding: weights and rows round sums differently."""
     most = values.max()
-    return int(np.argmax(values >= most - TIE * abs(most)))
+    return int(np.argmax(values >= most - tie * abs(most)))
 
 
 def _line(part: ReadTerm, kernel_data: KernelData, x: np.ndarray, mass: np.ndarray, size: int) -> np.ndarray:
@@ -276,7 +277,7 @@ def _line(part: ReadTerm, kernel_data: KernelData, x: np.ndarray, mass: np.ndarr
         points = list(_but_one(values, x, mass))
         while len(points) < size and len(values) > 1:
             known = np.sort(np.concatenate([values, points]))
-            widest = np.diff(known).argmax()
+            widest = _largest(np.diff(known), TIE_OF_GAPS)
             points.append(0.5 * (known[widest] + known[widest + 1]))
         return np.asarray(points)
     if part.name in kernel_data.periods:

@@ -170,6 +170,18 @@ def test_inducing_inputs_are_those_of_values_and_weights():
     assert any(not np.array_equal(once[name], unweighted[name]) for name in ("s(b)", "s(n)"))
 
 
+@pytest.mark.parametrize("first", [0, 2000])
+def test_gaps_that_are_equal_tie_whatever_the_rounding(first):
+    """Six values of a column: what lies between them is rounded otherwise where rows are weighted, far from zero most."""
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        n, y, weights = first + rng.permutation(np.arange(70) % 6), rng.normal(size=70), rng.integers(1, 4, 70)
+        rows = rng.permutation(np.repeat(np.arange(70), weights))
+        once = ngp.gam.model("y ~ s(n)", {"n": n, "y": y}, weights=weights.astype(float)).kernel_data.inducing
+        copies = ngp.gam.model("y ~ s(n)", {"n": n[rows], "y": y[rows]}).kernel_data.inducing
+        np.testing.assert_allclose(once["s(n)"], copies["s(n)"], rtol=1e-9, atol=1e-9)
+
+
 def left_open(x, z, lengthscale):
     """Shares of the variance of a Matern curve at ``x`` that its values at ``z`` leave open, by NumPy."""
     K = matern52(np.concatenate([x, z]), lengthscale)

@@ -3,7 +3,7 @@
     export OMP_NUM_THREADS=1 XLA_FLAGS=--xla_cpu_multi_thread_eigen=false
     python -m examples.papers.beyond.neighbours_more --data DATA
 
-``labels``: 10 000 rows of magic; ``counts``: as many of a Matern 5/2 process in three columns. By 16 neighbours, 1200
+``labels``: 10 000 rows of magic; ``counts``: as many of a Matern 5/2 process in three columns. By 16 neighbours, 900
 steps of 256 rows, and predictions from 128; beside 512 inducing inputs, a coupled belief with natural steps, for 60
 seconds. ``step``: milliseconds of a step of 256 rows with 16 neighbours in three columns, of 100 000 rows and of a
 million. Seconds are of the processor in one thread, with all that is compiled. Rows that are there are not made again.
@@ -130,7 +130,7 @@ def main():
     parser.add_argument("--out", type=Path, default=Path(__file__).parent)
     parser.add_argument("--smoke", action="store_true", help="tiny sizes, to see that it runs")
     options = parser.parse_args()
-    options.rows, options.steps, options.neighbours, options.predicted_from = 10_000, 1200, 16, 128
+    options.rows, options.steps, options.neighbours, options.predicted_from = 10_000, 900, 16, 128
     options.inducing, options.seconds, sizes, tasks = 512, 60, (100_000, 1_000_000), ("labels", "counts")
     if options.smoke:
         options.rows, options.steps, options.neighbours, options.predicted_from = 300, 10, 4, 8
