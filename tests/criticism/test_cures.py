@@ -53,6 +53,7 @@ def cured(model, y):
     return verdict(ngp.Posterior.from_svi(model, svi.guide, params), X, jnp.asarray(y), Z=Z)
 
 
+@pytest.mark.long
 def test_more_inducing_inputs_are_as_many_as_are_said_to_be_enough():
     kernel = faults.kernel(0.8, 1.0)
     few = verdict(posterior(Z=Z / 3 - 2), X, y, Z=Z / 3 - 2)

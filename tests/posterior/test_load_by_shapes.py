@@ -103,6 +103,7 @@ def test_where_values_matter_they_are_asked_for(kind, tmp_path):
     np.testing.assert_array_equal(*(one.guide.median(one.params)["level"] for one in (whole, found)))
 
 
+@pytest.mark.long
 def test_files_of_older_releases_have_no_shapes(tmp_path):
     whole = fitted(belief)
     kind, groups, notes = whole.parts()

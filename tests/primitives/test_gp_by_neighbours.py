@@ -85,6 +85,7 @@ def dense(h, w):
     return m, cov, 0.5 * (np.trace(solved) + m @ np.linalg.solve(prior, m) - N + logs)
 
 
+@pytest.mark.long
 def test_bound_predictions_and_what_is_left_out_are_those_of_dense_algebra(tmp_path):
     near = ngp.neighbours(jnp.asarray(X), N - 1, others=True)
     args = near, jnp.asarray(EXPOSURE), jnp.asarray(COUNTS)

@@ -75,6 +75,7 @@ def test_all_that_reads_the_process_refuses_them():
             ask()
 
 
+@pytest.mark.long
 def test_a_saved_posterior_knows_them(tmp_path):
     by_particles().save(tmp_path / "particles.npz")
     saved, new_guide = fitted(), ngp.AutoGP(model)

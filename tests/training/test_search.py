@@ -202,6 +202,7 @@ def test_minibatches_of_rows_with_neighbours_have_the_same_directions():
     np.testing.assert_allclose(found, np.eye(2), atol=1e-10)
 
 
+@pytest.mark.long
 def test_a_search_compiles_once_and_is_left_out_of_short_fits_and_those_that_go_on(monkeypatch):
     assert SHORT == 480  # 24 points are a twentieth of its steps
     monkeypatch.setattr(prepare, "SHORT", 4)
