@@ -27,9 +27,8 @@ def main(port, process, steps, path):
         waits = {"initialization_timeout": 60, "heartbeat_timeout_seconds": 10}
         jax.distributed.initialize(f"127.0.0.1:{port}", 2, process, **waits)
     # Only now: it makes arrays, and processes meet before the first one is made.
-    from tests.devices import KEY, X, Y, Z, natural, refusal, use_cache
+    from tests.devices import KEY, X, Y, Z, natural, refusal
 
-    use_cache()
     data = X, Y
     if port:
         mesh = jax.make_mesh((2,), ("data",), axis_types=(AxisType.Auto,))

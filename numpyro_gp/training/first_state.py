@@ -134,7 +134,7 @@ def check_batch_sizes(engine: Any, feed: Feed) -> None:
             fail(f"subsample_size of plate {name!r}", "at least 1, or None for all rows", size, cure)
 
 
-def parameters_of(engine: Any, state: object) -> tuple[dict[str, Any], bool]:
+def parameters_at_start(engine: Any, state: object) -> tuple[dict[str, Any], bool]:
     """The parameters of a state, and whether they are all finite."""
 
     def look(state: Any) -> tuple[dict[str, Any], Array]:

@@ -11,7 +11,7 @@ from numpyro_gp.optim import check_natural_steps
 from numpyro_gp.rows.feeds import Feed, check_data, check_guide
 from numpyro_gp.training.checkpoints import FitResult, Position, check_checkpoint, starting_position
 from numpyro_gp.training.engines import check_objective
-from numpyro_gp.training.first_state import initial_state, parameters_of
+from numpyro_gp.training.first_state import initial_state, parameters_at_start
 from numpyro_gp.training.loop import loop_of
 from numpyro_gp.training.renewal import Renewal
 from numpyro_gp.training.search import SHORT, best_start
@@ -75,7 +75,7 @@ def prepare(key: Array, engine: object, feed: Feed, run: Asked) -> tuple[Job, Po
     if feed.placement is not None:
         position = position._replace(state=feed.placement.placed(position.state, position.steps))
     feed.start(position.steps)
-    start, watch = parameters_of(engine, position.state)
+    start, watch = parameters_at_start(engine, position.state)
     check_natural_steps(getattr(engine, "optim", None), start)
     size = 1 if feed.changes else run.size
     advance = loop_of(engine, feed, position.state, size, watch)
@@ -84,7 +84,7 @@ def prepare(key: Array, engine: object, feed: Feed, run: Asked) -> tuple[Job, Po
         better = best_start(engine, feed, position.state, advance)
         if better is not position.state:
             position = position._replace(state=better)
-            start, _ = parameters_of(engine, better)
+            start, _ = parameters_at_start(engine, better)
     renewal = Renewal(engine, feed, run.num_steps, position.steps)
     job = Job(engine, feed, advance, run.path, run.num_steps, begun, renewal)
     # Processes must do the same steps in a chunk, and their clocks differ.

@@ -15,7 +15,7 @@ from numpyro_gp.rows.feeds import Feed
 from numpyro_gp.training.checkpoints import FitResult, Position, write_checkpoint
 from numpyro_gp.training.engines import traits_of
 from numpyro_gp.training.faults import FEWEST_STEPS, explain
-from numpyro_gp.training.first_state import REMEDY, parameters_of
+from numpyro_gp.training.first_state import REMEDY
 from numpyro_gp.training.renewal import Renewal
 
 # A chunk of no fixed size is grown until it takes about this long: often enough for a bar and a Ctrl-C.
@@ -191,7 +191,8 @@ def non_finite(
 
 def written(job: Job, position: Position) -> FitResult:
     """The result so far, written to the checkpoint if there is one; a failure to write carries it too."""
-    params, _ = parameters_of(job.engine, position.state)
+    # As the engine finds them: who asks it for those of this state gets the same bits, by which a fit is known again.
+    params = job.engine.get_params(position.state)
     job.begun.ends(params)
     # What a network keeps beside its parameters, as running averages, is as much of the fit as these.
     params = params | (getattr(position.state, "mutable_state", None) or {})

@@ -143,7 +143,7 @@ def test_rounding_does_not_hide_a_belief_about_values(dtype):
     basis = Basis.build(Matern32(jnp.asarray(1.3, dtype), jnp.asarray(0.8, dtype)), X[:4].astype(dtype))
     belief = Delegate(MeanField(jnp.asarray(MEAN, dtype), scales))
     assert bool(belief.is_whitened(basis))
-    slight = Orthogonal(POINTS.astype(dtype), 0.2 * COEFFICIENTS.astype(dtype), belief.own.mean, jnp.diag(scales))
+    slight = Orthogonal(POINTS.astype(dtype), 0.2 * COEFFICIENTS.astype(dtype), belief.inner.mean, jnp.diag(scales))
     assert not bool(Delegate(slight).is_whitened(basis))
 
 

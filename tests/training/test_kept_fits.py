@@ -1,9 +1,6 @@
 """Programs are kept for what they are made of: the same fit compiles nothing. Of other values: ``test_changes.py``."""
 
-import subprocess
-import sys
 import weakref
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -80,38 +77,3 @@ def test_an_engine_that_is_gone_leaves_no_program(collect):
     del svi
     collect()
     assert reference() is None
-
-
-PROGRAMS = """
-import jax, jax.numpy as jnp, numpyro, optax, numpyro_gp as ngp
-from numpyro.infer import SVI, Trace_ELBO
-from tests.compiling import counted
-
-def model(X, y=None):
-    lengthscale = numpyro.sample("lengthscale", ngp.starting.lengthscale_prior(X))
-    noise = numpyro.sample("noise", ngp.starting.noise_prior())
-    f = ngp.gp("f", ngp.kernels.RBF(1.0, lengthscale), Z)
-    with numpyro.plate("data", X.shape[0]):
-        ngp.observe("y", f(X), ngp.likelihoods.Gaussian(noise), obs=y)
-
-X = jnp.linspace(0, 1, 20)[:, None]
-Z = X[::4]
-y, new, keys, guide = jnp.sin(X[:, 0]), X[:5], list(jax.random.split(jax.random.key(0))), ngp.AutoGP(model)
-svi = SVI(model, guide, optax.adam(0.01), Trace_ELBO())
-with counted() as fit:
-    result = ngp.fit(keys[0], svi, 10, X, y, progress=False)
-posterior = ngp.Posterior.from_svi(model, guide, result.params)
-with counted() as predict:
-    posterior.predict(keys[1], new).mean.block_until_ready()
-print(fit.count, predict.count)
-"""
-
-
-@pytest.mark.long
-def test_a_first_fit_is_at_most_four_programs_and_a_prediction_three():
-    """A process as users have it, where each operation outside of a program would be one more."""
-    folder = Path(__file__).parents[2]
-    done = subprocess.run([sys.executable, "-c", PROGRAMS], cwd=folder, capture_output=True, text=True, check=True)
-    fit, predict = map(int, done.stdout.split())
-    assert fit <= 4
-    assert predict <= 3
