@@ -45,6 +45,7 @@ OF_DRAWS, OF_CLASSES = (
     ("scores", "given", "message"),
     [
         (OF_DRAWS, (jnp.ones((3, 4, 1)), ONE), r"samples must be of shape \(S, 4,\), but got shape \(3, 4, 1\)"),
+        (OF_DRAWS, (jnp.zeros((0, 4)), ONE), r"samples must be of shape \(S, 4,\), but got shape \(0, 4\)"),
         (OF_DRAWS, (jnp.full((3, 4), jnp.nan), ONE), "samples must be finite"),
         (OF_CLASSES, (ONE, LABELS[:, None]), r"labels must be of shape \(4,\), but got shape \(4, 1\)"),
         (OF_CLASSES, (ONE, ONE), "labels must be whole numbers, but got dtype float64"),
