@@ -14,7 +14,6 @@ from numpyro import handlers
 from numpyro.infer import MCMC, NUTS, SVI, Trace_ELBO
 
 import numpyro_gp as ngp
-from tests.oracles.additive import design_posterior
 from tests.oracles.problems import regression
 
 KEY = jax.random.key(0)
@@ -131,17 +130,15 @@ FITS: dict[str, Callable[[], ngp.Posterior]] = {
     "NUTS": lambda: chain(sparse, X, Y, draws=60, num_chains=2),
     "Stein": lambda: particles(sparse, X, Y),
     "draws": lambda: ngp.Posterior.from_mcmc(sparse, {"f": normal(3, 4), "noise": jnp.array([0.2, 0.3, 0.4])}),
-    # Of `known`: one natural step is exact; pseudo-data say the same; an orthogonal belief is not trained.
+    # Of `known`: one natural step is exact.
     "optimum": lambda: trained(known, ngp.guides.coupled(natural=True), X, Y, steps=1),
     "start": lambda: at_start(known, None, X, Y),
-    "orthogonal": lambda: at_start(known, ngp.AutoGP(known, {"f": ngp.guides.orthogonal(X[1::3])}), X, Y),
     # Draws of other models.
     "exact": lambda: ngp.Posterior.from_mcmc(exact, {"noise": jnp.array([0.1, 0.4])}),
     "outputs": lambda: ngp.Posterior.from_mcmc(outputs, {"f": normal(6, 2, 4, seed=2)}),
     "counts": lambda: ngp.Posterior.from_mcmc(counts, {"f": normal(3, 4)}),
     "groups": lambda: ngp.Posterior.from_mcmc(groups, {"f": normal(2, 3, 1, 4)}),
     "deep": lambda: ngp.Posterior.from_mcmc(deep, {"inner": normal(3, 2, 4), "outer": normal(3, 4)}),
-    "anova": lambda: ngp.Posterior.from_mcmc(*design_posterior()[2:]),
 }
 
 

@@ -1,13 +1,13 @@
-"""Deliberate faults, 75 that were chosen and 40 that were drawn at random, and whether the tests see them:
+"""Deliberate faults, some chosen and some drawn at random, and whether the tests see them:
 
     python -m tests.mutations                 all of them
     python -m tests.mutations kl "half"       those whose description holds one of these words
     python -m tests.mutations --quarter       a quarter, the next one for the next commit: what .ci/run does
 
 Each fault of ``tests/faults.txt`` is put into a copy of the package in a temporary folder, and the tests that should
-catch it run on the copy. A fault that is caught makes at least one of them fail. ``tests/test_mutations.py`` sees that every text still stands
-in its file once, so that the list does not rot. The last line has the counts; a fault that survives is a failure,
-unless the table has the reason why no test need see it.
+catch it run on the copy. A fault that is caught makes at least one of them fail. ``tests/test_mutations.py`` sees that
+every text still stands in its file once, so that the list does not rot. The last line has the counts; a fault that
+survives is a failure, unless the table has the reason why no test need see it.
 """
 
 import os
@@ -40,7 +40,7 @@ class Fault(NamedTuple):
 
 
 def faults() -> list[Fault]:
-    """What ``faults.txt`` holds: ``@ what | file | tests``, lines ``-`` of the text, ``+`` in its place, and ``=`` a reason."""
+    """What ``faults.txt`` holds: ``@ what | file | tests``, lines ``-`` of the text, ``+`` of the fault, ``=`` a reason."""
     found = []
     for block in re.split(r"^@ ", TABLE.read_text(), flags=re.M)[1:]:
         head, *lines = block.splitlines()

@@ -194,12 +194,14 @@ def _measure_of(x: np.ndarray, column: Column, weights: np.ndarray | None, measu
 
 def _of_one_size(*measures: object) -> tuple[object, ...]:
     """Empirical measures of as many points each, the last ones of weight zero: curves that are alike are one batch."""
-    sizes = {at: len(one.points) for at, one in enumerate(measures) if isinstance(one, Empirical)}
-    found = list(measures)
-    for at, size in sizes.items():
-        more, own = max(sizes.values()) - size, measures[at]
-        assert isinstance(own, Empirical)
-        found[at] = Empirical(np.pad(own.points, (0, more), mode="edge"), np.pad(own.weights, (0, more)))
+    most = max((len(one.points) for one in measures if isinstance(one, Empirical)), default=0)
+    found: list[object] = []
+    for one in measures:
+        if isinstance(one, Empirical):
+            more = most - len(one.points)
+            found.append(Empirical(np.pad(one.points, (0, more), mode="edge"), np.pad(one.weights, (0, more))))
+        else:
+            found.append(one)
     return tuple(found)
 
 

@@ -6,6 +6,9 @@ import sys
 import threading
 from collections.abc import Callable
 
+# The thread that gives memory back: who counts memory waits for it.
+NAME = "numpyro_gp gives memory back"
+
 
 @functools.cache
 def trim() -> Callable[[int], int] | None:
@@ -20,4 +23,4 @@ def give_back() -> None:
     of each thread, for as long as the process lives: that was half of what a process held after its first fit.
     """
     if (release := trim()) is not None:
-        threading.Thread(target=release, args=(0,), name="numpyro_gp gives memory back", daemon=True).start()
+        threading.Thread(target=release, args=(0,), name=NAME, daemon=True).start()

@@ -25,7 +25,7 @@ def test_blocks_that_nobody_uses_go_back():
     before = held()
     memory.give_back()
     for thread in threading.enumerate():
-        if thread.name == "numpyro_gp gives memory back":
+        if thread.name == memory.NAME:
             thread.join()
     assert before - held() > 150
     assert last.sum() == len(last)

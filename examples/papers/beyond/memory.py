@@ -27,9 +27,10 @@ STAGES = (
 
 def held():
     """MiB in memory, once nothing more is being given back."""
-    for thread in threading.enumerate():
-        if thread.name == "numpyro_gp gives memory back":
-            thread.join()
+    if (library := sys.modules.get("numpyro_gp.programs.memory")) is not None:
+        for thread in threading.enumerate():
+            if thread.name == library.NAME:
+                thread.join()
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
