@@ -65,6 +65,8 @@ def test_numbers_booleans_and_dates():
     found = columns.number_column("a", days, np.ones(2))
     assert found.is_date
     assert found.encode(days).tolist() == [-1.0, 1.0]
+    assert columns.number_column("a", python, np.ones(2)).is_date
+    assert not columns.number_column("a", np.array([1, 2.5], object), np.ones(2)).is_date
     np.testing.assert_allclose(found.decode(found.encode(days)), [1.5, 2.0])
     weighted = columns.number_column("a", np.array([0.0, 3.0]), np.array([2.0, 1.0]))
     assert (weighted.shift, weighted.scale) == (1.0, np.sqrt(2.0))

@@ -6,7 +6,7 @@ from scipy import stats
 
 import numpyro_gp as ngp
 from numpyro_gp.gam.mean_gamma import MeanGamma
-from numpyro_gp.gam.responses import NewData
+from numpyro_gp.gam.responses import NewData, check_levels
 from tests.gam.known import LAWS, repeated
 
 L = ngp.likelihoods
@@ -48,3 +48,9 @@ def test_likelihoods_that_it_does_not_know():
         NewData(ngp.likelihoods.Ordinal(np.array([0.0, 1.0])))
     with pytest.raises(ValueError, match="of one number for all rows, but got one for each row"):
         NewData(repeated(ngp.likelihoods.Gaussian(np.ones(3)), 2))
+
+
+@pytest.mark.parametrize("levels", [[], 0.0, [0.5, 1.5]])
+def test_levels_lie_between_zero_and_one(levels):
+    with pytest.raises(ValueError, match="levels must be one or more numbers between 0 and 1, but got"):
+        check_levels(levels)

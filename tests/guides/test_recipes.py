@@ -38,6 +38,8 @@ def test_parameters_are_named_after_the_site():
         ngp.guides.mean_field()("h", prior())
     naturals = {"g/ngp:natural_shift", "g/ngp:natural_precision"}
     assert set(trace) == {"f/mean", "f/scale_tril", "h/mean", "h/scale"} | naturals
+    axes = {"f/mean": 1, "f/scale_tril": 2, "h/mean": 1, "h/scale": 1}  # those on their left are of plates
+    assert {name: trace[name]["kwargs"]["event_dim"] for name in axes} == axes
 
 
 def test_help_says_what_a_recipe_is():

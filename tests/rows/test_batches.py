@@ -2,6 +2,7 @@
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from numpyro_gp.rows.batches import layout_of, put_on_device
 from numpyro_gp.rows.call import Arguments, call_of
@@ -25,3 +26,9 @@ def test_a_batch_that_is_short_is_filled_with_copies_of_its_last_row():
     np.testing.assert_array_equal(put_on_device(jnp.array([1.0, 2.0]), 3, None), [1.0, 2.0, 2.0])
     whole = jnp.array([1.0, 2.0])
     assert put_on_device(whole, 2, None) is whole
+
+
+def test_arrays_of_a_batch_have_the_same_rows():
+    for other in (np.ones(2), np.asarray(1.0)):
+        with pytest.raises(ValueError, match="b must be arrays with the same number of rows, but got rows"):
+            layout_of("b", (np.ones(3), other), None)
