@@ -125,6 +125,8 @@ def of_guide(guide: Callable[..., object], params: object, *args: object, **kwar
         call_of(guide.model, args, kwargs)  # says in words what is missing
         with handlers.block(), handlers.seed(rng_seed=0):
             guide(*args, **kwargs)
+    if not callable(guide):
+        fail("guide", "a guide", f"the engine {type(guide).__name__}", "Pass svi.guide.", TypeError)
     if not isinstance(params, Mapping):
         fail("params", "a dictionary of parameters", f"a {type(params).__name__}", "Pass result.params.", TypeError)
     if isinstance(guide, AutoGuide) and guide.prototype_trace is None:
