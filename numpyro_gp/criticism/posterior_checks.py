@@ -13,9 +13,9 @@ from numpyro_gp.criticism.fit_checks import OPEN
 from numpyro_gp.criticism.row_evidence import ROWS, chosen
 from numpyro_gp.criticism.weights import POOR, Weights, importance_weights
 from numpyro_gp.guides import AutoGP
-from numpyro_gp.posterior.near import gain_of_neighbours, neighbours_of
+from numpyro_gp.posterior.near import gain_of_neighbours
 from numpyro_gp.rows.nearest import twins_of
-from numpyro_gp.rows.neighbours import Neighbours
+from numpyro_gp.rows.neighbours import Neighbours, neighbours_in
 
 # Two fits: means apart in standard deviations, spreads apart as a ratio; functions apart in those of the data.
 APART, WIDER, SAME_FUNCTION = 0.75, 1.6, 0.1
@@ -58,7 +58,7 @@ def more_neighbours(case: Case) -> Iterator[Finding]:
     """Data that are left out, and predicted better from four times the neighbours of the fit."""
     if case.posterior is None or case.call is None or case.key is None:
         return
-    for near in neighbours_of(case.call):
+    for near in neighbours_in(case.call.arguments):
         few, rows = near.count, chosen(near.size)[:: max(1, min(ROWS, near.size) // MOST_LEFT_OUT)]
         seen = (case.posterior, case.key, case.call, near, rows, few, 4 * few)
         if 4 * few < near.size and (gain := gain_of_neighbours(*seen)):
@@ -76,7 +76,7 @@ def repeated_rows(case: Case) -> Iterator[Finding]:
     """Rows with neighbours that repeat others in all that the model is given of them, so that their data are known."""
     if case.call is None:
         return
-    for near in neighbours_of(case.call):
+    for near in neighbours_in(case.call.arguments):
         given = jax.tree.leaves(list(case.call.arguments.values()), is_leaf=_is_near)
         columns = [near.inputs, *(leaf for leaf in given if not _is_near(leaf) and jnp.shape(leaf)[:1] == (near.size,))]
         if len(columns) == 1 or not all(map(is_known, columns)):

@@ -12,14 +12,14 @@ from numpyro_gp.posterior import tracing
 from numpyro_gp.posterior.chunks import Reused, predict_chunks
 from numpyro_gp.posterior.data_inside import conditioned_observation
 from numpyro_gp.posterior.fitted import Fitted
-from numpyro_gp.posterior.near import FEW_DRAWS, RowFinder, check_neighbours, finder_of, neighbours_of
+from numpyro_gp.posterior.near import FEW_DRAWS, RowFinder, check_neighbours, finder_of
 from numpyro_gp.posterior.prediction import Prediction
 from numpyro_gp.posterior.sources import Source
 from numpyro_gp.programs.keep import tidied
 from numpyro_gp.programs.trace import is_traced
 from numpyro_gp.rows.batches import Layout, batch_of, layout_of
 from numpyro_gp.rows.call import Call
-from numpyro_gp.rows.neighbours import NewRows
+from numpyro_gp.rows.neighbours import NewRows, neighbours_in
 from numpyro_gp.sites import Observation
 
 
@@ -46,11 +46,11 @@ class RowPredictor:
         chunk_size: int,
         neighbours: int | str | None,
     ) -> None:
-        self._posterior, self._key, self._call, self._gp = posterior, check_key("key", key), call, gp
-        self._size, self._neighbours = check_count("chunk_size", chunk_size), neighbours
-        check_neighbours(neighbours)
-        self._plates, is_random = tracing.plates_at(posterior, call)
-        few = FEW_DRAWS if is_random and num_samples is None and neighbours_of(call) else num_samples
+        self._key, self._size = check_key("key", key), check_count("chunk_size", chunk_size)
+        self._neighbours = check_neighbours(neighbours)
+        plates, is_random = tracing.plates_at(posterior, call)
+        self._asked = tracing.AskedProcess(posterior, call, plates, gp, conditioned=True)
+        few = FEW_DRAWS if is_random and num_samples is None and neighbours_in(call.arguments) else num_samples
         self._index = posterior.spread(few, is_random)
         self._finder: RowFinder | None = None
         self._is_searched = False
@@ -88,7 +88,7 @@ class RowPredictor:
         known: Reused | None = None,
     ) -> Prediction:
         """Predict rows: all that are asked for, or a part of more behind ``start``, as `predict_chunks` has it."""
-        posterior, call, plates, gp = self._posterior, self._call, self._plates, self._gp
+        asked = self._asked
         X = self._with_neighbours(X if isinstance(X, (Functional, NewRows)) else check_points("X", X, leading=True))
         # Rows of functionals are cut as those of inputs are, and so are the neighbours of rows.
         arrays, whole = split_arrays(X)
@@ -101,30 +101,29 @@ class RowPredictor:
             rows["offset"] = _of_each_row(offset, arrays[0].shape[:-1])
 
         def one_draw(
-            fixed: tuple[Source, object], draw: tracing.Draw, part: tuple[dict[str, Array], object]
+            fixed: tuple[Source, list[Array]], draw: tracing.Draw, part: tuple[dict[str, Array], object]
         ) -> Observation:
-            process = tracing.process_at(posterior.at(fixed[0]), draw, call.at(fixed[1]), plates, gp, conditioned=True)
+            process = asked.at(asked.posterior.at(fixed[0]), draw, fixed[1])
             own = whole([part[0][place] for place in places])
             return conditioned_observation(process, own, part[0].get("noise_variance"), part[0].get("offset"))
 
-        fixed, first = (posterior.source, call.arrays), (self._key, jnp.asarray(0))
+        fixed, first = (asked.posterior.source, asked.call.arrays), (self._key, jnp.asarray(0))
         place = arrays[0].ndim - 2
         axes, total = dict.fromkeys(rows, place), arrays[0].shape[place]
         draws, size = (self._key, self._index), self._size if size is None else size
-        axis = 0
-        if known is None or known.of_chunks is None:
-            axis = len(jax.eval_shape(lambda: one_draw(fixed, first, (rows, 0))).batch_shape) - 1
+        known = known or Reused()
+        if known.of_chunks is None:
+            known.axis = len(jax.eval_shape(lambda: one_draw(fixed, first, (rows, 0))).batch_shape) - 1
         with tidied():
             chunks = predict_chunks(one_draw, fixed, draws, rows, total, size, axes, start, known)
         key = jax.random.fold_in(self._key, start) if start else self._key
-        return Prediction(chunks, chunks.sizes, key, axis)
+        return Prediction(chunks, chunks.sizes, key, known.axis)
 
     def _with_neighbours(self, X: Functional | NewRows | Array) -> Functional | NewRows | Array:
         """New rows with those of the data that are nearest, found before anything is traced."""
         finder = self._finder
         if not self._is_searched:
-            asked = (self._posterior, self._key, X, self._call, self._plates, self._gp, self._index, self._neighbours)
-            finder = finder_of(*asked)
+            finder = finder_of(self._asked, self._key, X, self._index, self._neighbours)
             if not is_traced():
                 self._finder, self._is_searched = finder, True
         return X if finder is None else finder(X)

@@ -76,6 +76,7 @@ class Reused:
     is_stream: bool = False
     of_chunks: OfChunks | None = None
     prepared: object = None
+    axis: int = 0  # of rows in what is predicted of them, among those of plates
 
 
 def predict_chunks(

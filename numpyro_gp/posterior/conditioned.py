@@ -64,11 +64,7 @@ class Conditioned(Messenger):
                 cure = "Pass the model as it was written, without ngp.conditioned: the file has its coordinates."
                 fail("model", "in the coordinates of the file", "one in those of another fit", cure)
             return fn
-        past = {}
-        for site, found in arrays.items():
-            columns = int(found["columns"]) if "columns" in found else None
-            past[site] = PseudoData.of_arrays(found, columns)
-        return cls(fn, past)
+        return cls(fn, {site: PseudoData.of_arrays(own, own.get("columns")) for site, own in arrays.items()})
 
     def process_message(self, msg: dict[str, object]) -> None:
         if msg["type"] != "sample" or msg["infer"].get("numpyro_gp") != "gp" or msg["is_observed"]:

@@ -89,9 +89,9 @@ class PseudoData:
         return {"inducing": inducing, "shift": self.shift, "precision": self.precision}
 
     @classmethod
-    def of_arrays(cls, arrays: Mapping[str, object], columns: int | None) -> "PseudoData":
+    def of_arrays(cls, arrays: Mapping[str, object], columns: Any) -> "PseudoData":
         """What `arrays` and `columns` are of."""
-        inducing = _each(lambda rows: from_rows(rows, columns), arrays["inducing"])
+        inducing = _each(lambda rows: from_rows(rows, None if columns is None else int(columns)), arrays["inducing"])
         return cls(inducing, arrays["shift"], arrays["precision"])
 
     def save(self, path: str | os.PathLike) -> None:

@@ -10,17 +10,19 @@ import jax.numpy as jnp
 import numpy as np
 
 from numpyro_gp.arrays import Array, ArrayLike, value_type
+from numpyro_gp.beliefs.paths import Normal
 from numpyro_gp.checks import check_count, check_points, fail, known
 from numpyro_gp.kernels.functionals import Functional, as_functional, stack
 from numpyro_gp.linalg import einsum
 from numpyro_gp.posterior.fitted import Fitted
 from numpyro_gp.posterior.local_functions import LocalDraw, LocalFunctions, local_draw
-from numpyro_gp.posterior.near import near_of, neighbours_of
-from numpyro_gp.posterior.tracing import Draw, at_each_draw, draws_of, plates_at, process_at
+from numpyro_gp.posterior.near import near_of, scales_of
+from numpyro_gp.posterior.tracing import AskedProcess, Draw, draws_of, plates_at
 from numpyro_gp.primitives.function_draw import FunctionDraw, function_draw
 from numpyro_gp.primitives.local_process import LocalProcess
 from numpyro_gp.programs.keep import compiled
 from numpyro_gp.rows.call import Call
+from numpyro_gp.rows.neighbours import neighbours_in
 
 # Numbers that the features of some functions at all rows may take together.
 HELD = 2**24
@@ -103,33 +105,28 @@ def posterior_functions(
 ) -> "Functions | AskedFunctions | LocalFunctions":
     """Functions of a posterior's process; the arguments are those of `Posterior.functions`."""
     check_count("num_features", num_features)
-    plates = plates_at(posterior, call).plates
+    asked = AskedProcess(posterior, call, plates_at(posterior, call).plates, gp)
     index = posterior.spread(num_samples, is_random=True)
     axis: set[int] = set()
     columns: set[int] = set()
     draws = draws_of(key, index)
-    if neighbours_of(call) and (local := _local(posterior, draws, call, plates, gp, num_features)) is not None:
+    if neighbours_in(call.arguments) and (local := _local(asked, draws, num_features)) is not None:
         return local
 
-    def one(own: Fitted, draw: Draw, arrays: list[Array]) -> FunctionDraw | None:
-        process = process_at(own, draw, call.at(arrays), plates, gp)
+    def one(process: Any, draw: Draw) -> FunctionDraw | None:
         columns.add(process.columns)
-        key_features, key_noise = jax.random.split(_key_of(draw[0], process.name))
-
-        def normal(name: str, shape: tuple[int, ...]) -> Array:
-            return jax.random.normal(_key_of(key_noise, name), shape, process.basis.dtype)
-
+        dtype = process.basis.dtype
+        key_features, normal = _random(draw[0], process.name, dtype)
         found = function_draw(process, key_features, num_features, normal)
         # Literals, such as a variance of 1.0, take part in no promotion until they are results of a program.
         is_number = lambda leaf: jnp.issubdtype(leaf.dtype, jnp.floating)  # noqa: E731
-        return jax.tree.map(lambda leaf: leaf.astype(process.basis.dtype) if is_number(leaf) else leaf, found)
+        return jax.tree.map(lambda leaf: leaf.astype(dtype) if is_number(leaf) else leaf, found)
 
-    found = at_each_draw(one, posterior, draws, call.arrays)
+    found = asked.at_each(one, draws)
     if found is not None:
         return Functions(found)
 
-    def at(posterior: Fitted, draw: Draw, arrays: list[Array], rows: object) -> Array:
-        process = process_at(posterior, draw, call.at(arrays), plates, gp)
+    def at(process: Any, draw: Draw, rows: object) -> Array:
         joint, own = process.joint(rows), _key_of(draw[0], process.name)
         # Noise by the number of the row, and a lower factor: what comes later leaves earlier values as they are.
         each = lambda number: jax.random.normal(jax.random.fold_in(own, number), joint.batch_shape, joint.loc.dtype)  # noqa: E731
@@ -139,40 +136,36 @@ def posterior_functions(
         return jnp.moveaxis(values, -1, len(process.plates.lead))
 
     def every(rows: object) -> tuple[int, Array]:
-        values = at_each_draw(at, posterior, draws, call.arrays, rows)
+        values = asked.at_each(at, draws, rows)
         return max(axis), values
 
     return AskedFunctions(every, index.size, max(columns))
 
 
-def _local(
-    posterior: Fitted, draws: Draw, call: Call, plates: frozenset[str], gp: str | None, num_features: int
-) -> LocalFunctions | None:
+def _local(asked: AskedProcess, draws: Draw, num_features: int) -> LocalFunctions | None:
     """Functions of a process by neighbours, whose rows are found in the median of its lengthscales; else None."""
 
-    def one(own: Fitted, draw: Draw, arrays: list[Array]) -> tuple[LocalDraw, Array] | None:
-        process = process_at(own, draw, call.at(arrays), plates, gp)
+    def one(process: Any, draw: Draw) -> tuple[LocalDraw, Array] | None:
         if not isinstance(process, LocalProcess):
             return None
-        key_features, key_noise = jax.random.split(_key_of(draw[0], process.name))
-
-        def normal(name: str, shape: tuple[int, ...]) -> Array:
-            return jax.random.normal(_key_of(key_noise, name), shape, process.data.near.inputs.dtype)
-
+        key_features, normal = _random(draw[0], process.name, process.data.near.inputs.dtype)
         found = local_draw(process, key_features, num_features, normal)
         if found is None:
             cure = "Register features for it: help(ngp.kernels.features)."
             fail("the kernel", "one with features, where rows have neighbours", "one without", cure, TypeError)
-        near, units = process.units()
-        return jax.tree.map(jnp.asarray, found), near.lengthscale if units is None else units
+        return jax.tree.map(jnp.asarray, found), scales_of(process)
 
-    found = at_each_draw(one, posterior, draws, call.arrays)
+    found = asked.at_each(one, draws)
     if found is None:
         return None
     local, scales = found
-    near = near_of(posterior, draws, call, plates, gp, conditioned=False)
-    near = dataclasses.replace(near, lengthscale=jnp.median(scales, axis=0))
-    return LocalFunctions(near, local)
+    return LocalFunctions(dataclasses.replace(near_of(asked, draws), lengthscale=jnp.median(scales, axis=0)), local)
+
+
+def _random(key: Array, name: str, dtype: np.dtype) -> tuple[Array, Normal]:
+    """A key for the features of a function of the process ``name``, and its standard normal noise."""
+    key_features, key_noise = jax.random.split(_key_of(key, name))
+    return key_features, lambda part, shape: jax.random.normal(_key_of(key_noise, part), shape, dtype)
 
 
 def _key_of(key: Array, name: str) -> Array:

@@ -9,12 +9,7 @@ from typing import Any, Self
 from numpyro_gp.checks import fail
 from numpyro_gp.posterior.conditioned import Conditioned
 from numpyro_gp.posterior.fitted import Fitted
-from numpyro_gp.posterior.sources import (
-    GuideDraws,
-    of_guide,
-    set_up_by_shapes,
-    stored,
-)
+from numpyro_gp.posterior.sources import GuideDraws, of_guide, set_up_by_shapes, stored
 from numpyro_gp.posterior.storage import read_arrays, to_pickle, write_arrays
 from numpyro_gp.rows.call import is_data
 from numpyro_gp.rows.shapes import arguments_of

@@ -18,7 +18,7 @@ from numpyro_gp.primitives.opening import recorded_processes
 from numpyro_gp.rows.call import Call
 from numpyro_gp.rows.joint_rows import JointRows, joint_rows
 from numpyro_gp.rows.nearest import tree_of
-from numpyro_gp.rows.neighbours import Neighbours, NewRows
+from numpyro_gp.rows.neighbours import Neighbours, NewRows, neighbours_in
 
 # Draws of a posterior whose lengthscales are looked at, and of a prediction where nobody says how many: each factorises
 # a block for every row.
@@ -27,12 +27,6 @@ FEW_DRAWS = 16
 TOGETHER = 64
 # Of "auto": the least number and the most, what more must gain in nats per row, and how many rows are left out to see.
 LEAST, MOST, WORTH, LEFT_OUT = 16, 1024, 0.005, 300
-
-
-def neighbours_of(call: Call) -> list[Neighbours]:
-    """Rows with their neighbours among the arguments of a model."""
-    leaves = jax.tree.leaves(list(call.arguments.values()), is_leaf=lambda leaf: isinstance(leaf, Neighbours))
-    return [leaf for leaf in leaves if isinstance(leaf, Neighbours)]
 
 
 def refuse_old_rows(call: Call) -> None:
@@ -64,29 +58,21 @@ class RowFinder:
         return NewRows(X, found.reshape(-1, self._count).astype(np.int32))
 
 
-def check_neighbours(count: int | str | None) -> None:
-    """Refuse what is neither a number of neighbours nor "auto"."""
+def check_neighbours(count: int | str | None) -> int | str | None:
+    """A number of neighbours, or "auto"; refuse what is neither."""
     if isinstance(count, str) and count != "auto":
         fail("neighbours", "a number or 'auto'", repr(count), "Pass neighbours='auto', or a number such as 256.")
-    if count not in (None, "auto"):
-        check_count("neighbours", count)
+    return count if count in (None, "auto") else check_count("neighbours", count)
 
 
 def finder_of(
-    posterior: Fitted,
-    key: Array,
-    X: object,
-    call: Call,
-    plates: frozenset[str],
-    gp: str | None,
-    index: np.ndarray,
-    count: int | str | None,
+    asked: tracing.AskedProcess, key: Array, X: object, index: np.ndarray, count: int | str | None
 ) -> RowFinder | None:
     """What finds the nearest ``count`` of the data, in units of the median lengthscales of the posterior.
 
     None of rows of a process that has no neighbours, of rows that have theirs, and of rows that are traced.
     """
-    given = neighbours_of(call)
+    given = neighbours_in(asked.call.arguments)
     if not given or isinstance(X, (NewRows, Functional)):
         if count is not None:
             got = f"{count}, with {type(X).__name__ if given else 'none in the arguments of the model'}"
@@ -95,63 +81,46 @@ def finder_of(
         return None
     if not all(map(is_known, (X, *jax.tree.leaves(given)))):
         return None
-    found = near_in_units(posterior, key, call, plates, gp, index)
+    found = near_in_units(asked, key, index)
     if found is None:
         return None
-    number = enough_neighbours(posterior, key, call, found[0]) if count == "auto" else count
+    number = enough_neighbours(asked, key, found[0]) if count == "auto" else count
     return RowFinder(found[0], NEIGHBOURS if number is None else int(number), found[1])
 
 
-def near_in_units(
-    posterior: Fitted,
-    key: Array,
-    call: Call,
-    plates: frozenset[str],
-    gp: str | None,
-    index: np.ndarray,
-    conditioned: bool = True,
-) -> tuple[Neighbours, Array] | None:
-    """The neighbours that a process stands on, and the median of its lengthscales; None of one that has none.
+def near_in_units(asked: tracing.AskedProcess, key: Array, index: np.ndarray) -> tuple[Neighbours, Array] | None:
+    """The neighbours that a process stands on, and the median of its lengthscales; None of one that has none."""
 
-    ``conditioned``: of processes by the names of their data, else by their own.
-    """
-
-    def units(own: Fitted, draw: tracing.Draw, arrays: list[Array]) -> Any:
-        process = _process_at(own, draw, arrays, call, plates, gp, conditioned)
-        if not isinstance(process, LocalProcess):
-            return None
-        near, found = process.units()
-        return near.lengthscale if found is None else found
+    def units(process: Any, _: object) -> Any:
+        process = _first(process)
+        return scales_of(process) if isinstance(process, LocalProcess) else None
 
     draws = tracing.draws_of(key, index[np.linspace(0, len(index) - 1, min(len(index), FEW_DRAWS)).astype(int)])
-    scales = tracing.at_each_draw(units, posterior, draws, call.arrays)
-    if scales is None:
-        return None
-    return near_of(posterior, draws, call, plates, gp, conditioned), jnp.median(scales, axis=0)
+    scales = asked.at_each(units, draws)
+    return None if scales is None else (near_of(asked, draws), jnp.median(scales, axis=0))
+
+
+def scales_of(process: LocalProcess) -> Array:
+    """The lengthscales of a process; where its kernel has none, those by which its neighbours were found."""
+    near, found = process.units()
+    return near.lengthscale if found is None else found
 
 
 def joint_rows_of(
-    posterior: Fitted,
-    key: Array,
-    X: object,
-    call: Call,
-    plates: frozenset[str],
-    gp: str | None,
-    index: np.ndarray,
-    count: int | None,
+    asked: tracing.AskedProcess, key: Array, X: object, index: np.ndarray, count: int | None
 ) -> JointRows | None:
     """New rows to be drawn together, with what each is given; None of a process that has no neighbours."""
     if isinstance(X, NewRows):
         cure = "Pass the rows themselves: they are given new rows as well as data."
         fail("X", "rows of inputs where functions are drawn together", "rows with neighbours", cure, TypeError)
-    if not all(map(is_known, (X, *jax.tree.leaves(neighbours_of(call))))):
+    if not all(map(is_known, (X, *jax.tree.leaves(neighbours_in(asked.call.arguments))))):
         cure = "Draw functions outside of compiled programs, or take posterior.functions(key, ...)."
         fail("X", "known where rows have neighbours", "a traced array", cure, TypeError)
-    found = near_in_units(posterior, key, call, plates, gp, index, conditioned=False)
+    found = near_in_units(asked, key, index)
     return None if found is None else joint_rows(found[0], X, TOGETHER if count is None else count, found[1])
 
 
-def enough_neighbours(posterior: Fitted, key: Array, call: Call, near: Neighbours) -> int:
+def enough_neighbours(asked: tracing.AskedProcess, key: Array, near: Neighbours) -> int:
     """From how many neighbours some rows of the data, left out, are predicted as well as from four times as many.
 
     16, 64, 256 or 1024, or all others: "as well" is within their standard error, or 0.005 nats per row.
@@ -160,7 +129,7 @@ def enough_neighbours(posterior: Fitted, key: Array, call: Call, near: Neighbour
     count = min(LEAST, near.size - 1)
     while count < min(MOST, near.size - 1):
         more = min(4 * count, near.size - 1)
-        gain = gain_of_neighbours(posterior, key, call, near, rows, count, more)
+        gain = gain_of_neighbours(asked.posterior, key, asked.call, near, rows, count, more, asked.name)
         if gain is None:
             cure = "Pass a number, such as neighbours=256."
             fail("neighbours='auto'", "asked of data with Gaussian noise", "another process", cure)
@@ -170,76 +139,53 @@ def enough_neighbours(posterior: Fitted, key: Array, call: Call, near: Neighbour
     return count
 
 
-def _process_at(
-    own: Fitted,
-    draw: tracing.Draw,
-    arrays: list[Array],
-    call: Call,
-    plates: frozenset[str],
-    gp: str | None,
-    conditioned: bool = True,
-) -> Any:
-    """The process of new rows; of several that data are seen through, whose rows are the same, the first."""
-    process = tracing.process_at(own, draw, call.at(arrays), plates, gp, conditioned=conditioned)
+def _first(process: Any) -> Any:
+    """Of several processes that data are seen through, whose rows are the same, the first."""
     return process.processes[0] if isinstance(process, SeenProcesses) else process
 
 
-def near_of(
-    posterior: Any, draws: tracing.Draw, call: Call, plates: frozenset[str], gp: str | None, conditioned: bool = True
-) -> Neighbours:
-    """The neighbours among the arguments on which a process stands."""
-    given = neighbours_of(call)
-    return given[0] if len(given) == 1 else _that_of(given, posterior, draws, call, plates, gp, conditioned)
+def near_of(asked: tracing.AskedProcess, draws: tracing.Draw) -> Neighbours:
+    """The neighbours among the arguments on which a process stands: of several its rows are compared."""
+    given = neighbours_in(asked.call.arguments)
+    if len(given) == 1:
+        return given[0]
 
-
-def _that_of(
-    given: list[Neighbours],
-    posterior: Fitted,
-    draws: tracing.Draw,
-    call: Call,
-    plates: frozenset[str],
-    gp: str | None,
-    conditioned: bool,
-) -> Neighbours:
-    """The one of several that the process stands on: its rows are compared."""
-
-    def inputs(own: Fitted, draw: tracing.Draw, arrays: list[Array]) -> Any:
-        near = _process_at(own, draw, arrays, call, plates, gp, conditioned).data.near
+    def inputs(process: Any, _: object) -> Any:
+        near = _first(process).data.near
         return near.inputs, near.order
 
-    first = jax.tree.map(lambda array: array[:1], draws)
-    rows, order = tracing.at_each_draw(inputs, posterior, first, call.arrays)
-    same = [
-        one
-        for one in given
-        if one.inputs.shape == rows.shape[1:]
-        and np.array_equal(one.inputs, rows[0])
-        and np.array_equal(one.order, order[0])
-    ]
-    return same[0]
+    rows, order = asked.at_each(inputs, jax.tree.map(lambda array: array[:1], draws))
+    is_same = lambda one: np.array_equal(one.inputs, rows[0]) and np.array_equal(one.order, order[0])  # noqa: E731
+    return next(filter(is_same, given))
 
 
 def gain_of_neighbours(
-    posterior: Fitted, key: Array, call: Call, near: Neighbours, rows: np.ndarray, count: int, more: int
+    posterior: Fitted,
+    key: Array,
+    call: Call,
+    near: Neighbours,
+    rows: np.ndarray,
+    count: int,
+    more: int,
+    gp: str | None = None,
 ) -> tuple[float, float] | None:
     """Mean log density of left-out data from ``more`` of the nearest others less that from ``count``, and its error.
 
-    At one draw of the posterior; None of neighbours on which no process stands.
+    Of the process ``gp``, or the first on such rows, at one draw; None of neighbours on which no process stands.
     """
     if not all(map(is_known, jax.tree.leaves(near))):
         return None
     draw = tracing.draws_of(key, posterior.spread(1, True))
 
     def units(own: Fitted, draw: tracing.Draw, arrays: list[Array]) -> list[Any]:
-        found = [process.units()[1] for process in _on(own, draw, arrays, call, near)]
-        return [scale for scale in found if scale is not None]
+        return [scales_of(process) for process in _on(own, draw, arrays, call, near, gp)]
 
     scales = tracing.at_each_draw(units, posterior, draw, call.arrays)
     own = scales[0][0] if scales else near.lengthscale
     few, many = (near.around(number, rows=rows, lengthscale=own) for number in (count, more))
 
     def densities(own: Fitted, draw: tracing.Draw, arrays: list[Array], few: NewRows, many: NewRows) -> list[Array]:
-        data = [process.data for process in _on(own, draw, arrays, call, near)]
+        data = [process.data for process in _on(own, draw, arrays, call, near, gp)]
         return [one.log_density_at(many, rows) - one.log_density_at(few, rows) for one in data]
 
     found = tracing.at_each_draw(densities, posterior, draw, call.arrays, few, many)
@@ -247,11 +193,13 @@ def gain_of_neighbours(
     return (float(gains.mean()), float(gains.std() / np.sqrt(len(gains)))) if gains.size else None
 
 
-def _on(own: Fitted, draw: tracing.Draw, arrays: list[Array], call: Call, near: Neighbours) -> list[LocalProcess]:
+def _on(
+    own: Fitted, draw: tracing.Draw, arrays: list[Array], call: Call, near: Neighbours, gp: str | None
+) -> list[LocalProcess]:
     """The processes given Gaussian data, at a draw and at the data of the fit, whose rows are as many as these."""
     with recorded_processes() as found:
         tracing.trace_at(own, draw, call.at(arrays), frozenset())
     # Those of gp_regression: a latent one under a sampler has its values for data.
     local = [one for one in found.values() if isinstance(one, LocalProcess) and one.marginals is None]
-    of_data = [one for one in local if isinstance(one.data, (CombinedData, LocalData))]
+    of_data = [one for one in local if isinstance(one.data, (CombinedData, LocalData)) and gp in (None, one.name)]
     return [one for one in of_data if one.data.near.inputs.shape == near.inputs.shape]

@@ -16,7 +16,7 @@ from numpyro_gp.posterior import tracing
 from numpyro_gp.posterior.chunks import Reused, predict_chunks, warn_of_one_piece
 from numpyro_gp.posterior.fitted import Fitted
 from numpyro_gp.posterior.local_functions import drawn_together
-from numpyro_gp.posterior.near import joint_rows_of, neighbours_of, refuse_old_rows
+from numpyro_gp.posterior.near import joint_rows_of, refuse_old_rows
 from numpyro_gp.posterior.prediction import Prediction
 from numpyro_gp.posterior.sources import Source
 from numpyro_gp.programs.keep import tidied
@@ -24,6 +24,7 @@ from numpyro_gp.rows.call import Call
 from numpyro_gp.rows.cuts import row_axes, rows_to_cut
 from numpyro_gp.rows.joint_rows import JointRows
 from numpyro_gp.rows.look import Look, check_behind, check_numbering, check_rows, check_values
+from numpyro_gp.rows.neighbours import neighbours_in
 from numpyro_gp.sites import Observation, Trace, unwrap
 
 
@@ -150,27 +151,6 @@ def check_all_rows(sites: Trace, plates: frozenset[str]) -> None:
             fail("args and kwargs", "arguments with which the model holds all rows", got, cure)
 
 
-def _local_draws(
-    posterior: Fitted,
-    key: Array,
-    rows: JointRows,
-    call: Call,
-    plates: frozenset[str],
-    gp: str | None,
-    index: np.ndarray,
-    is_random: bool,
-) -> Array:
-    """Functions of a process by neighbours, ``(S, B)``: of draws that do not differ the blocks are factored once."""
-    each = index if is_random else index[:1]
-
-    def one(own: Fitted, draw: tracing.Draw, rows: JointRows, arrays: list[Array]) -> Array:
-        process = tracing.process_at(own, draw, call.at(arrays), plates, gp)
-        return drawn_together(process, rows, jax.random.fold_in(draw[0], 1), index.size // len(each))
-
-    found: Array = tracing.at_each_draw(one, posterior, tracing.draws_of(key, each), rows, call.arrays)
-    return found.reshape(index.size, -1)
-
-
 def draw_functions(
     posterior: Fitted,
     key: Array,
@@ -182,25 +162,35 @@ def draw_functions(
 ) -> Array:
     """Functions drawn jointly at the rows of ``X``; the arguments are those of `Posterior.function_draws`."""
     plates, is_random = tracing.plates_at(posterior, call)
-    index = posterior.spread(num_samples, is_random=True)
-    if neighbours_of(call) and not isinstance(X, Functional):
-        rows = joint_rows_of(posterior, key, X, call, plates, gp, index, neighbours)
+    asked, index = tracing.AskedProcess(posterior, call, plates, gp), posterior.spread(num_samples, is_random=True)
+    if neighbours_in(call.arguments) and not isinstance(X, Functional):
+        rows = joint_rows_of(asked, key, X, index, neighbours)
         if rows is not None:
-            return _local_draws(posterior, key, rows, call, plates, gp, index, is_random)
+            return _local_draws(asked, key, rows, index, is_random)
     elif neighbours is not None:
         cure = "Leave it out, or pass rows of inputs and the neighbours of the fit."
         fail("neighbours", "left out where there are none among the arguments of the model", neighbours, cure)
 
-    def one(own: Fitted, draw: tracing.Draw, X: object, arrays: list[Array]) -> Array:
-        process = tracing.process_at(own, draw, call.at(arrays), plates, gp)
+    def one(process: Any, draw: tracing.Draw, X: object) -> Array:
         drawn = process.sample_jointly(jax.random.fold_in(draw[0], 1), X)
         return drawn if process.outputs is None else jnp.swapaxes(drawn, -1, -2)
 
     X = X if isinstance(X, Functional) else check_points("X", X, leading=True)
-    drawn: Array = tracing.at_each_draw(one, posterior, tracing.draws_of(key, index), X, call.arrays)
+    drawn: Array = asked.at_each(one, tracing.draws_of(key, index), X)
     values = known(drawn)
     if values is not None and (lost := int(np.isnan(values).reshape(len(values), -1).any(axis=1).sum())):
         got = f"{lost} of {len(values)} draws that are no number at {X.shape[-2]} inputs in {drawn.dtype}"
         cure = "Take posterior.functions(key, ...), which factorises nothing there, fewer inputs, or float64."
         fail("X", "of inputs at which the posterior covariance has a Cholesky factor", got, cure)
     return drawn
+
+
+def _local_draws(asked: tracing.AskedProcess, key: Array, rows: JointRows, index: np.ndarray, is_random: bool) -> Array:
+    """Functions of a process by neighbours, ``(S, B)``: of draws that do not differ the blocks are factored once."""
+    each = index if is_random else index[:1]
+
+    def one(process: Any, draw: tracing.Draw, rows: JointRows) -> Array:
+        return drawn_together(process, rows, jax.random.fold_in(draw[0], 1), index.size // len(each))
+
+    found: Array = asked.at_each(one, tracing.draws_of(key, each), rows)
+    return found.reshape(index.size, -1)

@@ -75,7 +75,8 @@ def _is_of_a_belief(name: str, guide: AutoGP) -> bool:
 
 def shapes_of_params(guide: AutoGuide) -> dict[str, Any]:
     """Shapes of the parameters of an autoguide about global sites, by name."""
-    return _shapes(lambda: _run_autoguide(guide))
+    sites = abstract_trace(lambda: _run_autoguide(guide), (), {})
+    return {n: jax.tree.map(jnp.shape, s["value"]) for n, s in sites.items() if s["type"] == "param"}
 
 
 def _run_autoguide(guide: AutoGuide) -> None:
@@ -91,9 +92,3 @@ def _run_autoguide(guide: AutoGuide) -> None:
         own = copy.copy(guide)
         own.create_plates = None  # those of the run that set it up
         own()
-
-
-def _shapes(run: Callable[[], object]) -> dict[str, Any]:
-    """Shapes of the parameters that a program declares; nothing is computed."""
-    sites = abstract_trace(run, (), {})
-    return {n: jax.tree.map(jnp.shape, s["value"]) for n, s in sites.items() if s["type"] == "param"}

@@ -14,20 +14,10 @@ from numpyro_gp.posterior.at_rows import RowPredictor
 from numpyro_gp.posterior.conditioned import Conditioned
 from numpyro_gp.posterior.function_set import AskedFunctions, Functions, posterior_functions
 from numpyro_gp.posterior.local_functions import LocalFunctions
-from numpyro_gp.posterior.new_data import (
-    draw_functions,
-    plan_of,
-    predict_rows,
-    predict_within,
-)
+from numpyro_gp.posterior.new_data import draw_functions, plan_of, predict_rows, predict_within
 from numpyro_gp.posterior.prediction import Prediction
 from numpyro_gp.posterior.predictor import Predictor
-from numpyro_gp.posterior.sources import (
-    inducing_of_run,
-    of_chains,
-    of_guide,
-    of_particles,
-)
+from numpyro_gp.posterior.sources import inducing_of_run, of_chains, of_guide, of_particles, params_of
 from numpyro_gp.rows.call import Arguments, argument_names, call_of
 from numpyro_gp.rows.neighbours import Neighbours
 
@@ -125,8 +115,7 @@ class Posterior(AtData):
         elif static := dict(getattr(svgd, "static_kwargs", None) or {}):
             model = functools.partial(model, **static)
         source, record = of_particles(svgd, params_or_state, args, kwargs, weights)
-        is_params = isinstance(params_or_state, Mapping) or not hasattr(svgd, "get_params")
-        inducing = as_fitted(svgd, params_or_state if is_params else svgd.get_params(params_or_state))[1]
+        inducing = as_fitted(svgd, params_of(svgd, params_or_state))[1]
         return cls(model, "stein", source, extra_fields=record, inducing=inducing)
 
     @overload

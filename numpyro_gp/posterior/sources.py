@@ -237,8 +237,7 @@ def of_particles(
             fail("args", f"left out for a {type(svgd).__name__}", "arguments of the model", cure, TypeError)
         found = svgd.judge(params_or_state, *args, **kwargs)
     elif found is not None:
-        params = params_or_state if isinstance(params_or_state, Mapping) else svgd.get_params(params_or_state)
-        found = found if found.is_of(params) else None
+        found = found if found.is_of(params_of(svgd, params_or_state)) else None
     if found is not None:
         found.check()
         if weights is None and (message := found.stranded()):
@@ -246,6 +245,11 @@ def of_particles(
     if weights is not None:  # stranded particles then count for as little as they are worth
         return stored(_weighed(particles, weights), shared), {}
     return stored(particles, shared), {} if found is None else {"stranded": found.is_stranded}
+
+
+def params_of(engine: Any, given: object) -> Any:
+    """Parameters of an engine, of themselves or of its state."""
+    return given if isinstance(given, Mapping) or not hasattr(engine, "get_params") else engine.get_params(given)
 
 
 def _particles_of(svgd: object, given: object) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -262,7 +266,7 @@ def _particles_of(svgd: object, given: object) -> tuple[dict[str, Any], dict[str
         fail("svgd", "the ngp.stein.SVGD object that was run, or NumPyro's own", got, cure, TypeError)
     if svgd.guide_sites is None:
         fail("svgd", "an engine that was run", "one that has seen no model arguments", "Call svgd.run first.")
-    params = given if isinstance(given, Mapping) else svgd.get_params(given)
+    params = params_of(svgd, given)
     end = f"_{svgd.guide.prefix}_loc"
     particles = {name.removesuffix(end): value for name, value in params.items() if name in svgd.guide_sites}
     return particles, {name: value for name, value in params.items() if name not in svgd.guide_sites}

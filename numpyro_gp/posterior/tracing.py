@@ -147,33 +147,6 @@ def trace_at(
         return run_model(posterior.fitted_model, Values(values, plates), key_model, call, chunk)
 
 
-def process_at(
-    posterior: Fitted,
-    draw: Draw,
-    call: Arguments,
-    plates: frozenset[str],
-    name: str | None,
-    conditioned: bool = False,
-) -> Any:
-    """The process of a name, or the only one, at one draw; of those that have their data if ``conditioned``.
-
-    Those are of `gp_regression`, and by neighbours of `gp`, by the name of their data.
-    """
-    with recorded_processes() as found:
-        trace = trace_at(posterior, draw, call, plates)
-    wanted = {one: process for one, process in found.items() if is_conditioned(process)} if conditioned else found
-    if conditioned:
-        wanted |= seen_by_neighbours(trace)
-        found = found | wanted
-    wanted = wanted or found  # none of a gp_regression: refused for what it is
-    if name is None and len(wanted) == 1:
-        return next(iter(wanted.values()))
-    if name is None or name not in found:
-        cure = f"Name it: gp={next(iter(wanted), 'f')!r}."
-        fail("gp", f"the name of one process of the model: {sorted(wanted)}", repr(name), cure)
-    return found[name]
-
-
 def draws_of(key: Array, index: np.ndarray) -> Draw:
     """Draws with these numbers, each with a key of its own."""
     return jax.random.split(check_key("key", key), index.size), jnp.asarray(index)
@@ -186,6 +159,43 @@ def at_each_draw(function: Callable[..., object], posterior: Fitted, draws: Draw
         return jax.lax.map(lambda draw: function(posterior.at(source), draw, *rest), draws)
 
     return run(every, posterior.source, draws, *rest)
+
+
+class AskedProcess(NamedTuple):
+    """A process of a model, in a call of it: that of a name, or the only one; of those with their data if so asked.
+
+    Those are of `gp_regression`, and by neighbours of `gp`, by the name of their data.
+    """
+
+    posterior: Fitted
+    call: Call
+    plates: frozenset[str]
+    name: str | None
+    conditioned: bool = False
+
+    def at(self, posterior: Fitted, draw: Draw, arrays: Sequence[Any]) -> Any:
+        """The process at one draw, of a posterior and a call over these arrays."""
+        with recorded_processes() as found:
+            trace = trace_at(posterior, draw, self.call.at(arrays), self.plates)
+        wanted = found
+        if self.conditioned:
+            wanted = {name: own for name, own in found.items() if is_conditioned(own)} | seen_by_neighbours(trace)
+            found = found | wanted
+        wanted = wanted or found  # none of a gp_regression: refused for what it is
+        if self.name is None and len(wanted) == 1:
+            return next(iter(wanted.values()))
+        if self.name is None or self.name not in found:
+            cure = f"Name it: gp={next(iter(wanted), 'f')!r}."
+            fail("gp", f"the name of one process of the model: {sorted(wanted)}", repr(self.name), cure)
+        return found[self.name]
+
+    def at_each(self, function: Callable[..., object], draws: Draw, *rest: object) -> Any:
+        """``function(process, draw, *rest)`` at each of some draws, which results have on their first axis."""
+
+        def one(posterior: Fitted, draw: Draw, arrays: list[Array], *rest: object) -> object:
+            return function(self.at(posterior, draw, arrays), draw, *rest)
+
+        return at_each_draw(one, self.posterior, draws, self.call.arrays, *rest)
 
 
 def look_again(posterior: Fitted, call: Call, new: Sequence[str] = ()) -> Look:

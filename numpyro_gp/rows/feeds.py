@@ -36,7 +36,7 @@ from numpyro_gp.rows.look import (
     minibatch,
     plate_of,
 )
-from numpyro_gp.rows.neighbours import Neighbours
+from numpyro_gp.rows.neighbours import neighbours_in
 from numpyro_gp.sites import Trace, in_plate, is_latent
 
 END = object()
@@ -90,7 +90,7 @@ class Feed:
         count = len(self.call.arrays)
         given = self.call.at(arrays[:count])
         # NumPyro's plate would deal out all numbers of large data at every step.
-        keyed = keyed_rows() if _have_neighbours(given) else nullcontext()
+        keyed = keyed_rows() if neighbours_in(tuple(given)) else nullcontext()
         batch = self.shared if self.part is None else BatchPlate(*self.part, arrays[count])
         with turn, keyed, batch or nullcontext():
             try:
@@ -118,11 +118,6 @@ def feed_of(
     check_not_empty(call)
     placement = placement_of(sharding, call.arrays, engine)
     return Feed(call, None) if placement is None else pieces_of(engine, key, call, placement)
-
-
-def _have_neighbours(given: Arguments) -> bool:
-    leaves = jax.tree.leaves(tuple(given), is_leaf=lambda leaf: isinstance(leaf, Neighbours))
-    return any(isinstance(leaf, Neighbours) for leaf in leaves)
 
 
 def static_of(engine: object) -> dict[str, object]:
@@ -273,7 +268,7 @@ def pieces_of(engine: Any, key: Array, call: Call, placement: Placement) -> Feed
     batch = minibatch(sites, rows) if placement.cuts else None
     if batch is None:
         return Feed(call, placement, placement.place(call.arrays, with_rows))
-    if _have_neighbours(call.at(call.arrays)):
+    if neighbours_in(call.arguments):
         placement.check_shares("the minibatch", batch)
         feed = Feed(call, placement, placement.place(call.arrays, [False] * len(with_rows)))
         feed.shared = RowsInPieces(batch, placement.rows)

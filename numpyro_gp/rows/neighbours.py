@@ -215,6 +215,12 @@ class Neighbours:
             fail(f"near of near.{method}", "known", "traced arrays", cure, TypeError)
 
 
+def neighbours_in(tree: object) -> list[Neighbours]:
+    """All of them that a tree holds, such as the arguments of a model."""
+    leaves = jax.tree.leaves(tree, is_leaf=lambda leaf: isinstance(leaf, Neighbours))
+    return [leaf for leaf in leaves if isinstance(leaf, Neighbours)]
+
+
 def neighbours(
     X: ArrayLike,
     num_neighbours: int = 32,

@@ -3,6 +3,8 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pytest
 
 import numpyro_gp as ngp
@@ -61,3 +63,25 @@ def test_streams_of_rows_with_neighbours_and_without():
 def test_what_is_refused(call, message):
     with pytest.raises((ValueError, TypeError), match=message):
         call(posterior(), ngp.neighbours(X, 5))
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_the_parts_of_a_stream_are_cut_on_the_axis_of_rows_behind_that_of_groups(dtype):
+    """Of a process in a plate of groups ``(G, N)``: every part has the rows it was asked for, a last one that is short too."""
+
+    def model(X, Y=None):
+        with numpyro.plate("group", 3):
+            scale = numpyro.sample("scale", dist.LogNormal(0.0, 1.0))
+            ngp.gp_regression("y", jax.vmap(lambda own: ngp.kernels.RBF(1.0, own))(scale), X, 0.1, obs=Y)
+
+    x, new = np.linspace(0.0, 1.0, 5), np.linspace(0.1, 0.9, 7)
+    y, scales = np.random.default_rng(0).normal(size=(3, 5)), np.array([0.3, 0.5, 0.7])
+    kernel = lambda a, b, scale: np.exp(-0.5 * ((a[:, None] - b[None]) / scale) ** 2)  # noqa: E731
+    expected = [
+        kernel(new, x, s) @ np.linalg.solve(kernel(x, x, s) + 0.1 * np.eye(5), own) for s, own in zip(scales, y)
+    ]
+    given = [jnp.asarray(one, dtype) for one in (x[:, None], y)]
+    own = ngp.Posterior.from_mcmc(model, {"scale": jnp.asarray(scales[None], dtype)})
+    parts = own.predict_at(KEY, iter([jnp.asarray(part[:, None], dtype) for part in (new[:4], new[4:])]), *given)
+    found = np.concatenate([part.mean for part in parts], axis=1)
+    np.testing.assert_allclose(found, expected, rtol=2e-4 if dtype == jnp.float32 else 1e-8, atol=1e-6)

@@ -106,6 +106,22 @@ def test_left_out_rows_say_how_many_neighbours_are_enough(monkeypatch, least):
     np.testing.assert_allclose(found.mean, by_numpy(NEW, count)[0], rtol=1e-8, atol=1e-9)
 
 
+def test_enough_neighbours_are_enough_for_the_process_that_is_asked_for(monkeypatch):
+    """Two processes of as many rows: data of the first are nothing but noise, of which the fewest neighbours say all."""
+    monkeypatch.setattr("numpyro_gp.posterior.near.LEAST", 2)
+
+    def both(near, y, other):
+        ngp.gp_regression("other", ngp.kernels.RBF(1.0, SCALE), other, 1e4, obs=jnp.zeros(60))
+        model(near, y)
+
+    given = ngp.neighbours(X, 5), jnp.asarray(Y), ngp.neighbours(X + 1.0, 5)
+    found = posterior(own=both).predict_at(KEY, NEW, *given, gp="y", neighbours="auto")
+    alone = posterior().predict_at(KEY, NEW, *given[:2], neighbours="auto")
+    np.testing.assert_allclose(found.mean, alone.mean, rtol=1e-8, atol=1e-9)
+    few = posterior().predict_at(KEY, NEW, *given[:2], neighbours=2).mean
+    assert np.abs(np.asarray(found.mean - few)).max() > 0.01  # two are too few here
+
+
 def test_many_draws_are_some_draws_unless_more_are_asked_for():
     near, own = ngp.neighbours(X, 5), posterior(40)
     assert [own.predict_at(KEY, NEW, near, Y, num_samples=n).num_draws for n in (None, 30)] == [16, 30]
