@@ -14,6 +14,7 @@ from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import check_array, check_count, check_key, fail
 from numpyro_gp.criticism import metrics
+from numpyro_gp.criticism.finding import entries
 from numpyro_gp.criticism.leave_one_out import FEWEST, loo
 from numpyro_gp.likelihoods import Bernoulli
 from numpyro_gp.posterior.arviz import group_names
@@ -201,16 +202,13 @@ def check_posteriors(posteriors: Mapping[str, Posterior], seconds: Mapping[str, 
     if wrong := [name for name, value in posteriors.items() if not isinstance(value, Posterior)]:
         got = f"{ {name: type(posteriors[name]).__name__ for name in wrong} }"
         fail("posteriors", "made of ngp.Posterior", got, "Use Posterior.from_svi, from_mcmc or from_stein.", TypeError)
-    if seconds is not None and not (isinstance(seconds, Mapping) and all(map(_is_number, seconds.values()))):
+    # One real number each, of Python, NumPy or JAX.
+    is_number = lambda value: np.ndim(value) == 0 and np.asarray(value).dtype.kind in "iuf"  # noqa: E731
+    if seconds is not None and not (isinstance(seconds, Mapping) and all(map(is_number, seconds.values()))):
         cure = 'Pass {"SVI": 12.5, ...}.'
         fail("seconds", "a dictionary of numbers by name of the fit", f"{seconds!r:.60}", cure, TypeError)
     if unknown := sorted(set(seconds or {}) - set(posteriors)):
         fail("seconds", f"about the fits {list(posteriors)}", f"{unknown}", "Check the spelling.")
-
-
-def _is_number(value: Any) -> bool:
-    """Whether a value is one real number, of Python, NumPy or JAX."""
-    return np.ndim(value) == 0 and np.asarray(value).dtype.kind in "iuf"
 
 
 def scores(prediction: Prediction, y: ArrayLike) -> dict[str, Estimate]:
@@ -255,10 +253,10 @@ def in_sample(
     small = {name: np.asarray(x) for name, x in parameters.items() if x[0].size <= max_parameters}
     if left_out := sorted(set(parameters) - set(small)):
         remarks.append(f"these hyper-parameters are too large for the table: {left_out}.")
-    entries = {label: entry for name, draws in small.items() for label, entry in _entries(name, draws).items()}
+    each = dict(entries(small))
     if posterior.kind == "mcmc":
-        row.update(chain_diagnostics(list(entries.values()), posterior.num_chains))
-    for label, entry in entries.items():
+        row.update(chain_diagnostics(list(each.values()), posterior.num_chains))
+    for label, entry in each.items():
         row[label] = Estimate(float(entry.mean()), float(entry.std()) if np.ptp(entry) > 0 else 0.0)
     if posterior.kind == "svi" and any(np.ptp(x, axis=0).max() == 0 for x in small.values()):
         remarks.append("hyper-parameters with no spread are point estimates.")
@@ -302,11 +300,6 @@ def chain_diagnostics(entries: Sequence[np.ndarray], chains: int) -> dict[str, E
     sizes = [float(effective_sample_size(entry)) for entry in stacked]
     ratios = [float(split_gelman_rubin(entry)) for entry in stacked]
     return {"smallest ESS": Estimate(min(sizes)), "largest R-hat": Estimate(max(ratios))}
-
-
-def _entries(name: str, draws: np.ndarray) -> dict[str, np.ndarray]:
-    """Every scalar of a hyper-parameter: ``lengthscale[0]``, ``lengthscale[1]``."""
-    return {f"{name}{list(at) or ''}": draws[(slice(None), *at)] for at in np.ndindex(draws.shape[1:])}
 
 
 def _estimate(score: metrics.Score) -> Estimate:

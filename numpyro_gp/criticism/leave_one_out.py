@@ -1,6 +1,5 @@
 """Leave-one-out densities and Pareto k by ArviZ, of either generation."""
 
-import importlib
 import warnings
 from typing import NamedTuple
 
@@ -8,6 +7,7 @@ import numpy as np
 
 from numpyro_gp.arrays import ArrayLike
 from numpyro_gp.checks import fail
+from numpyro_gp.criticism.pareto import smoothed
 from numpyro_gp.posterior.arviz import arviz, group_names, has_trees
 
 # Draws whose tail importance sampling can smooth: ArviZ 1 refuses fewer, earlier ones call the result unreliable.
@@ -60,11 +60,4 @@ def pareto_k(log_weights: ArrayLike) -> float:
         required = f"at least {FEWEST} finite numbers, of shape (S,)"
         cure = "Draw more (num_samples=1000), and check that the fit is finite."
         fail("log_weights", required, f"shape {weights.shape}, {np.isfinite(weights).sum()} finite", cure)
-    weights = weights - weights.max()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        if not has_trees():
-            return float(arviz().psislw(weights)[1])
-        # Version 1 takes log likelihoods, whose negatives are the log weights.
-        stats = importlib.import_module("arviz_stats.base").array_stats
-        return float(stats.psislw(-weights)[1])
+    return float(smoothed(weights[:, None]).k[0])

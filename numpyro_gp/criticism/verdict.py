@@ -11,28 +11,9 @@ import numpy as np
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_count, check_key, fail
+from numpyro_gp.criticism import fit_checks, posterior_checks
 from numpyro_gp.criticism.evidence import gather
 from numpyro_gp.criticism.finding import Case, Finding
-from numpyro_gp.criticism.fit_checks import (
-    calibration,
-    divergences,
-    effective_draws,
-    follow,
-    inducing,
-    long_lengthscale,
-    noise,
-    not_normal,
-    r_hat,
-    stranded,
-)
-from numpyro_gp.criticism.posterior_checks import (
-    at_prior,
-    fits_differ,
-    more_neighbours,
-    parameters_differ,
-    pareto,
-    repeated_rows,
-)
 from numpyro_gp.posterior.posterior import Posterior
 from numpyro_gp.rows.call import call_of
 
@@ -40,22 +21,22 @@ MOST = 10
 DRAWS = 200
 # In the order of how much they spoil.
 LOOKS: tuple[Callable[[Case], Iterator[Finding]], ...] = (
-    r_hat,
-    divergences,
-    stranded,
-    effective_draws,
-    noise,
-    inducing,
-    more_neighbours,
-    repeated_rows,
-    long_lengthscale,
-    not_normal,
-    follow,
-    calibration,
-    fits_differ,
-    pareto,
-    parameters_differ,
-    at_prior,
+    fit_checks.r_hat,
+    fit_checks.divergences,
+    fit_checks.stranded,
+    fit_checks.effective_draws,
+    fit_checks.noise,
+    fit_checks.inducing,
+    posterior_checks.more_neighbours,
+    posterior_checks.repeated_rows,
+    fit_checks.long_lengthscale,
+    fit_checks.not_normal,
+    fit_checks.follow,
+    fit_checks.calibration,
+    posterior_checks.fits_differ,
+    posterior_checks.pareto,
+    posterior_checks.parameters_differ,
+    posterior_checks.at_prior,
 )
 
 
