@@ -24,7 +24,9 @@ Not used: amplitude, sigma, length, ell, likelihood variance.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast, dataclass_transform
 
 import jax
@@ -174,3 +176,13 @@ def split_arrays(tree: object) -> tuple[list[Array], Merge]:
     leaves, structure = jax.tree.flatten(tree)
     arrays = [on_device(leaf) for leaf in leaves if is_array(leaf)]
     return arrays, Merge(structure, tuple(ARRAY if is_array(leaf) else leaf for leaf in leaves))
+
+
+@contextmanager
+def set_to(variable: ContextVar[Any], value: T) -> Iterator[T]:
+    """Inside of the block a context variable has this value."""
+    token = variable.set(value)
+    try:
+        yield value
+    finally:
+        variable.reset(token)

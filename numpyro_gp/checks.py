@@ -18,7 +18,7 @@ import numpy as np
 from jax.sharding import AxisType, NamedSharding
 from jaxtyping import Float
 
-from numpyro_gp.arrays import Array, ArrayLike, current_trace
+from numpyro_gp.arrays import Array, ArrayLike, current_trace, set_to
 
 # A check of values that waits for a program: the check, and the values that it looks at.
 Waiting = tuple[Callable[..., None], tuple[object, ...]]
@@ -60,11 +60,8 @@ def when_known(check: Callable[..., None], *values: object) -> None:
 def waiting_checks() -> Iterator[list[Waiting]]:
     """Collect the checks of values traced in this block itself, not in a ``grad`` or a loop inside it."""
     found: list[Waiting] = []
-    token = _waiting.set((found, current_trace()))
-    try:
+    with set_to(_waiting, (found, current_trace())):
         yield found
-    finally:
-        _waiting.reset(token)
 
 
 def check_array(argument: str, value: ArrayLike) -> Array:

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import numpy as np
@@ -77,11 +78,11 @@ def first_member(basis: AbstractBasis) -> AbstractBasis:
     return first_member(jax.tree.map(first, basis.members))
 
 
-def exact(basis: AbstractBasis) -> AbstractBasis:
-    """The basis with what a jitter leaves taken off its variances (`Basis.is_exact`)."""
+def marked(basis: AbstractBasis, **marks: Any) -> AbstractBasis:
+    """A basis of inducing points, or those of all members, with marks such as `Basis.is_exact`."""
     if isinstance(basis, BatchBasis):
-        return dataclasses.replace(basis, members=exact(basis.members))
-    return dataclasses.replace(basis, is_exact=True) if isinstance(basis, Basis) else basis
+        return dataclasses.replace(basis, members=marked(basis.members, **marks))
+    return dataclasses.replace(basis, **marks) if isinstance(basis, Basis) else basis
 
 
 def has_own_outputs(basis: AbstractBasis) -> bool:

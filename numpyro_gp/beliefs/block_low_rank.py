@@ -3,18 +3,18 @@
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from numpyro_gp.arrays import Array, ArrayField, Shape, over_axes, store, value_type
+from numpyro_gp.arrays import Array, ArrayField, over_axes, store, value_type
 from numpyro_gp.beliefs.additive_basis import AdditiveBasis
-from numpyro_gp.beliefs.base import AbstractBelief, Joint, Marginals, positive
+from numpyro_gp.beliefs.base import Joint, Marginals, positive
 from numpyro_gp.beliefs.basis import AbstractBasis
 from numpyro_gp.beliefs.component_factors import (
     Blocks,
     BlocksField,
+    LowRank,
     check_columns,
     check_components,
     check_factors,
     check_mean,
-    draw_around,
     half_of,
     probed,
     rows_of,
@@ -27,7 +27,7 @@ from numpyro_gp.linalg import factorise, half_log_det, inverse_factor, inverse_l
 
 
 @value_type(static=("names",))
-class BlockLowRank(AbstractBelief):
+class BlockLowRank(LowRank):
     """The richest belief of an additive site in few numbers: ``q(v) = N(m, (blockdiag(P_c P_c^T) + W W^T)^-1)``.
 
     ``W = 0`` is mean field over components, ``P_c = I`` is `Structured`: no worse than either at the same rank
@@ -115,16 +115,10 @@ class BlockLowRank(AbstractBelief):
         together = stacks.together([jnp.swapaxes(one, -1, -2) for one in shared])
         return (own - matmul(together, matmul(together.T, columns))).T.reshape(x.shape)
 
-    def draw_whitened(self, key: Array, sample_shape: Shape = (), basis: AbstractBasis | None = None) -> Array:
-        if self.ndim > 1:
-            return super().draw_whitened(key, sample_shape, basis)
+    def times_own(self, noise: Float[Array, "*batch M"]) -> Float[Array, "*batch M"]:
         stacks = Stacks.of(self.precision_trils)
-
-        def own(noise: Array) -> Array:
-            pairs = zip(stacks.stacked(self.precision_trils), stacks.apart(noise.reshape(-1, self.size).T), strict=True)
-            return stacks.together([matmul(P, rows) for P, rows in pairs]).T.reshape(noise.shape)
-
-        return draw_around(self, key, sample_shape, own)
+        pairs = zip(stacks.stacked(self.precision_trils), stacks.apart(noise.reshape(-1, self.size).T), strict=True)
+        return stacks.together([matmul(P, rows) for P, rows in pairs]).T.reshape(noise.shape)
 
     def pieces(
         self, features: Float[Array, "M N"]

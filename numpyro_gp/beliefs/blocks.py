@@ -7,7 +7,7 @@ no mask anywhere else. All is read off ``x = L^-T e_last``: ``x_last = 1 / sd``,
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,7 @@ from numpyro_gp.kernels.base import Kernel
 from numpyro_gp.linalg import add_to_diagonal
 from numpyro_gp.programs.trace import ANY_POINT
 
+Rows = TypeVar("Rows")
 # Blocks of more rows leave the cache of a processor: then so many at a time. A minibatch is not computed twice.
 TOGETHER = 128
 AT_ONCE = 256
@@ -162,7 +163,7 @@ def row_after_row(
     return values.T.reshape(white.shape)
 
 
-def by_parts(function: Callable[..., object], *rows: Array, at_once: int = AT_ONCE, together: int = TOGETHER) -> Any:
+def by_parts(function: Callable[..., Rows], *rows: Array, at_once: int = AT_ONCE, together: int = TOGETHER) -> Rows:
     """``function`` of arrays with B rows each, some rows at a time and again for derivatives; results have B rows.
 
     Memory then does not grow with B, but by what goes in and what comes out.
@@ -179,4 +180,5 @@ def by_parts(function: Callable[..., object], *rows: Array, at_once: int = AT_ON
         return more.reshape(count, together, *array.shape[1:])
 
     found = lax.map(jax.checkpoint(lambda part: function(*part)), tuple(map(cut, rows)))
-    return jax.tree.map(lambda part: part.reshape(count * together, *part.shape[2:])[:size], found)
+    whole: Rows = jax.tree.map(lambda part: part.reshape(count * together, *part.shape[2:])[:size], found)
+    return whole

@@ -1,16 +1,17 @@
 """Factors of components, as beliefs of additive sites hold them: their checks, and sums over them."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+import abc
+from collections.abc import Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from numpyro_gp.arrays import Array, ArrayLike, Converted, Shape
+from numpyro_gp.arrays import Array, ArrayField, ArrayLike, Converted, Shape
 from numpyro_gp.beliefs.additive_basis import AdditiveBasis
+from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.beliefs.basis import AbstractBasis
-from numpyro_gp.beliefs.members import Stacked, Stacks, alike
+from numpyro_gp.beliefs.members import Stacked, Stacks
 from numpyro_gp.beliefs.probe import BlockProbe
 from numpyro_gp.checks import check_shape, check_triangle, fail
 from numpyro_gp.linalg import factorise, matmul
@@ -91,27 +92,29 @@ def probed(
     if probe is None:
         return variance
     assert isinstance(basis, AdditiveBasis)
-    sizes = Stacks(basis.sizes, alike(basis.sizes))
+    sizes = Stacks.of_sizes(basis.sizes)
     return probe.seen(features, sizes.apart(features), variance)
 
 
-class LowRank(Protocol):
+class LowRank(AbstractBelief):
     """A belief whose precision is ``P P^T + W W^T``."""
 
-    @property
-    def mean(self) -> Array: ...
+    mean: ArrayField
+    W: ArrayField
 
-    @property
-    def W(self) -> Array: ...
+    @abc.abstractmethod
+    def times_covariance(self, x: Float[Array, "*batch M"]) -> Float[Array, "*batch M"]:
+        """``S x``."""
 
-    def times_covariance(self, x: Array) -> Array: ...
+    def times_own(self, noise: Float[Array, "*batch M"]) -> Float[Array, "*batch M"]:
+        """``P e``, where ``P`` is no identity."""
+        return noise
 
-
-def draw_around(
-    belief: LowRank, key: Array, sample_shape: Shape, own: Callable[[Array], Array]
-) -> Float[Array, "*sample M"]:
-    """Draws ``m + S x`` of whitened values: ``x = P e_1 + W e_2`` has the covariance ``S^-1``; ``own`` is ``P e``."""
-    key_own, key_shared = jax.random.split(key)
-    noise = own(jax.random.normal(key_own, sample_shape + belief.W.shape[:1], belief.W.dtype))
-    shared = jax.random.normal(key_shared, sample_shape + belief.W.shape[1:], belief.W.dtype)
-    return belief.mean[(None,) * len(sample_shape)] + belief.times_covariance(noise + matmul(shared, belief.W.T))
+    def draw_whitened(self, key: Array, sample_shape: Shape = (), basis: AbstractBasis | None = None) -> Array:
+        """Draws ``m + S x`` of the whitened values: ``x = P e_1 + W e_2`` has the covariance ``S^-1``."""
+        if self.ndim > 1:
+            return super().draw_whitened(key, sample_shape, basis)
+        key_own, key_shared = jax.random.split(key)
+        noise = self.times_own(jax.random.normal(key_own, sample_shape + self.W.shape[:1], self.W.dtype))
+        shared = jax.random.normal(key_shared, sample_shape + self.W.shape[1:], self.W.dtype)
+        return self.mean[(None,) * len(sample_shape)] + self.times_covariance(noise + matmul(shared, self.W.T))

@@ -52,6 +52,21 @@ class InverseCovariance(NamedTuple):
     projection: Float[Array, "*batch M M"]
     kl: Float[Array, ""]
 
+    def _explained(self, site: Basis, X: Float[Array, "N D"]) -> Float[Array, "*batch M N"]:
+        """``E``."""
+        return matmul(self.projection, site.kernel.matrix(site.inducing, X))
+
+    def marginals(self, site: Basis, X: Float[Array, "N D"], mean: Float[Array, "*batch N"]) -> Marginals:
+        """The mean, and ``k_nn - |E_n|^2``."""
+        prior = jnp.broadcast_to(site.diagonal(X), mean.shape)
+        return Marginals(mean, positive(prior - jnp.sum(self._explained(site, X) ** 2, axis=-2), prior))
+
+    def joint(self, site: Basis, X: Float[Array, "N D"], mean: Float[Array, "*batch N"]) -> Joint:
+        """The mean, and ``k(X, X) - E^T E``."""
+        reduction = self._explained(site, X)
+        explained = matmul(jnp.swapaxes(reduction, -1, -2), reduction)
+        return Joint(mean, jnp.broadcast_to(site.matrix(X), explained.shape) - explained)
+
 
 def inverse_covariance(gram: Float[Array, "M M"], B_tril: Float[Array, "*batch M M"]) -> InverseCovariance:
     """The inverse-parametrised covariance of Cheng and Boots (mathematics.md section 4.2).
@@ -123,26 +138,18 @@ class Decoupled(AbstractBelief):
             return self.shared
         return inverse_covariance(site.kernel.matrix(site.inducing), jnp.asarray(self.B_tril))
 
-    def _explained(
-        self, basis: AbstractBasis, X: Float[Array, "N D"]
-    ) -> tuple[Float[Array, "*batch N"], Float[Array, "*batch M N"]]:
-        """Mean and ``E``, by which the covariance is reduced."""
-        site = single(self, basis)
-        kernel, inducing = site.kernel, site.inducing
-        projection = self._covariance(site).projection
-        return row_times(self.a, kernel.matrix(self.Z_alpha, X)), matmul(projection, kernel.matrix(inducing, X))
+    def _mean(self, site: Basis, X: Float[Array, "N D"]) -> Float[Array, "*batch N"]:
+        return row_times(self.a, site.kernel.matrix(self.Z_alpha, X))
 
     def marginals(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Marginals:
         """``K_X,alpha a`` and ``k_nn - |E_n|^2``."""
-        mean, reduction = self._explained(basis, X)
-        prior = jnp.broadcast_to(basis.diagonal(X), mean.shape)
-        return Marginals(mean, positive(prior - jnp.sum(reduction**2, axis=-2), prior))
+        site = single(self, basis)
+        return self._covariance(site).marginals(site, X, self._mean(site, X))
 
     def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:
         """``K_X,alpha a`` and ``k(X, X) - E^T E``."""
-        mean, reduction = self._explained(basis, X)
-        explained = matmul(jnp.swapaxes(reduction, -1, -2), reduction)
-        return Joint(mean, jnp.broadcast_to(basis.matrix(X), explained.shape) - explained)
+        site = single(self, basis)
+        return self._covariance(site).joint(site, X, self._mean(site, X))
 
     def kl(self, basis: AbstractBasis) -> Float[Array, ""]:
         """``a^T K a / 2 + sum_i log L_T,ii - (M - |L_T^-1|^2) / 2``."""

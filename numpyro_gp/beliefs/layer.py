@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayField, store, value_type
-from numpyro_gp.beliefs.base import AbstractBelief, Joint, Marginals, positive
+from numpyro_gp.beliefs.base import AbstractBelief, Joint, Marginals
 from numpyro_gp.beliefs.basis import AbstractBasis, Basis
 from numpyro_gp.beliefs.coupled import joint_covariance
 from numpyro_gp.beliefs.decoupled import InverseCovariance, inverse_covariance
@@ -127,32 +127,23 @@ class DecoupledLayer(AbstractBelief):
         """``a`` of the mean ``K_Xa a``: once, so that data cost ``N M_a``."""
         return self._parts(basis).coefficients
 
-    def _mean(self, site: Basis, X: Float[Array, "N D"]) -> Float[Array, "*batch N"]:
-        return row_times(self.coefficients(site), site.kernel.matrix(self.Z_mean, X))
-
-    def _reduction(self, basis: Basis, X: Float[Array, "N D"]) -> Float[Array, "*batch M N"]:
-        own = self._parts(basis).covariance
-        assert own is not None
-        return matmul(own.projection, basis.kernel.matrix(basis.inducing, X))
-
     def marginals(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Marginals:
         """Mean on ``Z_mean``, variance on ``Z_b``."""
         site = single(self, basis)
-        mean, prior = self._mean(site, X), site.diagonal(X)
-        if self.B_tril is None:
-            return Marginals(mean, whitened_marginals(site, X, self.whitened_mean, self._factor).variance)
-        full = jnp.broadcast_to(prior, mean.shape)
-        return Marginals(mean, positive(full - jnp.sum(self._reduction(site, X) ** 2, axis=-2), full))
+        a, _, own = self._parts(site)
+        mean = row_times(a, site.kernel.matrix(self.Z_mean, X))
+        if own is not None:
+            return own.marginals(site, X, mean)
+        return Marginals(mean, whitened_marginals(site, X, self.whitened_mean, self._factor).variance)
 
     def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:
         """The same with full covariance."""
         site = single(self, basis)
-        mean, prior = self._mean(site, X), site.matrix(X)
-        if self.B_tril is None:
-            return Joint(mean, joint_covariance(site.features(X), prior, self._factor))
-        reduction = self._reduction(site, X)
-        explained = matmul(jnp.swapaxes(reduction, -1, -2), reduction)
-        return Joint(mean, jnp.broadcast_to(prior, explained.shape) - explained)
+        a, _, own = self._parts(site)
+        mean = row_times(a, site.kernel.matrix(self.Z_mean, X))
+        if own is not None:
+            return own.joint(site, X, mean)
+        return Joint(mean, joint_covariance(site.features(X), site.matrix(X), self._factor))
 
     def kl(self, basis: AbstractBasis) -> Float[Array, ""]:
         """``q_mean / 2`` plus the KL of the covariance, summed over outputs."""

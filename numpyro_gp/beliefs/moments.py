@@ -98,8 +98,7 @@ def _at_many_rows(
     basis: AbstractBasis, X: Array, inverse: Array, mean: Vector, factor: Factor, left: Array | None
 ) -> Moments:
     """Both moments without a derivative, from the inputs themselves: ``k(Z, X)`` need not be held whole."""
-    parts = basis, X, inverse, mean, factor, left
-    basis, X, inverse, mean, factor, left = lax.stop_gradient(parts)
+    basis, X, inverse, mean, factor, left = lax.stop_gradient((basis, X, inverse, mean, factor, left))
 
     def at(points: Array) -> tuple[Array, Array]:
         cross = basis.cross(points)

@@ -96,19 +96,11 @@ class PseudoRows(AbstractBelief):
         """Refused, as all that needs a basis is."""
         self._refuse()
 
-    def marginals(self, basis: object, X: object) -> NoReturn:  # noqa: ARG002
-        """Refused: ``f.at_inducing()`` and ``f(X)`` of the process have them."""
+    def marginals(self, *given: object, **named: object) -> NoReturn:  # noqa: ARG002
+        """Refused: there are no inducing values, and the process and the prior of the site have what there is."""
         self._refuse()
 
-    joint = marginals
-
-    def kl(self, basis: object) -> NoReturn:  # noqa: ARG002
-        """Refused: the prior of the site has the terms of the rows."""
-        self._refuse()
-
-    def whitened(self, basis: object = None) -> NoReturn:  # noqa: ARG002
-        """Refused: there are no inducing values."""
-        self._refuse()
+    joint = kl = whitened = marginals
 
     def _refuse(self) -> NoReturn:
         cure = "Ask the process in the model, f.at_inducing() or f(X), or posterior.predict_at(key, X_new, near, y)."

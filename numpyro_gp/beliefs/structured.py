@@ -7,17 +7,17 @@ import jax.numpy as jnp
 from jax.scipy.linalg import block_diag
 from jaxtyping import Float
 
-from numpyro_gp.arrays import Array, ArrayField, Shape, over_axes, store, value_type
+from numpyro_gp.arrays import Array, ArrayField, over_axes, store, value_type
 from numpyro_gp.beliefs.additive_basis import AdditiveBasis
 from numpyro_gp.beliefs.base import AbstractBelief, Joint, Marginals, positive
 from numpyro_gp.beliefs.basis import AbstractBasis
 from numpyro_gp.beliefs.component_factors import (
     BlocksField,
+    LowRank,
     check_columns,
     check_components,
     check_factors,
     check_mean,
-    draw_around,
     half_of,
     probed,
     rows_of,
@@ -96,7 +96,7 @@ class BlockDiagonal(AbstractBelief):
 
 
 @value_type()
-class Structured(AbstractBelief):
+class Structured(LowRank):
     """A belief of an additive site that keeps couplings between components: ``q(v) = N(m, (I + W W^T)^-1)``.
 
     With ``W = A diag(lambda)^(1/2)`` and ``r = N`` it is the exact optimum; couplings between components
@@ -137,11 +137,6 @@ class Structured(AbstractBelief):
         """``S x``, at ``O(M r)``."""
         root = self.root()
         return x - matmul(matmul(x, root.T), root)
-
-    def draw_whitened(self, key: Array, sample_shape: Shape = (), basis: AbstractBasis | None = None) -> Array:
-        if self.ndim > 1:
-            return super().draw_whitened(key, sample_shape, basis)
-        return draw_around(self, key, sample_shape, lambda noise: noise)
 
     def _check_one(self) -> None:
         """Refuse outputs: methods see members of plates one by one, and outputs that share a kernel together."""

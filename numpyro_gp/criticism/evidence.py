@@ -20,7 +20,7 @@ from jax.scipy.stats import norm
 from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.beliefs.basis import Basis
-from numpyro_gp.beliefs.batch_basis import BatchBasis, exact
+from numpyro_gp.beliefs.batch_basis import BatchBasis, marked
 from numpyro_gp.beliefs.optimum import GaussianData
 from numpyro_gp.checks import known
 from numpyro_gp.criticism.row_evidence import COPIES, ROWS, Seen, chosen, judged
@@ -214,7 +214,7 @@ class _RowDensities:
                 prior = basis.diagonal(points)
                 if is_exact:
                     return jnp.stack([0.0 * jnp.mean(prior), jnp.mean(prior), 0.0 * jnp.mean(prior)])
-                features, root = basis.features(points), exact(basis).left_by_jitter()
+                features, root = basis.features(points), marked(basis, is_exact=True).left_by_jitter()
                 left = prior - jnp.sum(features**2, axis=-2)
                 own = 0.0 * prior if root is None else jnp.sum(matmul(root.T, features) ** 2, axis=-2)
                 return jnp.stack([jnp.mean(left), jnp.mean(prior), jnp.mean(own)])

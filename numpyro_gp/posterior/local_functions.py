@@ -14,7 +14,7 @@ from numpyro_gp.beliefs.places import Places
 from numpyro_gp.beliefs.shared import Shared
 from numpyro_gp.kernels.jitter import ample_jitter
 from numpyro_gp.linalg import matmul
-from numpyro_gp.primitives.function_draw import mean_at, settled
+from numpyro_gp.primitives.function_draw import level_at, settled
 from numpyro_gp.primitives.local_process import LocalProcess, rows_of
 from numpyro_gp.programs.keep import compiled
 from numpyro_gp.rows.joint_rows import JointRows
@@ -69,7 +69,7 @@ class LocalDraw:
 
         together = max(1, HELD // (X.index.shape[1] ** 2 + self.prior.weights.shape[-1]))
         found: Array = by_parts(some, own, X.index, at_once=together, together=together)
-        return mean_at(self.level, own, own.shape[:-1], None, own.dtype) + found
+        return level_at(self.level, own) + found
 
 
 @value_type()
@@ -130,7 +130,7 @@ def drawn_together(process: LocalProcess, rows: JointRows, key: Array, num: int)
     if shared is not None:
         values = _global_values(shared, jax.random.normal(other, (num, shared.basis.size), inputs.dtype))
     found = places.drawn_together(inputs, own, rows.index, rows.order, white, values, ample_jitter(inputs.dtype))
-    return found + mean_at(data.level, own, own.shape[:-1], None, own.dtype)[None]
+    return found + level_at(data.level, own)[None]
 
 
 def _global_values(shared: Shared, white: Array) -> Array:

@@ -11,7 +11,6 @@ from numpyro_gp.checks import check_count, fail, is_known
 from numpyro_gp.kernels.functionals import Functional
 from numpyro_gp.posterior import tracing
 from numpyro_gp.posterior.fitted import Fitted
-from numpyro_gp.primitives.given_both import CombinedData
 from numpyro_gp.primitives.given_neighbours import LocalData
 from numpyro_gp.primitives.local_process import NEIGHBOURS, LocalProcess, SeenProcesses
 from numpyro_gp.primitives.opening import recorded_processes
@@ -201,5 +200,5 @@ def _on(
         tracing.trace_at(own, draw, call.at(arrays), frozenset())
     # Those of gp_regression: a latent one under a sampler has its values for data.
     local = [one for one in found.values() if isinstance(one, LocalProcess) and one.marginals is None]
-    of_data = [one for one in local if isinstance(one.data, (CombinedData, LocalData)) and gp in (None, one.name)]
+    of_data = [one for one in local if isinstance(one.data, LocalData) and gp in (None, one.name)]
     return [one for one in of_data if one.data.near.inputs.shape == near.inputs.shape]

@@ -49,7 +49,10 @@ class Values:
         if not is_unknown(site):
             return None
         if is_local(site, self.plates):
-            return _prior_belief(site) if role(site) == "gp" else None
+            if role(site) != "gp":
+                return None
+            shape, dtype = site["fn"].shape(), unwrap(site["fn"]).dtype
+            return MeanField(jnp.zeros(shape, dtype), jnp.ones(shape, dtype))  # the prior
         value = self.values.get(site["name"])
         if isinstance(value, PseudoRows):  # of all rows, whatever the plate holds
             return value.in_plate(site["fn"].batch_shape)
@@ -61,12 +64,6 @@ class Values:
                 cure = "Pass the inducing inputs of the fit. Stack chains: get_samples(group_by_chain=False)."
             fail("args", required, f"data for which it has shape {tuple(site['fn'].shape())}", cure)
         return value
-
-
-def _prior_belief(site: Site) -> MeanField:
-    """``N(0, I)`` over the whitened values of a site."""
-    shape, dtype = site["fn"].shape(), unwrap(site["fn"]).dtype
-    return MeanField(jnp.zeros(shape, dtype), jnp.ones(shape, dtype))
 
 
 def is_unknown(site: Site) -> bool:

@@ -191,6 +191,11 @@ def settled(mean: Mean, columns: int, dtype: np.dtype) -> Mean:
     return _TracedMean(list(closed.consts), closed.jaxpr)
 
 
+def level_at(mean: Mean, rows: Array) -> Array:
+    """Values ``(N,)`` of the mean function of one output at rows ``(N, D)``."""
+    return mean_at(mean, rows, rows.shape[:-1], None, rows.dtype)
+
+
 def mean_at(mean: Mean, inputs: Array, shape: Shape, outputs: int | None, dtype: np.dtype) -> Array:
     """Values of a mean function at inputs ``(..., N, D)``, broadcast to ``shape`` ``(..., N)``, or ``(..., N, P)``."""
     if isinstance(mean, LiftedMean):

@@ -23,17 +23,7 @@ from numpyro_gp.primitives.lifted import at_rows
 from numpyro_gp.primitives.opening import open_term
 from numpyro_gp.primitives.process import GaussianProcess
 
-__all__ = [
-    "Average",
-    "Derivative",
-    "Functional",
-    "Values",
-    "convex",
-    "covariance",
-    "monotone",
-    "positive",
-    "stack",
-]
+__all__ = ["Average", "Derivative", "Functional", "Values", "convex", "covariance", "monotone", "positive", "stack"]
 
 
 class Constraint(dist.Unit):
@@ -88,13 +78,7 @@ def positive(name: str, f: GaussianProcess, functional: Functional | ArrayLike, 
 
 
 def monotone(
-    name: str,
-    f: GaussianProcess,
-    X: ArrayLike,
-    column: int = 0,
-    *,
-    increasing: bool = True,
-    tolerance: float = 0.01,
+    name: str, f: GaussianProcess, X: ArrayLike, column: int = 0, *, increasing: bool = True, tolerance: float = 0.01
 ) -> None:
     """Say that a function does not fall, or does not rise, in one of its inputs: slopes at virtual inputs have a sign.
 
@@ -133,13 +117,7 @@ def monotone(
 
 
 def convex(
-    name: str,
-    f: GaussianProcess,
-    X: ArrayLike,
-    column: int = 0,
-    *,
-    convex: bool = True,
-    tolerance: float = 0.01,
+    name: str, f: GaussianProcess, X: ArrayLike, column: int = 0, *, convex: bool = True, tolerance: float = 0.01
 ) -> None:
     """Say that a function is convex, or concave, in one of its inputs: its slope rises from each row to the next.
 

@@ -1,6 +1,7 @@
 """Gaussian data given inducing points for what is global, and neighbours for the rest (mathematics.md section 16.5)."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -15,20 +16,19 @@ from numpyro_gp.beliefs.blocks import HALF_LOG_2PI, TOGETHER, Blocks, by_parts, 
 from numpyro_gp.beliefs.places import Places
 from numpyro_gp.beliefs.shared import Shared, SharedRows
 from numpyro_gp.checks import check_nonnegative, check_points, fail
-from numpyro_gp.kernels.base import Kernel, as_kernel
+from numpyro_gp.kernels.base import as_kernel
 from numpyro_gp.kernels.functionals import Functional
 from numpyro_gp.kernels.of_functionals import OfFunctionals
 from numpyro_gp.kernels.operands import KernelLike
 from numpyro_gp.linalg import half_log_det, inverse_factor, matmul
-from numpyro_gp.means import Mean, MeanLike, as_mean
+from numpyro_gp.means import MeanLike, as_mean
 from numpyro_gp.primitives.given_neighbours import (
     LocalData,
     check_all_data,
     check_alone,
     check_handlers,
     check_noise,
-    given_their_data,
-    log_density_of_rows,
+    regression_by_neighbours,
 )
 from numpyro_gp.primitives.local_process import LocalProcess
 from numpyro_gp.primitives.opening import open_site, record, record_call
@@ -37,76 +37,45 @@ from numpyro_gp.rows.neighbours import NeighbourRows, Neighbours, NewRows
 
 
 @value_type(static=("is_given",))
-class CombinedData:
+class CombinedData(LocalData):
     """Gaussian data and what they are of: ``f = A^T w + g``, ``g`` given neighbours.
 
     Attributes
     ----------
-    local : LocalData
-        The data, their noise, and their neighbours.
+    kernel, near, y, noise, level, jitter
+        Those of `LocalData`; the kernel is that of the whole process.
     shared : Shared
         ``w``: its prior, or what is known of it.
     is_given : bool
         Whether ``shared`` knows the data already.
     """
 
-    local: LocalData
     shared: Shared
     is_given: bool = False
-
-    @property
-    def kernel(self) -> Kernel:
-        """That of the whole process."""
-        return self.local.kernel
-
-    @property
-    def near(self) -> Neighbours:
-        """All rows of the data."""
-        return self.local.near
-
-    @property
-    def noise(self) -> Array:
-        """Noise variance of the data."""
-        return self.local.noise
-
-    @property
-    def y(self) -> Array:
-        """The data."""
-        return self.local.y
-
-    @property
-    def level(self) -> Mean:
-        """The mean function."""
-        return self.local.level
-
-    def of(self, y: Array) -> "CombinedData":
-        """The same of other data."""
-        return CombinedData(self.local.of(y), self.shared, self.is_given)
 
     def _rows(self, own: Array, index: Array, data: Array, own_noise: Array) -> SharedRows:
         """What rows ``own`` ``(B, D)`` say, whose data are ``data`` ``(B,)``."""
 
         def some(own: Array, index: Array, data: Array, own_noise: Array) -> SharedRows:
             at, r = self._block(own, index, data)
-            return self.shared.rows(self.local.covariance(at, own_noise), at, r)
+            return self.shared.rows(self.covariance(at, own_noise), at, r)
 
         together = self.shared.together(index.shape[1])
-        found: SharedRows = by_parts(some, own, index, data, own_noise, at_once=together, together=together)
-        return found
+        return by_parts(some, own, index, data, own_noise, at_once=together, together=together)
 
     def _block(self, own: Array, index: Array, data: Array) -> tuple[Blocks, Array]:
-        at = self.local.blocks(index, own)
-        residual = at.behind(self.y[at.rows], data) - self.local.levels(at)
+        at = self.blocks(index, own)
+        residual = at.behind(self.y[at.rows], data) - self.levels(at)
         return at, jnp.where(at.behind(at.taken, True, False), residual, 0)
 
     def _of_all(self) -> SharedRows:
-        near, noise = self.near, self.local.noise_of(jnp.arange(self.near.size))
+        near, noise = self.near, self.noise_of(jnp.arange(self.near.size))
         return self._rows(jnp.asarray(near.inputs), jnp.asarray(near.index), self.y, noise)
 
     def terms(self, rows: Array, index: Array, own: Array) -> Array:
         """``E log p(y_i | y_N(i), w)`` of rows ``(B,)`` with neighbours ``(B, K)``, whose data are ``own`` ``(B,)``."""
         inputs = jnp.asarray(self.near.inputs)[rows]
-        return self.shared.expected(self._rows(inputs, index, own, self.local.noise_of(rows)))
+        return self.shared.expected(self._rows(inputs, index, own, self.noise_of(rows)))
 
     def evidence(self) -> Array:
         """``log p(y)``, with ``w`` integrated out, which is standard normal before the data."""
@@ -120,25 +89,21 @@ class CombinedData:
         if self.is_given:
             return self
         root, gain = _gain(self._of_all())
-        return CombinedData(self.local, Shared(self.shared.basis, matmul(root, gain), root), is_given=True)
+        return replace(self, shared=Shared(self.shared.basis, matmul(root, gain), root), is_given=True)
 
     @one_program
     def at(self, X: NewRows) -> tuple[Array, Array]:
         """Mean and variance ``(B,)`` of the function at new rows."""
         own = jnp.asarray(X.inputs)
         # A datum that is its mean has the residual 0, and says nothing.
-        rows = self._rows(own, X.index, self.local.level_at(own), jnp.zeros(own.shape[0], own.dtype))
+        rows = self._rows(own, X.index, self.level_at(own), jnp.zeros(own.shape[0], own.dtype))
         mean, variance, spread = self.given_data().shared.predicted(rows)
-        return self.local.level_at(own) + mean, variance + spread
+        return self.level_at(own) + mean, variance + spread
 
     def places(self) -> tuple[Places, Shared]:
         """The data less their mean, and what is known of the global part."""
         shared = self.given_data().shared
-        return replace(self.local.places()[0], basis=shared.basis), shared
-
-    def log_density_at(self, X: NewRows, rows: ArrayLike) -> Array:
-        """Log density ``(B,)`` of the data of rows that are predicted as new ones, from others."""
-        return log_density_of_rows(self.local, self.at(X), rows)
+        return replace(super().places()[0], basis=shared.basis), shared
 
     def left_out(self) -> tuple[Array, Array]:
         """Mean and variance ``(N,)`` of each datum given all others, under the joint density of the terms.
@@ -146,16 +111,16 @@ class CombinedData:
         Given ``w`` their precision is ``Q = sum_i x_i x_i^T``, and with it integrated out ``Q - G P^-1 G^T``,
         ``G = sum_i x_i b_i^T`` (mathematics.md section 16.5).
         """
-        self.local.check_every_row()
+        self.check_every_row()
         inputs, index, rows = jnp.asarray(self.near.inputs), jnp.asarray(self.near.index), jnp.arange(self.near.size)
 
         def some(own: Array, index: Array, data: Array, noise: Array) -> tuple[Array, SharedRows]:
             at, r = self._block(own, index, data)
-            x, said = self.shared.factored(self.local.covariance(at, noise), at, r)
+            x, said = self.shared.factored(self.covariance(at, noise), at, r)
             return jnp.where(at.behind(at.taken, True, False), x, 0), said
 
         together = self.shared.together(index.shape[1])
-        noise = self.local.noise_of(rows)
+        noise = self.noise_of(rows)
         x, said = by_parts(some, inputs, index, self.y, noise, at_once=together, together=together)
         places = jnp.concatenate([jnp.maximum(index, 0), rows[:, None]], axis=1)
         zeros = jnp.zeros_like(said.z)
@@ -180,23 +145,23 @@ class CombinedData:
         values = jnp.broadcast_to(shared.mean, (*sample_shape, shared.basis.size))
         if shared.factor is not None:
             values = values + matmul(jax.random.normal(other, values.shape, dtype), shared.factor.T)
-        return self.drawn(jax.random.normal(one, (*sample_shape, self.near.size), dtype), values)
+        return self.drawn_with(jax.random.normal(one, (*sample_shape, self.near.size), dtype), values)
 
     @one_program
-    def drawn(self, white: Array, values: Array) -> Array:
+    def drawn_with(self, white: Array, values: Array) -> Array:
         """All data from standard normal noise ``(..., N)`` and ``w`` ``(..., M)``, row after row in their order."""
         inputs, index = jnp.asarray(self.near.inputs), jnp.asarray(self.near.index)
 
         def some(own: Array, index: Array, noise: Array) -> tuple[Array, Array]:
-            at = self.local.blocks(index, own)
-            x = row_factor(self.shared.rest(self.local.covariance(at, noise), at)[0])
+            at = self.blocks(index, own)
+            x = row_factor(self.shared.rest(self.covariance(at, noise), at)[0])
             return -x[:, :-1] / x[:, -1:], 1 / x[:, -1]
 
-        noise = self.local.noise_of(jnp.arange(self.near.size))
+        noise = self.noise_of(jnp.arange(self.near.size))
         weights, scale = by_parts(some, inputs, index, noise, at_once=TOGETHER, together=TOGETHER)
         rest = row_after_row(weights, scale, index, jnp.asarray(self.near.order), white)
         whole = rest + matmul(values, self.shared.basis.features(inputs))
-        level = self.local.level_at(inputs)
+        level = self.level_at(inputs)
         return whole + level.reshape((1,) * (whole.ndim - 1) + level.shape)
 
 
@@ -257,8 +222,8 @@ def regression_by_both(
     points = check_points("inducing", inducing, near.inputs.shape[-1])
     relative = least_noise(near.inputs.dtype) if jitter is None else check_nonnegative("jitter", jitter)
     y = jnp.zeros(near.size, near.inputs.dtype) if obs is None else check_all_data(name, obs, near.size)
-    local = LocalData(own, near, y, check_noise(noise_variance, near.size), as_mean(mean), relative)
-    data = CombinedData(local, Shared.prior(Basis.build(own, points)))
+    noise, shared = check_noise(noise_variance, near.size), Shared.prior(Basis.build(own, points))
+    data = CombinedData(own, near, y, noise, as_mean(mean), relative, shared)
     check_handlers(name, near, "Leave rows without data out before neighbours are found.")
     site, _, value = open_site(name, CombinedMarginal(data), obs=None if obs is None else y)
     found = record(LocalProcess(site, data if obs is not None else data.of(value), int(near.inputs.shape[-1])))
@@ -291,9 +256,5 @@ def regression_of_process(
     """`gp_regression` of a process whose inducing points hold what is global, and whose rows have neighbours."""
     whole = near.near if isinstance(near, NeighbourRows) else near
     shared = shared_of(process, int(whole.inputs.shape[-1]), "kernel")
-    level = process.mean
-
-    def made(local: LocalData) -> CombinedData:
-        return CombinedData(local, shared, is_given=True)
-
-    return given_their_data(name, shared.basis.kernel, near, noise_variance, level, obs, jitter, made)
+    made = partial(CombinedData, shared=shared, is_given=True)
+    return regression_by_neighbours(name, shared.basis.kernel, near, noise_variance, process.mean, obs, jitter, made)

@@ -4,7 +4,8 @@ mathematics.md section 16.2 has the terms, and mathematics.md section 16.3 what 
 """
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -27,12 +28,12 @@ from numpyro_gp.beliefs.blocks import (
     row_after_row,
 )
 from numpyro_gp.beliefs.places import Places
+from numpyro_gp.beliefs.shared import Shared
 from numpyro_gp.checks import check_array, check_finite, check_nonnegative, check_positive, fail
-from numpyro_gp.kernels.base import Kernel, as_kernel
+from numpyro_gp.kernels.base import Kernel
 from numpyro_gp.kernels.members import batch_shape
-from numpyro_gp.kernels.operands import KernelLike
-from numpyro_gp.means import Mean, MeanLike, as_mean
-from numpyro_gp.primitives.function_draw import mean_at
+from numpyro_gp.means import Mean
+from numpyro_gp.primitives.function_draw import level_at
 from numpyro_gp.primitives.local_process import LocalProcess
 from numpyro_gp.primitives.opening import check_name, record, record_call
 from numpyro_gp.programs.eager import one_program
@@ -75,11 +76,11 @@ class LocalData:
     def levels(self, at: Blocks) -> Array:
         """The mean function at all places of blocks, ``(B, K + 1)``."""
         flat = at.inputs.reshape(-1, at.inputs.shape[-1])  # (N, D), as means of data without neighbours have it
-        return mean_at(self.level, flat, flat.shape[:-1], None, flat.dtype).reshape(at.inputs.shape[:-1])
+        return self.level_at(flat).reshape(at.inputs.shape[:-1])
 
     def level_at(self, own: Array) -> Array:
         """The mean function at rows ``(B, D)``."""
-        return mean_at(self.level, own, own.shape[:-1], None, own.dtype)
+        return level_at(self.level, own)
 
     def noise_of(self, rows: Array) -> Array:
         """Noise variances of rows of the data."""
@@ -94,8 +95,7 @@ class LocalData:
             residual = jnp.where(at.behind(at.taken, True, False), data - self.levels(at), 0)
             return log_density(self.covariance(at, self.noise_of(rows)), residual)
 
-        found: Array = by_parts(some, rows, index, own)
-        return found
+        return by_parts(some, rows, index, own)
 
     @one_program
     def at(self, X: NewRows) -> tuple[Array, Array]:
@@ -109,21 +109,22 @@ class LocalData:
             return levels[:, -1] + jnp.sum(weights * residual, axis=-1), variance
 
         some_rows = max(1, NUMBERS // X.index.shape[1] ** 2)
-        found: tuple[Array, Array] = by_parts(some, X.inputs, X.index, at_once=some_rows, together=some_rows)
-        return found
+        return by_parts(some, X.inputs, X.index, at_once=some_rows, together=some_rows)
 
-    def places(self) -> tuple[Places, None]:
+    def places(self) -> tuple[Places, Shared | None]:
         """The data less their mean; nothing is global."""
         residual = self.y - self.level_at(jnp.asarray(self.near.inputs))
         return Places(self.kernel, None, self.noise, residual, self.jitter), None
 
     def log_density_at(self, X: NewRows, rows: ArrayLike) -> Array:
         """Log density ``(B,)`` of the data of rows that are predicted as new ones, from others."""
-        return log_density_of_rows(self, self.at(X), rows)
+        rows, (mean, variance) = jnp.asarray(rows), self.at(X)
+        variance = variance + self.noise_of(rows)
+        return -0.5 * (jnp.square(self.y[rows] - mean) / variance + jnp.log(2 * jnp.pi * variance))
 
-    def of(self, y: Array) -> "LocalData":
+    def of(self, y: Array) -> Self:
         """The same of other data."""
-        return LocalData(self.kernel, self.near, y, self.noise, self.level, self.jitter)
+        return replace(self, y=y)
 
     def check_every_row(self) -> None:
         """Refuse neighbours of some rows, where each datum is left out."""
@@ -174,13 +175,6 @@ class LocalData:
         return found + jnp.broadcast_to(level, found.shape)
 
 
-def log_density_of_rows(data: LocalData, moments: tuple[Array, Array], rows: ArrayLike) -> Array:
-    """Log density ``(B,)`` of the data of rows at which the function has these moments."""
-    rows = jnp.asarray(rows)
-    mean, variance = moments[0], moments[1] + data.noise_of(rows)
-    return -0.5 * (jnp.square(data.y[rows] - mean) / variance + jnp.log(2 * jnp.pi * variance))
-
-
 class GivenNeighbours(dist.Distribution):
     """``p(y_i | y_N(i))`` of rows of data, batch shape ``(B,)``: their product over all rows is a proper density.
 
@@ -214,28 +208,15 @@ class GivenNeighbours(dist.Distribution):
 
 def regression_by_neighbours(
     name: str,
-    kernel: KernelLike,
-    near: Neighbours | NeighbourRows,
-    noise_variance: ArrayLike,
-    mean: MeanLike,
-    obs: ArrayLike | None,
-    jitter: float | None,
-) -> LocalProcess:
-    """`gp_regression` of rows with neighbours: whole, one event, or some rows in their plate, one term each."""
-    return given_their_data(name, as_kernel(kernel), near, noise_variance, as_mean(mean), obs, jitter)
-
-
-def given_their_data(
-    name: str,
     kernel: Kernel,
     near: Neighbours | NeighbourRows,
     noise_variance: ArrayLike,
     level: Mean,
     obs: ArrayLike | None,
     jitter: float | None,
-    made: Callable[[LocalData], object] | None = None,
+    made: Callable[..., LocalData] = LocalData,
 ) -> LocalProcess:
-    """Open the site of Gaussian data by rows, and return the process given them.
+    """`gp_regression` of rows with neighbours: whole, one event, or some rows in their plate, one term each.
 
     ``made`` of the data: what their terms and predictions are of, where inducing points hold what is global.
     """
@@ -244,9 +225,8 @@ def given_their_data(
     noise = check_noise(noise_variance, whole.size)
     relative = least_noise(whole.inputs.dtype) if jitter is None else check_nonnegative("jitter", jitter)
     y = jnp.zeros(whole.size, whole.inputs.dtype) if obs is None else check_all_data(name, obs, whole.size)
-    data = LocalData(kernel, whole, y, noise, level, relative)
     rows = jnp.arange(whole.size) if isinstance(near, Neighbours) else near.rows
-    fn = GivenNeighbours(data if made is None else made(data), rows, jnp.asarray(near.index))
+    fn = GivenNeighbours(made(kernel, whole, y, noise, level, relative), rows, jnp.asarray(near.index))
     if obs is None and len(rows) != whole.size:
         cure = "Pass None for the argument that sets the minibatch, as batch=None."
         fail(f"the rows of site {name!r}", "all of them where there are no data", f"{len(rows)} of {whole.size}", cure)

@@ -174,7 +174,7 @@ def gp(
     (3, 2)
     """
     if isinstance(inducing, (NeighbourRows, Neighbours, NewRows)):
-        return gp_by_neighbours(name, kernel, inducing, mean, outputs, jitter)
+        return gp_by_neighbours(name, as_kernel(kernel), inducing, as_mean(mean), outputs, jitter)
     points, own, functional = rows_and_kernel("inducing", inducing, as_kernel(kernel))
     if outputs is not None:
         outputs = check_count("outputs", outputs)

@@ -20,11 +20,10 @@ from numpyro_gp.beliefs.places import Places
 from numpyro_gp.beliefs.pseudo_rows import Cavity, PseudoRows, left_out, natural_moments
 from numpyro_gp.beliefs.shared import Shared
 from numpyro_gp.checks import check_floating, check_nonnegative, fail
-from numpyro_gp.kernels.base import Kernel, as_kernel
+from numpyro_gp.kernels.base import Kernel
 from numpyro_gp.kernels.jitter import ample_jitter
-from numpyro_gp.kernels.operands import KernelLike
-from numpyro_gp.means import Mean, MeanLike, as_mean
-from numpyro_gp.primitives.function_draw import mean_at
+from numpyro_gp.means import Mean
+from numpyro_gp.primitives.function_draw import level_at
 from numpyro_gp.primitives.given_both import CombinedData, shared_of
 from numpyro_gp.primitives.given_neighbours import LocalData, check_alone, check_handlers
 from numpyro_gp.primitives.local_process import LocalProcess
@@ -64,7 +63,7 @@ class LocalBelief:
         own = jnp.asarray(X.inputs)
         inputs = jnp.asarray(self.near.inputs)
         mean, variance, spread = self.belief.given_others(self.kernel, inputs, own, X.index, self.jitter, self.shared)
-        return mean_at(self.level, own, own.shape[:-1], None, own.dtype) + mean, variance + spread
+        return level_at(self.level, own) + mean, variance + spread
 
     def places(self) -> tuple[Places, Shared | None]:
         """The pseudo-data as data of the function less its mean, and what is known of its global part."""
@@ -184,13 +183,6 @@ kl_divergence.add((Belief, RowPrior), lambda belief, prior: -prior.log_prob(beli
 
 
 def gp_by_neighbours(
-    name: str, kernel: KernelLike, near: object, mean: MeanLike, outputs: int | None, jitter: float | None
-) -> LocalProcess:
-    """`gp` of the rows of a plate that have neighbours."""
-    return process_of_rows(name, as_kernel(kernel), near, as_mean(mean), outputs, jitter)
-
-
-def process_of_rows(
     name: str,
     kernel: Kernel,
     near: object,
@@ -209,7 +201,7 @@ def process_of_rows(
     inputs = rows.inputs
     if isinstance(value, AbstractBelief):
         data: Any = LocalBelief(kernel, whole, prior.checked(value), level, relative, shared)
-        shift = mean_at(level, inputs, inputs.shape[:-1], None, inputs.dtype)
+        shift = level_at(level, inputs)
         known = tuple(dist.Normal(shift + center, jnp.sqrt(variance)) for center, variance in prior.moments(value))
     else:
         data, certain = _of_point(prior, check_floating(f"the value of site {name!r}", value), level)
@@ -223,19 +215,20 @@ def rest_of_process(site: str, process: Any, near: object) -> LocalProcess:
     """A process at the rows of a plate: global by its inducing points, and by neighbours for what they leave open."""
     columns = int(near.inputs.shape[-1]) if hasattr(near, "inputs") else process.columns
     shared = shared_of(process, columns, "the process")
-    return process_of_rows(site, shared.basis.kernel, near, process.mean, jitter=process.jitter, shared=shared)
+    return gp_by_neighbours(site, shared.basis.kernel, near, process.mean, jitter=process.jitter, shared=shared)
 
 
 def _of_point(prior: RowPrior, value: Array, level: Mean) -> tuple[Any, dist.Normal]:
     """The function at all rows, one after the other: ``f_i = a_i . f_N(i) + sd_i v_i``, of what is not global."""
     rows, size, shared = prior.rows, prior.rows.near.size, prior.shared
     none = jnp.zeros((), prior.dtype)
-    blank = LocalData(prior.kernel, rows.near, jnp.zeros(size, prior.dtype), none, level, prior.jitter)
+    parts = prior.kernel, rows.near, jnp.zeros(size, prior.dtype), none, level, prior.jitter
+    blank = LocalData(*parts)
     if len(rows) != size:
         # Models are run on minibatches of points to see what they hold, and never scored: `RowPrior.check_whole`.
         own = rows.inputs
         values = jnp.sqrt(prior.kernel.diagonal(own)) * value
-        return blank, Certain(mean_at(level, own, own.shape[:-1], None, own.dtype) + values)
+        return blank, Certain(level_at(level, own) + values)
     if value.shape[-1:] != (size,):
         cure = "Use the rows that the value was found with."
         got = f"shape {value.shape}"
@@ -244,8 +237,8 @@ def _of_point(prior: RowPrior, value: Array, level: Mean) -> tuple[Any, dist.Nor
     if shared is None:
         values = blank.drawn(ordered)
         return blank.of(values), Certain(values[..., rows.rows])
-    whole = CombinedData(blank, shared, is_given=True)
-    values = whole.drawn(ordered, shared.mean)
+    whole = CombinedData(*parts, shared, is_given=True)
+    values = whole.drawn_with(ordered, shared.mean)
     return whole.of(values), Certain(values[..., rows.rows])
 
 

@@ -6,14 +6,14 @@ and nothing but a comparison shows it.
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import ClassVar, NamedTuple
 
 import jax
 import numpy as np
 
-from numpyro_gp.arrays import Array
+from numpyro_gp.arrays import Array, set_to
 from numpyro_gp.checks import fail, is_known, when_known
 from numpyro_gp.programs.set_up import NEEDS_VALUES
 from numpyro_gp.rows.call import call_of
@@ -63,19 +63,11 @@ def report(site: str, points: Mapping[str, Array], *, is_given: bool = False) ->
 
 
 @contextmanager
-def _told(asked: _Asked) -> Iterator[None]:
-    token = _asked.set(asked)
-    try:
-        yield
-    finally:
-        _asked.reset(token)
-
-
-@contextmanager
 def noted_inducing() -> Iterator[dict[str, dict[str, np.ndarray]]]:
     """Collect the inducing inputs of the processes that a model opens in this block, where they are known."""
     found: dict[str, dict[str, np.ndarray]] = {}
-    with _told(_Asked(lambda site, part, values: found.setdefault(site, {}).update({part: values}), False)):
+    note = lambda site, part, values: found.setdefault(site, {}).update({part: values})  # noqa: E731
+    with set_to(_asked, _Asked(note, False)):
         yield found
 
 
@@ -102,8 +94,7 @@ def sites_at_start(
     return seen.sites, found
 
 
-@contextmanager
-def compared_with(fitted: Inducing) -> Iterator[None]:
+def compared_with(fitted: Inducing) -> AbstractContextManager[_Asked]:
     """In a look at a model: its checks refuse arguments that are other inducing inputs than those of the fit."""
 
     def compare(site: str, part: str, values: np.ndarray) -> None:
@@ -116,5 +107,4 @@ def compared_with(fitted: Inducing) -> Iterator[None]:
             cure += "A guide keeps those of its first run by SVI.run: make one for each fit."
             fail(f"inducing inputs of {site!r}{part}", "those of the fit", f"others, up to {away:.3g} away", cure)
 
-    with _told(_Asked(compare, True)):
-        yield
+    return set_to(_asked, _Asked(compare, True))

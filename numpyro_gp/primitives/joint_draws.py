@@ -1,14 +1,13 @@
 """One function at the several inputs of a datum, drawn through its whitened values: a factor ``K`` cheaper."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from numpyro_gp.arrays import Array
+from numpyro_gp.arrays import Array, set_to
 from numpyro_gp.beliefs import Coupled
 from numpyro_gp.beliefs.base import Process
 from numpyro_gp.beliefs.basis import AbstractBasis
@@ -21,14 +20,9 @@ from numpyro_gp.sites import Site
 _is_free: ContextVar[bool] = ContextVar("_is_free", default=False)
 
 
-@contextmanager
-def free_noise() -> Iterator[None]:
+def free_noise() -> AbstractContextManager[bool]:
     """Inside, a draw may open noise sites that guides do not know: for engines that take noise from the model alone."""
-    token = _is_free.set(True)
-    try:
-        yield
-    finally:
-        _is_free.reset(token)
+    return set_to(_is_free, True)
 
 
 def values_to_draw(process: Process, basis: AbstractBasis, mean: Mean, noise: Site) -> Coupled | None:

@@ -114,8 +114,5 @@ def components_of_functionals(kernels: object, inducing: Any) -> tuple[Any, Any,
         return kernels, inducing, None
     every = dict(zip(inducing, of_one_form(list(found)), strict=True))
     pairs = {n: rows_and_kernel(f"inducing[{n!r}]", every[n], as_kernel(kernels[n])) for n in kernels if n in every}
-    return {n: pairs[n][1] if n in pairs else one for n, one in kernels.items()}, _rows(every), columns
-
-
-def _rows(functionals: Mapping[str, Functional]) -> dict[str, Array]:
-    return {name: one.rows for name, one in functionals.items()}
+    rows = {name: one.rows for name, one in every.items()}
+    return {n: pairs[n][1] if n in pairs else one for n, one in kernels.items()}, rows, columns

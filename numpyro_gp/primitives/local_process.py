@@ -96,21 +96,11 @@ class LocalProcess:
         """Refused: there are no inducing inputs that all rows depend on."""
         self._refuse()
 
-    def joint(self, X: object) -> NoReturn:  # noqa: ARG002
+    def joint(self, *args: object, **kwargs: object) -> NoReturn:  # noqa: ARG002
         """Refused, as `basis` is."""
         self._refuse()
 
-    def sample_jointly(self, key: Array, X: object) -> NoReturn:  # noqa: ARG002
-        """Refused, as `basis` is."""
-        self._refuse()
-
-    def draw(self, site: str, X: object) -> NoReturn:  # noqa: ARG002
-        """Refused, as `basis` is."""
-        self._refuse()
-
-    def function(self, site: str, num_features: int = 256) -> NoReturn:  # noqa: ARG002
-        """Refused, as `basis` is."""
-        self._refuse()
+    sample_jointly = draw = function = joint
 
     def _refuse(self) -> NoReturn:
         cure = "Ask for single rows, f(X), in a model, and after the fit posterior.function_draws(key, X_new, near, y)."

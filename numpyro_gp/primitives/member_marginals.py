@@ -48,14 +48,6 @@ def marginals_of(process: Process, basis: AbstractBasis, rows: Array) -> tuple[A
     return (mean, variance) if mean.ndim == 2 else (jnp.swapaxes(mean, 1, 2), jnp.swapaxes(variance, 1, 2))
 
 
-def noisy(basis: AbstractBasis) -> AbstractBasis:
-    """The basis, of all members, whose process at the inducing inputs has the jitter in its kernel."""
-    if isinstance(basis, BatchBasis):
-        return dataclasses.replace(basis, members=noisy(basis.members))
-    assert isinstance(basis, Basis)
-    return dataclasses.replace(basis, is_noisy=True)
-
-
 def marginals_at_inducing(process: Process, basis: AbstractBasis) -> tuple[Array, Array]:
     """Mean and variance ``([P,] M)`` at the inducing inputs, with axes of plates on the left."""
     if isinstance(basis, BatchBasis):

@@ -1,7 +1,7 @@
 """How a process opens its site: the name and the plates that handlers give it, and who hears of it."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any, NamedTuple, TypeVar
 
@@ -10,10 +10,10 @@ import numpyro
 import numpyro.distributions as dist
 from numpyro.primitives import Messenger
 
-from numpyro_gp.arrays import Array
+from numpyro_gp.arrays import Array, set_to
 from numpyro_gp.beliefs.base import AbstractBelief, Point
 from numpyro_gp.beliefs.basis import AbstractBasis
-from numpyro_gp.beliefs.batch_basis import exact
+from numpyro_gp.beliefs.batch_basis import marked
 from numpyro_gp.beliefs.masked import MaskedPrior
 from numpyro_gp.checks import fail
 from numpyro_gp.primitives.plates import Plates
@@ -96,10 +96,7 @@ class Opened(NamedTuple):
 
 
 def open_process(
-    name: str,
-    basis: AbstractBasis,
-    shape: tuple[int, ...],
-    level: Callable[[Plates], Array | None] | None = None,
+    name: str, basis: AbstractBasis, shape: tuple[int, ...], level: Callable[[Plates], Array | None] | None = None
 ) -> Opened:
     """Sample the whitened inducing values of a basis, of ``shape`` for each member of the plates around.
 
@@ -127,30 +124,19 @@ def record(process: AnyProcess) -> AnyProcess:
     return process
 
 
-@contextmanager
-def recorded_processes() -> Iterator[dict[str, Any]]:
+def recorded_processes() -> AbstractContextManager[dict[str, Any]]:
     """Collect the processes that a model opens inside the block, by the names of their sites."""
-    recorded: dict[str, object] = {}
-    token = _recorded.set(recorded)
-    try:
-        yield recorded
-    finally:
-        _recorded.reset(token)
+    return set_to(_recorded, {})
 
 
-@contextmanager
-def predicting() -> Iterator[None]:
+def predicting() -> AbstractContextManager[bool]:
     """Run a model for its predictions: variances are those of ``f``, without what a jitter leaves."""
-    token = _predicting.set(True)
-    try:
-        yield
-    finally:
-        _predicting.reset(token)
+    return set_to(_predicting, True)
 
 
 def as_asked(basis: AbstractBasis, jitter: float | None) -> AbstractBasis:
     """The basis of a process, in predictions without what a jitter that nobody asked for leaves."""
-    return exact(basis) if jitter is None and _predicting.get() else basis
+    return marked(basis, is_exact=True) if jitter is None and _predicting.get() else basis
 
 
 def record_call(process: object, inputs: Array) -> None:
@@ -160,11 +146,6 @@ def record_call(process: object, inputs: Array) -> None:
         called.append((process, inputs))
 
 
-@contextmanager
-def recorded_calls(called: list[tuple[object, Array]]) -> Iterator[None]:
+def recorded_calls(called: list[tuple[object, Array]]) -> AbstractContextManager[list[tuple[object, Array]]]:
     """Append the calls of processes inside the block, in their order: the process and the inputs ``(..., N, D)``."""
-    token = _called.set(called)
-    try:
-        yield
-    finally:
-        _called.reset(token)
+    return set_to(_called, called)

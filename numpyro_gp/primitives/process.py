@@ -14,7 +14,7 @@ from numpyro import handlers
 from numpyro_gp.arrays import Array, ArrayLike, Shape, value_type
 from numpyro_gp.beliefs.base import Joint, Point, Process
 from numpyro_gp.beliefs.basis import AbstractBasis, Basis
-from numpyro_gp.beliefs.batch_basis import BatchBasis
+from numpyro_gp.beliefs.batch_basis import BatchBasis, marked
 from numpyro_gp.checks import check_count, fail
 from numpyro_gp.kernels.functionals import Functional, applied
 from numpyro_gp.kernels.jitter import ample_jitter, least_factor, least_jitter, scales
@@ -24,7 +24,7 @@ from numpyro_gp.primitives.function_draw import FunctionDraw, function_draw, mea
 from numpyro_gp.primitives.gp_by_neighbours import rest_of_process
 from numpyro_gp.primitives.joint_draws import drawn_through, values_to_draw
 from numpyro_gp.primitives.lifted import LiftedMean, at_rows, deviation
-from numpyro_gp.primitives.member_marginals import AtRows, marginals_at_inducing, marginals_of, noisy, of_members
+from numpyro_gp.primitives.member_marginals import AtRows, marginals_at_inducing, marginals_of, of_members
 from numpyro_gp.primitives.members import Levels, check_members, marginals_of_rows
 from numpyro_gp.primitives.opening import check_name, record_call
 from numpyro_gp.primitives.plates import Plates
@@ -116,7 +116,7 @@ class GaussianProcess:
         # Inside of a program nobody sees the numbers: JAX would take the last member for those that do not exist.
         mean = jnp.where(exist if mean.ndim == 1 else exist[:, None], mean, jnp.nan)
         normal = dist.Normal(mean, deviation(own, variance))
-        return self._marked(normal.to_event(1) if self.plates.names and self.outputs is not None else normal)
+        return self._given(normal.to_event(1) if self.plates.names and self.outputs is not None else normal)
 
     def _mean_of_rows(self, codes: Array, inputs: Array) -> Array:
         """Mean function at rows that name their member or output."""
@@ -151,23 +151,24 @@ class GaussianProcess:
             fail("the process", "one made by gp(), with inducing inputs of its own", "another kind", cure, TypeError)
         if not with_jitter or self.noise is not None:
             return self._normal(None)
-        own = dataclasses.replace(self, basis=noisy(self.basis))
+        own = dataclasses.replace(self, basis=marked(self.basis, is_noisy=True))
         if not isinstance(self.process, Point):
             return own._normal(None)
         if isinstance(self.basis, Basis) and self.process.v.ndim == 1:
             values = lower_product(self.basis.gram, self.process.v, self.basis.factor, self.basis.inverse)
-            return Certain(self._mean_at(self.basis.inducing, values.shape) + values)
-        certain = Certain(_moments(own, None)[0])
-        return certain if self.outputs is None else certain.to_event(1)
+            return self._of_members(Certain(self._mean_at(self.basis.inducing, values.shape) + values))
+        return self._of_members(Certain(_moments(own, None)[0]))
 
     def _normal(self, inputs: Array | None) -> dist.Distribution:
-        mean, scale = _moments(self, inputs)
-        normal = dist.Normal(mean, scale)
-        normal = normal if self.outputs is None else normal.to_event(1)
-        normal.members_of = self.plates  # for `observe`, where the last axis is that of the data
-        return self._marked(normal)
+        return self._of_members(dist.Normal(*_moments(self, inputs)))
 
-    def _marked(self, normal: dist.Distribution) -> dist.Distribution:
+    def _of_members(self, normal: dist.Distribution) -> dist.Distribution:
+        """Marginals of all members and outputs, as `observe` takes them: the last axis is that of the data."""
+        normal = normal if self.outputs is None else normal.to_event(1)
+        normal.members_of = self.plates
+        return self._given(normal)
+
+    def _given(self, normal: dist.Distribution) -> dist.Distribution:
         """Marginals of a process given data say so: `observe` could not score further data by them."""
         if self.noise is not None:
             normal.given_data_of = self.name
@@ -184,8 +185,12 @@ class GaussianProcess:
         """Mean ``(..., N)`` and covariance of `joint`; ``relative`` is the jitter (`_joint`)."""
         own, inputs = at_rows(self, X)
         mean, covariance = own.each(partial(own._joint, relative=relative), inputs)
-        shift = own._mean_at(inputs, mean.shape[: mean.ndim - 1 - (self.outputs is not None)] + mean.shape[-1:])
-        return mean + (shift if self.outputs is None else jnp.swapaxes(shift, -1, -2)), covariance
+        return own.with_mean(mean, inputs), covariance
+
+    def with_mean(self, values: Array, inputs: Array) -> Array:
+        """Values ``(..., [P,] N)`` at inputs with the mean function, which they lack."""
+        level = self._mean_at(inputs, values.shape[: values.ndim - 1 - (self.outputs is not None)] + values.shape[-1:])
+        return values + (level if self.outputs is None else jnp.swapaxes(level, -1, -2))
 
     def sample_jointly(self, key: Array, X: Functional | ArrayLike) -> Array:
         """One draw of `joint`, without a jitter where numbers are of single precision.
@@ -194,8 +199,7 @@ class GaussianProcess:
         a factor would be noise of 1 % of the prior's standard deviation, more than precise data leave open.
         """
         if self.jitter is not None or self.basis.dtype.itemsize > 4:
-            drawn: Array = self.joint(X).sample(key)
-            return drawn
+            return jnp.asarray(self.joint(X).sample(key))
         mean, covariance = self._joint_moments(X, 0.0)
         values, vectors = jnp.linalg.eigh(covariance)
         scale = jnp.sqrt(jnp.maximum(values, 0))
@@ -213,17 +217,13 @@ class GaussianProcess:
         return rest_of_process(site, self, near).at_inducing()
 
     def draw(self, site: str, X: Functional | ArrayLike) -> Array:
-        """Values at ``X`` ``(..., N, D)`` of one function drawn by reparametrisation.
+        """Values ``(..., N)``, or ``(..., N, P)``, at ``X`` ``(..., N, D)`` of one function drawn by reparametrisation.
 
         The draw is independent over N (the data plate) and jointly consistent over every axis left
         of it: the inputs of one datum share one function (mathematics.md section 10.2). Its standard normal
         noise is the sample site ``site``, of batch shape ``(..., N)``. Members of plates have functions of their own.
         Under `ImportanceWeightedELBO` draws of several inputs go through those of the whitened values of a coupled
         belief, with a noise site ``site/values`` of the model alone, unless ``site`` has a value already.
-
-        Returns
-        -------
-        Array (..., N), or (..., N, P) for several outputs.
         """
         own, inputs = at_rows(self, X)
         record_call(own, inputs)

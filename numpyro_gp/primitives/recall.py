@@ -82,8 +82,7 @@ def _of_process(f: GaussianProcess, past: Any) -> tuple[Array, Array]:
         return found
 
     mean, covariance = f.each(joint, inputs)
-    level = f._mean_at(inputs, mean.shape[: mean.ndim - 1 - (f.outputs is not None)] + mean.shape[-1:])
-    mean = mean + (level if f.outputs is None else jnp.swapaxes(level, -1, -2))
+    mean = f.with_mean(mean, inputs)
     if not is_apart:
         return mean, covariance
     own = jnp.arange(inputs.shape[0])  # output p at the inputs of output p

@@ -21,7 +21,7 @@ from numpyro_gp.kernels.jitter import jittered
 from numpyro_gp.kernels.members import batch_shape
 from numpyro_gp.kernels.operands import KernelLike
 from numpyro_gp.linalg import add_to_diagonal, factorise, matmul
-from numpyro_gp.means import MeanLike
+from numpyro_gp.means import MeanLike, as_mean
 from numpyro_gp.primitives.function_draw import mean_at
 from numpyro_gp.primitives.given_both import regression_by_both, regression_of_process
 from numpyro_gp.primitives.given_neighbours import regression_by_neighbours
@@ -145,7 +145,7 @@ def gp_regression(
     if isinstance(X, (Neighbours, NeighbourRows)):
         if inducing is not None:
             return regression_by_both(name, kernel, X, given, mean, inducing, obs, jitter)
-        return regression_by_neighbours(name, kernel, X, given, mean, obs, jitter)
+        return regression_by_neighbours(name, as_kernel(kernel), X, given, as_mean(mean), obs, jitter)
     inputs, points, own, functional = _rows(X, inducing, as_kernel(kernel))
     variance = _check_noise(given, inputs.shape[-2])
     data = _Data.of(name, own, inputs, variance, mean, functional)

@@ -12,7 +12,7 @@ from typing import Any
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal
 
 from numpyro_gp.programs.private import parts_of_loop
-from numpyro_gp.programs.trace import ANY_POINT, aval_of
+from numpyro_gp.programs.trace import ANY_POINT, aval_of, needed, variables_of
 
 MIXED = -1  # of an axis: its rows have been combined
 WHOLE = frozenset({"reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or"})
@@ -30,22 +30,13 @@ def mixing_of(program: Jaxpr, axes: Mapping[object, int]) -> str | None:
     axes : dict
         Axis of the rows in each input that has them.
     """
-    return _Walk().follow(_needed(program), dict(axes))
+    return _Walk().follow(_counted(program), dict(axes))
 
 
-def _variables(atoms: Iterable[object]) -> list[object]:
-    return [atom for atom in atoms if not isinstance(atom, Literal)]
-
-
-def _needed(program: Jaxpr) -> Jaxpr:
-    """The program without operations of whose results nothing is made."""
-    needed, kept = set(_variables(program.outvars)), list[Any]()
-    for equation in reversed(program.eqns):
-        if equation.effects or needed.intersection(equation.outvars):
-            kept.append(equation)
-            needed.update(_variables(equation.invars))
-    needed_part: Jaxpr = program.replace(eqns=kept[::-1])
-    return needed_part
+def _counted(program: Jaxpr) -> Jaxpr:
+    """The program without operations of whose results nothing is made, neither a result nor an effect."""
+    seen = [atom for equation in program.eqns if equation.effects for atom in equation.invars]
+    return needed(program, [*program.outvars, *seen])
 
 
 class _Walk:
@@ -79,7 +70,7 @@ class _Walk:
         (constants, carried), body = parts_of_loop(params), params["jaxpr"]
         first = constants + carried
         rows = [var for var, axis in zip(body.jaxpr.invars[first:], before[first:], strict=True) if axis == 0]
-        if rows and not _made_of(body.jaxpr, rows).isdisjoint(_variables(body.jaxpr.outvars[:carried])):
+        if rows and not _made_of(body.jaxpr, rows).isdisjoint(variables_of(body.jaxpr.outvars[:carried])):
             return [], "scan"
         steps = [None if axis is None or axis == 0 else axis - 1 for axis in before[first:]]
         after, inner = self._body(body, [*before[:first], *steps])
@@ -88,7 +79,7 @@ class _Walk:
 
     def _body(self, body: ClosedJaxpr, before: list[int | None]) -> tuple[list[int | None], str | None]:
         axes = {var: axis for var, axis in zip(body.jaxpr.invars, before, strict=True) if axis is not None}
-        inner = self.follow(_needed(body.jaxpr), axes)
+        inner = self.follow(_counted(body.jaxpr), axes)
         return [None if isinstance(atom, Literal) else axes.get(atom) for atom in body.jaxpr.outvars], inner
 
 
@@ -96,7 +87,7 @@ def _made_of(program: Jaxpr, values: Iterable[object]) -> set[object]:
     """All values of a program that depend on these."""
     found = set(values)
     for equation in program.eqns:
-        if found.intersection(_variables(equation.invars)):
+        if found.intersection(variables_of(equation.invars)):
             found.update(equation.outvars)
     return found
 

@@ -61,11 +61,6 @@ def parts_of_loop(parameters: Mapping[str, Any]) -> tuple[int, int]:
     return len(constants), len(carried)
 
 
-def constants_of_loop(parameters: Mapping[str, object]) -> int:
-    """How many of the first inputs of a ``scan`` are constants of its body."""
-    return parts_of_loop(parameters)[0]
-
-
 def arguments_of_run(mcmc: object) -> tuple[Args, Kwargs] | None:
     """The arguments of the model in the last run of an ``MCMC``; None before, and of one that was pickled."""
     args, kwargs = getattr(mcmc, "_args", None), getattr(mcmc, "_kwargs", None)

@@ -23,7 +23,7 @@ from numpyro.distributions import constraints
 from numpyro.infer.autoguide import AutoGuide
 from numpyro.primitives import Messenger
 
-from numpyro_gp.arrays import current_trace
+from numpyro_gp.arrays import current_trace, set_to
 from numpyro_gp.checks import waiting_checks, when_known
 from numpyro_gp.programs.alone import alone
 from numpyro_gp.programs.keep import kept, quickly
@@ -123,12 +123,8 @@ def _compiled(function: Callable[[], object], watched: tuple[object, ...]) -> An
     found: dict[int, Any] = {}
 
     def run() -> list[Any]:
-        token = _set_up.set(current_trace())
-        try:
-            with waiting_checks() as waiting, Validated():
-                left.extend((function(), waiting))
-        finally:
-            _set_up.reset(token)
+        with set_to(_set_up, current_trace()), waiting_checks() as waiting, Validated():
+            left.extend((function(), waiting))
         swapped((left, watched), lambda tracer: found.setdefault(id(tracer), tracer))
         return list(found.values())
 

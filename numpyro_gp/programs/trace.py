@@ -219,7 +219,7 @@ def sources(program: Jaxpr) -> list[frozenset[int]]:
     found = {var: frozenset([number]) for number, var in enumerate(program.invars)}
 
     def of(atoms: Iterable[object]) -> frozenset[int]:
-        return frozenset().union(*(found.get(var, frozenset()) for var in _variables(atoms)))
+        return frozenset().union(*(found.get(var, frozenset()) for var in variables_of(atoms)))
 
     for equation in program.eqns:
         found.update(dict.fromkeys(equation.outvars, of(equation.invars)))
@@ -244,30 +244,26 @@ def split(program: Jaxpr, count: int) -> tuple[Jaxpr, Jaxpr]:
     """
     early, late = program.invars[:count], program.invars[count:]
     known, cheap = _known(program, early)
-    needed, handed, after = set(_variables(program.outvars)), [], []
+    wanted, handed, after = set(variables_of(program.outvars)), [], []
     for equation in reversed(program.eqns):
-        made = [var for var in equation.outvars if var in needed]
+        made = [var for var in equation.outvars if var in wanted]
         if made and known.issuperset(made) and not cheap.issuperset(made):
             handed += made
         elif made or equation.effects:
             after.append(equation)
-            needed.update(_variables(equation.invars))
-    needed, before = set(handed), []
-    for equation in reversed(program.eqns):
-        if needed.intersection(equation.outvars):
-            before.append(equation)
-            needed.update(_variables(equation.invars))
-    return _part(program, early, before, handed), _part(program, early + handed + late, after, program.outvars)
+            wanted.update(variables_of(equation.invars))
+    first = replaced(needed(program, handed), invars=early)
+    return first, _part(program, early + handed + late, after, program.outvars)
 
 
 def needed(program: Jaxpr, results: Iterable[Any]) -> Jaxpr:
     """The part of a program that makes some of its values; its inputs are those it needs, constants among them."""
     results = list(results)
-    wanted, equations = set(_variables(results)), []
+    wanted, equations = set(variables_of(results)), []
     for equation in reversed(program.eqns):
         if wanted.intersection(equation.outvars):
             equations.append(equation)
-            wanted.update(_variables(equation.invars))
+            wanted.update(variables_of(equation.invars))
     inputs = [var for var in (*program.constvars, *program.invars) if var in wanted]
     return _part(program, inputs, equations, results)
 
@@ -278,7 +274,7 @@ def _known(program: Jaxpr, early: list[Var]) -> tuple[set[Var], set[Var]]:
     cheap: set[Var] = set()
     bare: set[Var] = set()
     for equation in program.eqns:
-        inputs, name = set(_variables(equation.invars)), equation.primitive.name
+        inputs, name = set(variables_of(equation.invars)), equation.primitive.name
         if inputs <= known and not equation.effects:
             known.update(equation.outvars)
         is_bare = inputs <= bare and name not in COSTLY
@@ -289,7 +285,8 @@ def _known(program: Jaxpr, early: list[Var]) -> tuple[set[Var], set[Var]]:
     return known, cheap
 
 
-def _variables(atoms: Iterable[Any]) -> list[Var]:
+def variables_of(atoms: Iterable[Any]) -> list[Var]:
+    """Those of the inputs of an operation, or of results, that are no numbers."""
     return [atom for atom in atoms if not isinstance(atom, Literal)]
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import jax.numpy as jnp
 from jax.extend.core import JaxprEqn, Literal
 
-from numpyro_gp.programs.private import constants_of_loop
+from numpyro_gp.programs.private import parts_of_loop
 
 RESHAPES = frozenset({"broadcast_in_dim", "reshape", "squeeze", "expand_dims"})
 COPIES = frozenset({"copy", "device_put"})  # of jnp.array, and of jnp.asarray with JAX 0.7
@@ -47,7 +47,7 @@ class Counts:
         """Follow what is made of rows through one operation."""
         name = equation.primitive.name
         if name == "scan":  # its body was followed where rows are constants of it
-            inputs = inputs[constants_of_loop(equation.params) :]
+            inputs = inputs[parts_of_loop(equation.params)[0] :]
         made = [found for found in map(self._of, inputs) if found is not None]
         if not made:
             return

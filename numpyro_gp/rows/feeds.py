@@ -16,13 +16,7 @@ from numpyro_gp.arrays import Array, is_array
 from numpyro_gp.checks import check_count, fail
 from numpyro_gp.programs.alone import turn
 from numpyro_gp.programs.set_up import NEEDS_VALUES, abstract_trace
-from numpyro_gp.rows.batch_plates import (
-    BatchPlate,
-    RowsInPieces,
-    keyed_rows,
-    permuted_rows,
-    refuse_own_parameters,
-)
+from numpyro_gp.rows.batch_plates import BatchPlate, RowsInPieces, keyed_rows, permuted_rows, refuse_own_parameters
 from numpyro_gp.rows.batches import Layout, batch_of, layout_of, passes_of, put_on_device, with_batch
 from numpyro_gp.rows.call import Arguments, Call, argument_names, call_of, check_not_empty, name_what_is_no_array
 from numpyro_gp.rows.devices import Placement, as_part_of_process, placement_of

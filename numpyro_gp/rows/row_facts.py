@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal
 
-from numpyro_gp.programs.private import constants_of_loop
+from numpyro_gp.programs.private import parts_of_loop
 from numpyro_gp.programs.trace import aval_of, replaced
 from numpyro_gp.rows.counts import COPIES, RESHAPES, Counts
 
@@ -70,7 +70,7 @@ class Facts:
 
     def _without_gathers(self, equation: JaxprEqn, before: list[Any]) -> dict[str, Any]:
         """The body of a loop, which knows what is known of its constants: they come first among its inputs."""
-        body, count = equation.params["jaxpr"], constants_of_loop(equation.params)
+        body, count = equation.params["jaxpr"], parts_of_loop(equation.params)[0]
         facts = {var: fact for var, fact in zip(body.jaxpr.invars[:count], before) if isinstance(fact, str)}
         inner = Facts({}, self.counts.inside(body.jaxpr.invars[:count], equation.invars))
         return {"jaxpr": ClosedJaxpr(inner.follow(body.jaxpr, facts)[0], body.consts)}

@@ -9,7 +9,7 @@ from scipy import linalg
 
 import numpyro_gp as ngp
 from numpyro_gp.beliefs import Basis, Coupled, MeanField, Point
-from numpyro_gp.beliefs.batch_basis import exact
+from numpyro_gp.beliefs.batch_basis import marked
 from numpyro_gp.kernels import RBF, CategoryDelta, Matern52
 from numpyro_gp.kernels.jitter import GROWTH, jittered, least_jitter, steady
 
@@ -95,7 +95,7 @@ def test_predictions_take_back_what_a_jitter_leaves(rows):
     }
 
     def at(X):
-        basis = exact(Basis.build(kernel, jnp.asarray(Z), jitter))
+        basis = marked(Basis.build(kernel, jnp.asarray(Z), jitter), is_exact=True)
         return {name: belief.marginals(basis, X) for name, (belief, _) in beliefs.items()}
 
     found, slopes = jax.jit(lambda X: (at(X), jax.jvp(lambda X: at(X)["coupled"].variance, (X,), (jnp.ones_like(X),))))(
@@ -118,7 +118,7 @@ def gaussian_model(X, y=None, *, Z, noise):
 @jax.jit
 def variances(kernel, inducing, points, belief):
     """Of a point, and of a belief."""
-    basis = exact(Basis.build(kernel, inducing))
+    basis = marked(Basis.build(kernel, inducing), is_exact=True)
     return [own.marginals(basis, points).variance for own in (Point(belief.mean), belief)]
 
 

@@ -72,6 +72,9 @@ def test_a_process_inside_the_plate_of_the_data_is_refused():
             model(y, outputs)
     with pytest.raises(ValueError, match=message), handlers.seed(rng_seed=0):
         pair(jnp.zeros(3))
+    with pytest.raises(ValueError, match=message), handlers.seed(rng_seed=0), numpyro.plate("data", 3):
+        full = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), jnp.arange(3.0)[:, None])  # as many functions as rows
+        ngp.observe("y", full.at_inducing(with_jitter=True), ngp.likelihoods.Gaussian(0.3), obs=jnp.zeros(3))
 
     def groups(y):
         with numpyro.plate("data", 3, dim=-2):

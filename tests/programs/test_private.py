@@ -198,8 +198,9 @@ def test_constants_of_a_loop_are_its_first_inputs():
     body = lambda carry, x: (carry * first.sum(), x + second.sum())  # noqa: E731
     program = jax.make_jaxpr(lambda x: jax.lax.scan(body, 1.0, x))(jnp.ones(3))
     loop = next(equation for equation in program.eqns if equation.primitive.name == "scan")
-    assert private.constants_of_loop(loop.params) == len(loop.invars) - 2
-    assert private.constants_of_loop(loop.params) >= 2
+    constants, carried = private.parts_of_loop(loop.params)
+    assert constants == len(loop.invars) - 2 >= 2
+    assert carried == 1
 
 
 def test_sets_of_a_bound_are_in_order_and_all_that_sets_are():
