@@ -38,6 +38,7 @@ from jax.typing import ArrayLike as ArrayLike  # for the annotations of all othe
 # of a look for it there in jax 0.10 and 0.11.
 _place = jax.extend.core if hasattr(jax.extend.core, "get_opaque_trace_state") else jax.core
 current_trace: Callable[[], object] = _place.get_opaque_trace_state
+EAGER = current_trace()  # where nothing is traced, as when this file is imported
 
 Array = jax.Array
 Shape = tuple[int, ...]

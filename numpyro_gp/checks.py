@@ -18,7 +18,7 @@ import numpy as np
 from jax.sharding import AxisType, NamedSharding
 from jaxtyping import Float
 
-from numpyro_gp.arrays import Array, ArrayLike, current_trace, set_to
+from numpyro_gp.arrays import EAGER, Array, ArrayLike, current_trace, set_to
 
 # A check of values that waits for a program: the check, and the values that it looks at.
 Waiting = tuple[Callable[..., None], tuple[object, ...]]
@@ -75,6 +75,9 @@ def check_array(argument: str, value: ArrayLike) -> Array:
 
 def _as_array(argument: str, value: ArrayLike) -> Array:
     try:
+        if type(value) in (bool, int, float) and current_trace() == EAGER:
+            number: Array = jax.device_put(value)  # for `asarray` of one JAX compiles a program
+            return number
         if not isinstance(value, (str, bytes)):  # NumPy would take text for the name of a type
             return jnp.asarray(value)
     except (TypeError, ValueError):

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from numpyro_gp.gam.bounds import BoundValue, ResponseSums, Sums, bound_at_pseudo_data, gaussian_bound, summed
-from numpyro_gp.gam.densities import CLOSED_FORMS, Density, ExpectedTotal, density_of
+from numpyro_gp.gam.densities import Density, ExpectedTotal, density_of
 from numpyro_gp.gam.hyperparameters import (
     BoundArguments,
     ClosedFormPriors,
@@ -111,7 +111,7 @@ class BoundParts(NamedTuple):
     def is_double(self) -> bool:
         """Whether all of a bound is found in double precision, which NumPy has and a compiled part may not."""
         is_named = isinstance(self.evaluator, ClosedFormPriors) and (
-            self.vector_layout.is_exact or self.model.family.spec in CLOSED_FORMS
+            self.vector_layout.is_exact or isinstance(self.model.family.spec, str)
         )
         return is_named or self.vector_layout.dtype == np.float64
 

@@ -1,7 +1,7 @@
 """Expected log densities of all rows with their slopes, which pseudo-data are made of.
 
-Those of some families are a few lines of NumPy: closed forms, and 20 Gauss-Hermite nodes, for wide functions a mixture
-of normals. All others are compiled.
+Those of families with a name are a few lines of NumPy: closed forms, and 20 Gauss-Hermite nodes, for wide functions a
+mixture of normals. Likelihoods of the user's are compiled.
 """
 
 from collections.abc import Callable
@@ -12,24 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from numpyro_gp.arrays import Array
+from numpyro_gp.gam.densities_by_nodes import AT_ONCE, ExpectedDensities, beta, student_t
 from numpyro_gp.gam.hyperparameters import VectorLayout, evaluate
 from numpyro_gp.gam.model import Model
 from numpyro_gp.likelihoods.expectations import HERMITE_NODES
 from numpyro_gp.likelihoods.rules import gauss_hermite
 from numpyro_gp.likelihoods.softplus import WIDE, softplus_moments
 from numpyro_gp.programs.keep import prepared
-
-# Rows whose nodes are handled at once: larger arrays are read from memory, where these stay in the cache.
-AT_ONCE = 2048
-
-
-class ExpectedDensities(NamedTuple):
-    """``E log p(y | f)`` of each row ``(N,)``, and its slopes in mean, variance and the likelihood's parameter."""
-
-    value: np.ndarray
-    of_mean: np.ndarray
-    of_variance: np.ndarray
-    of_parameter: np.ndarray | None = None
 
 
 def softplus(mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -101,7 +90,7 @@ def exponential(y: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> Expect
 
 
 CLOSED_FORMS: dict[str, Callable[..., ExpectedDensities]] = {
-    one.__name__: one for one in (bernoulli, negative_binomial, poisson, gamma, exponential)
+    one.__name__: one for one in (bernoulli, negative_binomial, poisson, gamma, exponential, student_t, beta)
 } | {"binomial": bernoulli}
 
 
@@ -121,15 +110,13 @@ Density = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray],
 def density_of(model: Model, vector_layout: VectorLayout) -> Density:
     """The expected log density of the likelihood of a model."""
     given = model.family.spec
-    return (
-        closed_form_density(CLOSED_FORMS[given], vector_layout)
-        if isinstance(given, str) and given in CLOSED_FORMS
-        else compiled_density(model, vector_layout)
-    )
+    if isinstance(given, str):
+        return closed_form_density(CLOSED_FORMS[given], vector_layout)
+    return compiled_density(model, vector_layout)
 
 
 def closed_form_density(function: Callable[..., ExpectedDensities], vector_layout: VectorLayout) -> Density:
-    """Of a family whose parameter, if it has one, is the one that is not of the terms, by its logarithm."""
+    """Of a family whose parameters are those that are not of the terms, by their logarithms."""
     own = vector_layout.of_likelihood
 
     def total(
@@ -138,18 +125,12 @@ def closed_form_density(function: Callable[..., ExpectedDensities], vector_layou
         parameters = [float(np.exp(free[at])) for at in own]
         found, of_free = function(y, mean, variance, *parameters), np.zeros(len(free))
         if found.of_parameter is not None:
-            of_free[own] = parameters[0] * (weights @ found.of_parameter)
+            of_free[own] = np.array(parameters) * (found.of_parameter @ weights)
         return ExpectedTotal(
             float(weights @ found.value), of_free, weights * found.of_mean, weights * found.of_variance
         )
 
     return total
-
-
-def padded_size(rows: int) -> int:
-    """The number of rows of a program: the next of ``4, 5, 6, 7`` times a power of two, for data of many lengths."""
-    unit = max(1, 2 ** (int(rows - 1).bit_length() - 3)) if rows > 1 else 1
-    return -(-rows // unit) * unit
 
 
 def filled(values: np.ndarray, size: int) -> np.ndarray:
@@ -158,8 +139,8 @@ def filled(values: np.ndarray, size: int) -> np.ndarray:
 
 
 def compiled_density(model: Model, vector_layout: VectorLayout) -> Density:
-    """Of any likelihood. A program is found again for data of another length; rows that fill it up have no weight."""
-    is_named, found = isinstance(model.family.spec, str), {}
+    """Of any likelihood."""
+    found = {}
 
     def whole(free: Array, y: Array, mean: Array, variance: Array, weights: Array) -> tuple[Array, Any]:
         def total(free: Array, mean: Array, variance: Array) -> Array:
@@ -172,14 +153,11 @@ def compiled_density(model: Model, vector_layout: VectorLayout) -> Density:
     def run(
         free: np.ndarray, y: np.ndarray, mean: np.ndarray, variance: np.ndarray, weights: np.ndarray
     ) -> ExpectedTotal:
-        size = padded_size(len(y)) if is_named else len(y)  # a likelihood of the user's may have a number for each row
-        rows = [filled(one, size) for one in (y, mean, variance)]
-        mass = np.concatenate([weights, np.zeros(size - len(y))])
-        arguments = [one.astype(vector_layout.dtype) for one in (free, *rows, mass)]
-        if size not in found:
-            found[size] = prepared(whole, *arguments)
-        value, slopes = found[size](*arguments)
+        arguments = [one.astype(vector_layout.dtype) for one in (free, y, mean, variance, weights)]
+        if len(y) not in found:
+            found[len(y)] = prepared(whole, *arguments)
+        value, slopes = found[len(y)](*arguments)
         of_free, of_mean, of_variance = (np.asarray(one, float) for one in slopes)
-        return ExpectedTotal(float(value), of_free, of_mean[: len(y)], of_variance[: len(y)])
+        return ExpectedTotal(float(value), of_free, of_mean, of_variance)
 
     return run

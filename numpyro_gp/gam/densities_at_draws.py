@@ -1,56 +1,82 @@
 """Densities of named families at draws of the function, in NumPy: what a summary asks of them compiles nothing.
 
 Their expected log densities are those of `densities.py`; at a function without variance they are the log densities
-themselves. Families that are not here, and likelihoods of the user's, are compiled.
+themselves. Likelihoods that no family has are compiled.
 """
 
 from collections.abc import Callable
 from typing import NamedTuple
 
+import jax
 import numpy as np
 
 from numpyro_gp.gam import densities
-from numpyro_gp.gam.densities import ExpectedDensities, softplus
-from numpyro_gp.likelihoods.links import normal_cdf
+from numpyro_gp.gam.densities import softplus
+from numpyro_gp.gam.densities_by_nodes import ExpectedDensities, beta_value, student_t_value
+from numpyro_gp.gam.family import NAMED
+from numpyro_gp.likelihoods.links import mean_of, normal_cdf
 
 
 class AtDraws(NamedTuple):
-    """A family with a parameter or none, at data and functions whose shapes broadcast.
+    """A family with its parameters, at data and functions whose shapes broadcast.
 
     Attributes
     ----------
     expected : callable
-        ``(y, mean, variance, *parameter) -> ExpectedDensities``.
+        ``(y, mean, variance, *parameters)`` to the expected log density.
     mean : callable
-        ``(mean, variance)`` of ``f`` to the expected response.
+        ``(mean, variance, *parameters)`` of ``f`` to the expected response.
     below : callable
-        ``(y, f, *parameter)`` to ``P(Y <= y | f)``, and ``P(Y < y | f)`` where ``y`` counts, else the same.
+        ``(y, f, *parameters)`` to ``P(Y <= y | f)``, and ``P(Y < y | f)`` where ``y`` counts, else the same.
     """
 
-    expected: Callable[..., ExpectedDensities]
-    mean: Callable[[np.ndarray, np.ndarray], np.ndarray]
+    expected: Callable[..., np.ndarray]
+    mean: Callable[..., np.ndarray]
     below: Callable[..., tuple[np.ndarray, np.ndarray]]
 
-    def log_prob(self, y: np.ndarray, f: np.ndarray, *parameter: np.ndarray) -> np.ndarray:
+    def log_prob(self, y: np.ndarray, f: np.ndarray, *parameters: np.ndarray) -> np.ndarray:
         """``log p(y | f)``."""
-        return self.expected(y, f, np.zeros(()), *parameter).value
+        return self.expected(y, f, np.zeros(()), *parameters)
 
 
-def _of_normal(y: np.ndarray, mean: np.ndarray, variance: np.ndarray, scale: np.ndarray) -> ExpectedDensities:
+def _value_of(function: Callable[..., ExpectedDensities]) -> Callable[..., np.ndarray]:
+    return lambda *given: function(*given).value
+
+
+def _of_normal(y: np.ndarray, mean: np.ndarray, variance: np.ndarray, scale: np.ndarray) -> np.ndarray:
     """``log N(y; f, scale^2)``."""
     away = (y - mean) / scale**2
-    value = -0.5 * ((y - mean) * away + variance / scale**2 + np.log(2 * np.pi * scale**2))
-    return ExpectedDensities(value, away, -0.5 / scale**2)
+    found: np.ndarray = -0.5 * ((y - mean) * away + variance / scale**2 + np.log(2 * np.pi * scale**2))
+    return found
 
 
-def _exp(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+def _of_binomial(y: np.ndarray, mean: np.ndarray, variance: np.ndarray, trials: np.ndarray) -> np.ndarray:
+    """``log C(n, y) + y f - n E softplus(f)``."""
+    from scipy.special import gammaln
+
+    constant = gammaln(trials + 1) - gammaln(y + 1) - gammaln(trials - y + 1)
+    found: np.ndarray = constant + y * mean - trials * softplus(mean, variance)[0]
+    return found
+
+
+def _itself(mean: np.ndarray, variance: np.ndarray, *parameters: object) -> np.ndarray:  # noqa: ARG001
+    found: np.ndarray = mean + 0 * variance
+    return found
+
+
+def _exp(mean: np.ndarray, variance: np.ndarray, *parameters: object) -> np.ndarray:  # noqa: ARG001
     found: np.ndarray = np.exp(mean + 0.5 * variance)
     return found
 
 
-def _sigmoid(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+def _sigmoid(mean: np.ndarray, variance: np.ndarray, *parameters: object) -> np.ndarray:  # noqa: ARG001
     """``E sigmoid(f)``, the slope of ``E softplus(f)``."""
     return softplus(mean, variance)[1]
+
+
+def _successes(mean: np.ndarray, variance: np.ndarray, trials: np.ndarray) -> np.ndarray:
+    found: np.ndarray = trials * softplus(mean, variance)[1]
+    return found
 
 
 def _until(steps: Callable[..., np.ndarray]) -> Callable[..., tuple[np.ndarray, np.ndarray]]:
@@ -86,6 +112,27 @@ def _bernoulli_steps(y: np.ndarray, f: np.ndarray) -> np.ndarray:
     return found
 
 
+def _binomial_steps(y: np.ndarray, f: np.ndarray, trials: np.ndarray) -> np.ndarray:
+    from scipy.special import betainc
+
+    found: np.ndarray = np.where(y < trials, betainc(np.maximum(trials - y, 1), y + 1, mean_of("logit", -f)), 1.0)
+    return found
+
+
+def _below_student_t(y: np.ndarray, f: np.ndarray, df: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    from scipy.special import stdtr
+
+    found = stdtr(df, (y - f) / scale)
+    return found, found
+
+
+def _below_beta(y: np.ndarray, f: np.ndarray, k: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    from scipy.special import betainc
+
+    found = betainc(*(np.maximum(k * mean_of("logit", one), np.finfo(float).tiny) for one in (f, -f)), y)
+    return found, found
+
+
 def _below_gamma(y: np.ndarray, f: np.ndarray, shape: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     from scipy.special import gammainc
 
@@ -99,10 +146,26 @@ def _below_exponential(y: np.ndarray, f: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 AT_DRAWS = {
-    "gaussian": AtDraws(_of_normal, lambda mean, variance: mean + 0 * variance, _below_normal),
-    "poisson": AtDraws(densities.poisson, _exp, _until(_poisson_steps)),
-    "negative_binomial": AtDraws(densities.negative_binomial, _exp, _until(_negative_binomial_steps)),
-    "bernoulli": AtDraws(densities.bernoulli, _sigmoid, _until(_bernoulli_steps)),
-    "gamma": AtDraws(densities.gamma, _exp, _below_gamma),
-    "exponential": AtDraws(densities.exponential, _exp, _below_exponential),
+    "gaussian": AtDraws(_of_normal, _itself, _below_normal),
+    "student_t": AtDraws(student_t_value, _itself, _below_student_t),
+    "poisson": AtDraws(_value_of(densities.poisson), _exp, _until(_poisson_steps)),
+    "negative_binomial": AtDraws(_value_of(densities.negative_binomial), _exp, _until(_negative_binomial_steps)),
+    "bernoulli": AtDraws(_value_of(densities.bernoulli), _sigmoid, _until(_bernoulli_steps)),
+    "binomial": AtDraws(_of_binomial, _successes, _until(_binomial_steps)),
+    "gamma": AtDraws(_value_of(densities.gamma), _exp, _below_gamma),
+    "exponential": AtDraws(_value_of(densities.exponential), _exp, _below_exponential),
+    "beta": AtDraws(beta_value, _sigmoid, _below_beta),
 }
+
+
+def at_draws_of(likelihood: object) -> AtDraws | None:
+    """The densities of a likelihood that need no program, where there are some: of that of a family, with its link."""
+    name = next((name for name, kind in NAMED.items() if kind is type(likelihood)), "")
+    is_own = getattr(likelihood, "link", "logit") == "logit"  # that of a family of shares or labels
+    return AT_DRAWS.get(name) if is_own else None
+
+
+def parameters_of(likelihood: object, axes: int) -> list[np.ndarray]:
+    """The parameters of a likelihood, ``(S,)`` at draws or ``(S, N)`` at rows too, for arrays with so many axes."""
+    leaves = [np.asarray(one, float) for one in jax.tree.leaves(likelihood)]
+    return [one.reshape(len(one), *[1] * (axes - one.ndim), *one.shape[1:]) for one in leaves]

@@ -28,6 +28,7 @@ from numpyro_gp.gam.term_kernels import CURVE, SMOOTH
 from numpyro_gp.gam.term_posteriors import Point
 from numpyro_gp.gam.variance_shares import Row, Shares
 from numpyro_gp.posterior import Posterior
+from numpyro_gp.programs.memory import keep_blocks
 
 # Rows that are looked at, at most, and numbers in their features at all draws: some seconds.
 MOST_ROWS, MOST_NUMBERS = 5000, 60_000_000
@@ -57,6 +58,7 @@ def mass_of(model: Model, places: np.ndarray) -> np.ndarray:
 
 def report_on_rows(draws: Draws, term_features: TermFeatures, level: float, rng: np.random.Generator) -> RowReport:
     """Look at the rows of the fit, or at some of them, at every draw."""
+    keep_blocks()
     given = term_features.model.rows
     most = min(MOST_ROWS, MOST_NUMBERS // (draws.size * len(term_features.repeats)))
     places = some_rows(len(given.y), most)

@@ -15,7 +15,7 @@ from numpyro_gp.criticism.pareto import smoothed
 from numpyro_gp.criticism.row_evidence import chosen, judged
 from numpyro_gp.criticism.weights import Weights
 from numpyro_gp.gam.densities import filled
-from numpyro_gp.gam.densities_at_draws import AT_DRAWS, AtDraws
+from numpyro_gp.gam.densities_at_draws import AT_DRAWS, at_draws_of, parameters_of
 from numpyro_gp.gam.draws import Draws
 from numpyro_gp.gam.model import Model, offset_at
 from numpyro_gp.gam.per_row import at_rows
@@ -103,10 +103,11 @@ def densities(draws: Draws, term_features: TermFeatures, at: RowDraws, places: n
     mass = np.ones(N) if own.weights is None else own.weights[places]
     base = shift_of(term_features.model)
     fitted, density, expected = np.empty(N), np.empty((S, K, N)), np.zeros((S, weighed))
-    if (named := at_draws_of(term_features.model)) is not None:
-        y, given = own.y[places], parameter_of(draws, 3)
-        mean = named.mean(at.mean, at.variance).mean(axis=0)
-        terms = named.expected(y, at.points[:, :weighed], at.left[:, None], *given).value
+    if (named := at_draws_of(draws.likelihood)) is not None:
+        likelihood = at_rows(draws.likelihood, term_features.model.layout, own.X[places], places, len(own.y))
+        y, given = own.y[places], parameters_of(likelihood, 3)
+        mean = named.mean(at.mean, at.variance, *parameters_of(likelihood, 2)).mean(axis=0)
+        terms = named.expected(y, at.points[:, :weighed], at.left[:, None], *given)
         return Densities(mean, named.log_prob(y, at.f, *given), terms @ mass)
     for low in range(0, N, ROWS):
         rows = slice(low, min(low + ROWS, N))
@@ -120,16 +121,6 @@ def densities(draws: Draws, term_features: TermFeatures, at: RowDraws, places: n
         fitted[rows], density[..., rows] = means.mean(axis=0) + base, logs
         expected += terms @ mass[rows]
     return Densities(fitted, density, expected)
-
-
-def at_draws_of(model: Model) -> AtDraws | None:
-    """The densities of its family that need no program, where there are some."""
-    return AT_DRAWS.get(model.family.spec) if isinstance(model.family.spec, str) else None
-
-
-def parameter_of(draws: Draws, axes: int) -> list[np.ndarray]:
-    """The parameter of a named family, if it has one, ``(S, 1, ..)``, for arrays with so many axes."""
-    return [np.asarray(one, float).reshape(-1, *[1] * (axes - 1)) for one in jax.tree.leaves(draws.likelihood)]
 
 
 def shift_of(model: Model) -> float:
@@ -182,7 +173,7 @@ def evidence_of(
     at = at._replace(mean=at.mean - base, points=at.points - base, f=at.f - base)
     sites, seen = {}, places[few]
     likelihood = at_rows(draws.likelihood, term_features.model.layout, X[seen], seen, len(y))
-    if (own := _seen(term_features.model, draws, likelihood, at, found, y[places[few]], few)) is not None:
+    if (own := _seen(draws, likelihood, at, found, y[places[few]], few)) is not None:
         judgement = judged(own, len(places), isinstance(draws.likelihood, Gaussian))
         sites["y"] = judgement._replace(rows=places[few][: len(judgement.rows)], num_rows=len(X))
     prior = np.maximum(at.prior, np.finfo(float).tiny)  # of the constant alone nothing is left open
@@ -195,7 +186,7 @@ def evidence_of(
 
 
 def _seen(
-    model: Model, draws: Draws, likelihood: Any, at: RowDraws, found: Densities, own: np.ndarray, few: np.ndarray
+    draws: Draws, likelihood: Any, at: RowDraws, found: Densities, own: np.ndarray, few: np.ndarray
 ) -> dict[str, Any] | None:
     """Moments of some rows, how probable what is below each is, and its log density, at each draw."""
     term, shape = found.log_density[:, 0, few], (draws.size, len(few))
@@ -205,7 +196,7 @@ def _seen(
         normal, noise = AT_DRAWS["gaussian"], np.sqrt(np.mean(scale**2, axis=1))
         below, term = normal.below(own, mean, np.sqrt(variance))[0], normal.log_prob(own, mean, np.sqrt(variance))
     else:
-        f, dtype, named = at.f[:, 0, few], np.dtype(jnp.result_type(float)), at_draws_of(model)
+        f, dtype, named = at.f[:, 0, few], np.dtype(jnp.result_type(float)), at_draws_of(likelihood)
         if named is None and (likelihood.uncensored is not likelihood or not _has_tails(likelihood, shape)):
             return None
         mean, variance, noise = at.mean[:, few], at.variance[:, few], None
@@ -213,7 +204,7 @@ def _seen(
         if named is None:
             below = np.asarray(_below(likelihood, *(x.astype(dtype) for x in (own, f, ties))), float)
         else:
-            until, before = named.below(own, f, *parameter_of(draws, 2))
+            until, before = named.below(own, f, *parameters_of(likelihood, 2))
             below = before + ties * (until - before)
     kept = {"y": own, "seen": np.ones(len(few), bool), "mean": mean, "variance": variance, "below": below, "term": term}
     return {name: np.broadcast_to(values, shape) for name, values in kept.items()} | {"noise": noise}

@@ -14,7 +14,7 @@ import numpy as np
 from jax.core import ShapedArray
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var, jaxpr_as_fun
 
-from numpyro_gp.arrays import current_trace
+from numpyro_gp.arrays import EAGER, current_trace
 from numpyro_gp.programs.alone import alone
 
 # Operations that call a program, and where they hold it; and those that have rules of derivatives beside it.
@@ -34,7 +34,6 @@ ELEMENTWISE = frozenset(
 COSTLY = frozenset({"cholesky", "triangular_solve", "eigh", "lu", "qr", "svd", "dot_general", "while", "scan"})
 # Scope of operations whose result may be any point: that it is made of several rows does not count (`mixing_of`).
 ANY_POINT = "numpyro_gp_any_point"
-EAGER = current_trace()  # where nothing is traced, as when this file is imported
 
 
 def is_traced() -> bool:

@@ -16,6 +16,7 @@ LAWS = {  # of data at ``f``, given the numbers of the likelihood
     "poisson": lambda f: stats.poisson(np.exp(f)),
     "negative_binomial": lambda f, r: stats.nbinom(r, r / (r + np.exp(f))),
     "bernoulli": lambda f: stats.bernoulli(expit(f)),
+    "binomial": lambda f, trials: stats.binom(trials, expit(f)),
     "gamma": lambda f, a: stats.gamma(a, scale=np.exp(f) / a),
     "exponential": lambda f: stats.expon(scale=np.exp(f)),
     "beta": lambda f, k: stats.beta(k * expit(f), k * expit(-f)),

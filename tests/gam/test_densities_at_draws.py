@@ -3,35 +3,46 @@
 import numpy as np
 import pytest
 
-from numpyro_gp.gam.densities_at_draws import AT_DRAWS
-from numpyro_gp.gam.family import NAMED, PARAMETERS, Start
-from numpyro_gp.likelihoods import Likelihood
+import numpyro_gp as ngp
+from numpyro_gp.gam.densities_at_draws import AT_DRAWS, at_draws_of, parameters_of
+from numpyro_gp.gam.family import NAMED
 from tests.gam.known import LAWS, log_density
 from tests.likelihoods.grids import expected
 
 F = np.array([[-1.2], [0.4]])  # two draws
-DATA = {"gaussian": [-0.3, 0.8], "bernoulli": [0.0, 1.0], "gamma": [0.2, 1.7], "exponential": [0.2, 1.7]}
+DATA = {"gaussian": [-0.3, 0.8], "student_t": [-0.3, 6.0], "bernoulli": [0.0, 1.0], "binomial": [0.0, 3.0, 7.0]}
+DATA |= {"gamma": [0.2, 1.7], "exponential": [0.2, 1.7], "beta": [0.02, 0.7]}
+PARAMETERS = {"binomial": [np.full((2, 1), 7.0)], "student_t": [np.array([[1.7], [6.0]]), np.array([[0.7], [1.9]])]}
+PARAMETERS |= {name: [np.array([[0.7], [1.9]])] for name in ("gaussian", "negative_binomial", "gamma", "beta")}
 
 
-@pytest.mark.parametrize("name", AT_DRAWS)
+@pytest.mark.parametrize("name", NAMED)
 def test_they_and_their_expectations_are_those_of_scipy(name):
     """Over ``f`` of variances on both sides of where rules change, of all draws, data and variances together."""
     own, y, variance = AT_DRAWS[name], np.array(DATA.get(name, [0.0, 1.0, 7.0])), np.array([0.3, 2.5])
-    count = len(PARAMETERS[name](Start()))
-    assert count <= 1
-    assert issubclass(NAMED[name], Likelihood)
-    parameter = [np.array([[0.7], [1.9]])] * count
-    law = LAWS[name](F, *parameter)
+    parameters = PARAMETERS.get(name, [])
+    law = LAWS[name](F, *parameters)
     np.testing.assert_allclose(
-        own.log_prob(y, F, *parameter), log_density(name, y, F, *parameter), rtol=1e-10, atol=1e-12
+        own.log_prob(y, F, *parameters), log_density(name, y, F, *parameters), rtol=1e-10, atol=1e-12
     )
-    until, before = own.below(y, F, *parameter)
+    until, before = own.below(y, F, *parameters)
     np.testing.assert_allclose(until, law.cdf(y), rtol=1e-10)
     np.testing.assert_allclose(before, law.cdf(y - 1) if hasattr(law, "pmf") else until, rtol=1e-10, atol=1e-15)
-    found, means = own.expected(np.full(2, y[-1]), F, variance, *parameter).value, own.mean(F, variance)
+    found, means = own.expected(np.full(2, y[-1]), F, variance, *parameters), own.mean(F, variance, *parameters)
     for draw in range(2):
-        numbers = [one[draw] for one in parameter]
+        numbers = [one[draw] for one in parameters]
         log = expected(lambda f: log_density(name, y[-1], f, *numbers), F[draw], variance)  # noqa: B023
         np.testing.assert_allclose(found[draw], log, rtol=1e-6)
         mean = expected(lambda f: LAWS[name](f, *numbers).mean(), F[draw], variance)  # noqa: B023
         np.testing.assert_allclose(means[draw], mean, rtol=1e-6)
+
+
+def test_they_are_of_likelihoods_with_the_link_of_a_family():
+    likelihoods = ngp.likelihoods
+    for known in (likelihoods.Bernoulli(), likelihoods.Beta(10.0), likelihoods.StudentT(4.0, 1.0)):
+        assert at_draws_of(known) is not None
+    for other in (likelihoods.Bernoulli("probit"), likelihoods.Beta(10.0, link="probit"), likelihoods.Gamma(2.0)):
+        assert at_draws_of(other) is None  # `Gamma` has its shape in the mean
+    numbers = np.arange(6.0).reshape(2, 3) + 1  # of two draws, one for each of three rows
+    assert parameters_of(likelihoods.Gaussian(numbers), 3)[0].shape == (2, 1, 3)
+    assert parameters_of(likelihoods.Gaussian(numbers[:, 0]), 3)[0].shape == (2, 1, 1)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import numpyro_gp as ngp
+from numpyro_gp.gam.family import NAMED
 from tests.compiling import counted
 from tests.precision import x64
 
@@ -30,6 +31,21 @@ def test_a_fit_compiles_nothing(family):
         fit = ngp.gam("y ~ s(x) + te(x, z, num_inducing=9) + factor(g) + re(g, by=z) + linear(z)", table, family)
         assert programs.count == 0
     assert not fit.notes
+
+
+def test_fits_and_summaries_of_all_families_compile_nothing():
+    """But for the key of what comes after the fit, of the first one."""
+    labels, shares, counts = (DATA["y"] > 0.5).astype(float), 1 / (1 + np.exp(-DATA["y"])), np.round(np.exp(DATA["y"]))
+    of_all = {"student_t": DATA["y"], "poisson": counts, "negative_binomial": counts, "bernoulli": labels}
+    of_all |= dict.fromkeys(("gamma", "exponential"), np.exp(DATA["y"])) | {"beta": shares, "binomial": counts}
+    assert {*of_all, "gaussian"} == {*NAMED}
+    ngp.gam("y ~ 1", DATA).summary()
+    with counted() as programs:
+        for family, y in of_all.items():
+            trials = "n" if family == "binomial" else None
+            fit = ngp.gam("y ~ linear(x)", DATA | {"y": y, "n": np.full(150, counts.max())}, family, trials=trials)
+            assert fit.summary(num_draws=10).facts["checks of the fit"].startswith("noise")
+            assert programs.count == 0, family
 
 
 @pytest.mark.parametrize("is_double", [False, True])

@@ -107,7 +107,6 @@ def test_what_lies_below_gaussian_data_is_their_normal_probability():
     points, left, own = rng.normal(size=(2, 1, 6)), rng.uniform(0.1, 0.5, (2, 6)), rng.normal(size=3)
     likelihood, few = ngp.likelihoods.Gaussian(jnp.array([0.5, 0.7])), np.array([0, 2, 5])
     found = _seen(
-        SimpleNamespace(family=SimpleNamespace(spec="gaussian")),
         SimpleNamespace(size=2),
         likelihood,
         SimpleNamespace(points=points, left=left),

@@ -1,5 +1,6 @@
 """Memory that the compiler leaves behind: it goes back to the system, and only after programs that were compiled."""
 
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -39,3 +40,25 @@ def test_it_is_given_back_where_programs_were_built_and_not_where_they_were_know
             keep.run(lambda x: jnp.sinh(x) * 1.2345, jnp.ones(3))
             keep.run(lambda x: jnp.cosh(x) * 1.2345, jnp.ones(3))
         assert len(calls) == expected
+
+
+PROGRAM = """
+import resource, runpy, numpy as np
+keep_blocks = runpy.run_path({path!r})["keep_blocks"]
+faults = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+{first}
+before = faults()
+for _ in range(200):
+    [np.ones(2**16) for _ in range(4)]
+print(faults() - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux" or memory.trim() is None, reason="the C library is not glibc")
+def test_blocks_that_are_freed_serve_the_next_ones():
+    """Four at a time, in processes that have freed no larger one: else each of the 128 pages of each is a fault."""
+    found = []
+    for first in ("", "keep_blocks()"):
+        own = [sys.executable, "-c", PROGRAM.format(path=memory.__file__, first=first)]
+        found.append(int(subprocess.run(own, capture_output=True, text=True, check=True).stdout))
+    assert found[1] < 500 < 10_000 < found[0]

@@ -1,0 +1,216 @@
+"""Expected log densities of Student-t data and of shares with their slopes, in NumPy, for any spread of ``f``.
+
+Where ``f`` is narrow beside what the density bends over, a few nodes of Gauss and Hermite are right to ten digits.
+Beyond, Student's t has a closed form by Faddeeva's function. Shares have the trapezoidal rule: their density is
+analytic in a strip about the real axis of width ``2 pi``, whatever the concentration is.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from numpyro_gp.kernels.measures import legendre
+from numpyro_gp.likelihoods.rules import gauss_hermite
+
+# Rows whose nodes are handled at once: larger arrays are read from memory, where these stay in the cache.
+AT_ONCE = 2048
+# Nodes of Gauss and Hermite, and up to which variance over the squared distance of the nearest singular point.
+NARROW = ((1, 0.0), (2, 5e-7), (4, 4e-4), (8, 8e-3))
+# The trapezoidal rule: its step where the spread of f is one or less, and where it ends.
+STEP, REACH = 0.6, 7.0
+# Of Student's t: nodes of Gauss and Legendre, and the widest scale of noise in spreads of f, where f is narrow.
+LEGENDRE_NODES, WIDEST = 20, 12.0
+
+# ``(f (Q, N), *numbers of each row (N,))`` to values ``(Q, N)`` of several functions.
+Functions = Callable[..., tuple[np.ndarray, ...]]
+
+
+class ExpectedDensities(NamedTuple):
+    """``E log p(y | f)`` of each row ``(N,)``, and its slopes in mean, variance and the likelihood's parameters.
+
+    The last are ``(N,)`` of one parameter, ``(P, N)`` of more; None of none.
+    """
+
+    value: np.ndarray
+    of_mean: np.ndarray
+    of_variance: np.ndarray
+    of_parameter: np.ndarray | None = None
+
+
+def over_nodes(
+    functions: Functions,
+    rule: tuple[np.ndarray, np.ndarray],
+    mean: np.ndarray,
+    variance: np.ndarray,
+    *given: np.ndarray,
+) -> np.ndarray:
+    """Expectations ``(K, N)``, of so many rows at a time that their nodes stay in the cache."""
+    (nodes, weights), parts = rule, []
+    for start in range(0, len(mean), AT_ONCE):
+        rows = slice(start, start + AT_ONCE)
+        f = mean[rows] + np.sqrt(variance[rows]) * nodes[:, None]
+        parts.append(np.stack([weights @ one for one in functions(f, *(own[rows] for own in given))]))
+    return np.concatenate(parts, axis=1)
+
+
+def expected(
+    functions: Functions,
+    beyond: Functions,
+    distance: np.ndarray,
+    mean: np.ndarray,
+    variance: np.ndarray,
+    *given: np.ndarray,
+) -> tuple[np.ndarray, ...]:
+    """Expectations of functions under normal ``f``, of the shape of all numbers together.
+
+    ``distance`` is that of the nearest singular point from ``mean``. ``beyond(mean, variance, *given)`` are those of
+    rows where ``f`` is not narrow beside it.
+    """
+    ratio, *numbers = np.broadcast_arrays(variance / distance**2, mean, variance, *given)
+    flat = [one.reshape(-1) for one in numbers]
+    group = np.digitize(ratio.reshape(-1), [limit for _, limit in NARROW], right=True)
+    kinds = np.unique(group)
+    parts = []
+    for kind in kinds:
+        rows = slice(None) if len(kinds) == 1 else group == kind
+        own = [one[rows] for one in flat]
+        is_narrow = kind < len(NARROW)
+        found = over_nodes(functions, gauss_hermite(NARROW[kind][0]), *own) if is_narrow else np.stack(beyond(*own))
+        parts.append((rows, found))
+    whole = np.empty((len(parts[0][1]), group.size))
+    for rows, found in parts:
+        whole[:, rows] = found
+    return tuple(whole.reshape(-1, *ratio.shape))
+
+
+def _log_square(f: np.ndarray, y: np.ndarray, width: np.ndarray) -> tuple[np.ndarray, ...]:
+    """``log(1 + (f - y)^2 / c^2)``."""
+    return (np.log1p(((f - y) / width) ** 2),)
+
+
+def _log_square_slopes(f: np.ndarray, y: np.ndarray, width: np.ndarray) -> tuple[np.ndarray, ...]:
+    """`_log_square` and its slopes in f, in f again and in c."""
+    x = f - y
+    square = x * x
+    total = width**2 + square
+    slopes = 2 * x / total, 2 * (width**2 - square) / total**2, -2 * square / (width * total)
+    return (*_log_square(f, y, width), *slopes)
+
+
+def _log_square_of_wide(
+    mean: np.ndarray, variance: np.ndarray, y: np.ndarray, width: np.ndarray
+) -> tuple[np.ndarray, ...]:
+    """Expectations of `_log_square_slopes`: ``E c / (c^2 + x^2)`` is Voigt's profile, which an integral over c adds up.
+
+    In units of ``sqrt(2 variance)``, with ``z = gap + i c``: ``E 1 / (c - i x) = sqrt(pi) w(z)``. The integral goes on
+    to a width beside which f is narrow.
+    """
+    from scipy.special import wofz  # not at import: only newer versions of NumPyro bring it
+
+    unit = np.sqrt(2 * variance)
+    gap, low = (mean - y) / unit, width / unit
+    high = np.hypot(low, WIDEST)
+    nodes, weights = legendre(LEGENDRE_NODES)
+    along = wofz(gap + 1j * (low + (high - low) * nodes[:, None])).real
+    far = over_nodes(_log_square, gauss_hermite(NARROW[-1][0]), mean, variance, y, high * unit)[0]
+    z = gap + 1j * low
+    w = wofz(z)
+    turn = 2j / math.sqrt(math.pi) - 2 * z * w  # dw / dz
+    root = 2 * math.sqrt(math.pi)
+    value = far + 2 * np.log(high / low) - root * (high - low) * (weights @ along)
+    return value, root * w.imag / unit, root * turn.imag / unit**2, root * w.real / unit - 2 / width
+
+
+def _student_constant(df: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    from scipy.special import betaln
+
+    found: np.ndarray = -betaln(0.5, 0.5 * df) - 0.5 * np.log(df) - np.log(scale)
+    return found
+
+
+def student_t_value(
+    y: np.ndarray, mean: np.ndarray, variance: np.ndarray, df: np.ndarray, scale: np.ndarray
+) -> np.ndarray:
+    """``-(df + 1) / 2 E log(1 + (y - f)^2 / (df scale^2))``, and what does not depend on f."""
+    width = scale * np.sqrt(df)
+    wide = lambda *given: _log_square_of_wide(*given)[:1]  # noqa: E731
+    (log,) = expected(_log_square, wide, np.hypot(mean - y, width), mean, variance, y, width)
+    found: np.ndarray = _student_constant(df, scale) - 0.5 * (df + 1) * log
+    return found
+
+
+def student_t(y: np.ndarray, mean: np.ndarray, variance: np.ndarray, df: float, scale: float) -> ExpectedDensities:
+    """`student_t_value` with its slopes."""
+    from scipy.special import digamma
+
+    width, power = scale * math.sqrt(df), 0.5 * (df + 1)
+    log, of_mean, curvature, of_width = expected(
+        _log_square_slopes, _log_square_of_wide, np.hypot(mean - y, width), mean, variance, y, np.asarray(width)
+    )
+    of_df = 0.5 * (digamma(0.5 * df + 0.5) - digamma(0.5 * df) - 1 / df - log) - power * of_width * width / (2 * df)
+    of_scale = -1 / scale - power * of_width * math.sqrt(df)
+    value = _student_constant(np.asarray(df), np.asarray(scale)) - power * log
+    return ExpectedDensities(value, -power * of_mean, -0.5 * power * curvature, np.stack([of_df, of_scale]))
+
+
+def _shares(f: np.ndarray, k: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Mean and rest, and both times ``k``, not zero where they underflow."""
+    tail = np.exp(-np.abs(f))
+    large, small = 1 / (1 + tail), tail / (1 + tail)
+    p, q = np.where(f > 0, large, small), np.where(f > 0, small, large)
+    least = np.finfo(float).tiny
+    return p, q, np.maximum(k * p, least), np.maximum(k * q, least)
+
+
+def _log_beta(f: np.ndarray, y: np.ndarray, k: np.ndarray) -> tuple[np.ndarray, ...]:
+    """``log p(y | f)`` but for ``log Gamma(k)``."""
+    from scipy.special import gammaln
+
+    _, _, first, second = _shares(f, k)
+    return ((first - 1) * np.log(y) + (second - 1) * np.log1p(-y) - gammaln(first) - gammaln(second),)
+
+
+def _log_beta_slopes(f: np.ndarray, y: np.ndarray, k: np.ndarray) -> tuple[np.ndarray, ...]:
+    """`_log_beta` and its slopes in f, in f again and in k."""
+    from scipy.special import digamma, zeta
+
+    p, q, first, second = _shares(f, k)
+    of_first, of_second = np.log(y) - digamma(first), np.log1p(-y) - digamma(second)
+    rate = k * p * q
+    away = rate * (of_first - of_second)
+    bend = away * (q - p) - rate**2 * (zeta(2, first) + zeta(2, second))
+    return (*_log_beta(f, y, k), away, bend, p * of_first + q * of_second)
+
+
+def _trapezoidal(functions: Functions) -> Functions:
+    """Expectations of functions that are analytic where the imaginary part is less than pi."""
+
+    def beyond(mean: np.ndarray, variance: np.ndarray, *given: np.ndarray) -> tuple[np.ndarray, ...]:
+        step = STEP / max(1.0, math.sqrt(variance.max()))
+        nodes = step * np.arange(-math.ceil(REACH / step), math.ceil(REACH / step) + 1)
+        weights = step * np.exp(-0.5 * nodes**2) / math.sqrt(2 * math.pi)
+        return tuple(over_nodes(functions, (nodes, weights), mean, variance, *given))
+
+    return beyond
+
+
+def _of_shares(functions: Functions, y: np.ndarray, mean: np.ndarray, variance: np.ndarray, k: np.ndarray) -> Any:
+    return expected(functions, _trapezoidal(functions), np.asarray(math.pi), mean, variance, y, k)
+
+
+def beta_value(y: np.ndarray, mean: np.ndarray, variance: np.ndarray, k: np.ndarray) -> np.ndarray:
+    """``log Gamma(k) + E[(k m - 1) log y + (k - k m - 1) log(1 - y) - log Gamma(k m) - log Gamma(k - k m)]``."""
+    from scipy.special import gammaln
+
+    found: np.ndarray = gammaln(k) + _of_shares(_log_beta, y, mean, variance, k)[0]
+    return found
+
+
+def beta(y: np.ndarray, mean: np.ndarray, variance: np.ndarray, k: float) -> ExpectedDensities:
+    """`beta_value` with its slopes."""
+    from scipy.special import digamma, gammaln
+
+    value, of_mean, curvature, of_k = _of_shares(_log_beta_slopes, y, mean, variance, np.asarray(k))
+    return ExpectedDensities(gammaln(k) + value, of_mean, 0.5 * curvature, digamma(k) + of_k)
