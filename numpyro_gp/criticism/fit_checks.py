@@ -7,6 +7,7 @@ from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 
 from numpyro_gp.criticism.finding import Case, Finding, entries
 from numpyro_gp.criticism.row_evidence import ROWS, Seen
+from numpyro_gp.rows.nearest import nearest
 
 # Where a number becomes a fault. Shares of the prior variance and of the noise variance that inducing inputs may leave,
 # nats per datum under which a bound proves that they do, and noise over the spread of the data, or over its lower end.
@@ -147,7 +148,7 @@ def long_lengthscale(case: Case) -> Iterator[Finding]:
     for name, fact in case.evidence.processes.items():
         if fact.lengthscales is None or fact.extent is None or np.ptp(fact.extent, axis=0).max() > 0:
             continue
-        ratio = float((fact.lengthscales.mean(axis=0) / np.maximum(fact.extent[0], 1e-300)).min())
+        ratio = float((fact.lengthscales.mean(axis=0) / np.maximum(np.asarray(fact.extent[0], float), 1e-300)).min())
         if ratio > 1.0:
             text = f"The lengthscales of {name} are at least {ratio:.1f} times the data's extent, so it is nearly flat"
             cure = "start from a shorter one, try other columns, or take a linear mean and a prior in the data's units"
@@ -180,12 +181,12 @@ def follow(case: Case) -> Iterator[Finding]:
         X = case.evidence.inputs
         if X is None or len(X) != seen.num_rows or not 20 <= seen.z.size <= ROWS:  # rows of outputs are not looked at
             continue
-        points = X[seen.rows] / np.maximum(X.std(axis=0), 1e-300)
-        squares = ((points[:, None, :] - points[None, :, :]) ** 2).sum(axis=-1)
-        np.fill_diagonal(squares, np.inf)
+        inputs = np.asarray(X, float)  # in float32 a constant column would be 0 / 0
+        points = (inputs[seen.rows] - inputs.mean(axis=0)) / np.maximum(inputs.std(axis=0), 1e-300)
+        beside = nearest(points, points, 1, np.arange(len(points)))[:, 0]
         ranks = np.clip(seen.z, -3, 3)  # no single row makes a correlation
         with np.errstate(invalid="ignore"):  # of equal numbers there is no correlation
-            found = float(np.corrcoef(ranks, ranks[squares.argmin(axis=1)])[0, 1])
+            found = float(np.corrcoef(ranks, ranks[beside])[0, 1])
         if found > (least := max(NEIGHBOURS[0], NEIGHBOURS[1] / np.sqrt(len(ranks)))):
             text = f"Residuals of {name} at neighbouring inputs are correlated, {found:.2f}, so there is more to learn"
             yield Finding("residuals follow the inputs", text, found, least, _of_what_follows(case))

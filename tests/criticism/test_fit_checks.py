@@ -1,6 +1,7 @@
 """Looks at a fit name the parameter of divergences and the lower end of a prior, and yield nothing without evidence."""
 
 import dataclasses
+import tracemalloc
 
 import jax.numpy as jnp
 import numpy as np
@@ -41,6 +42,21 @@ def test_stranded_particles_are_told_before_all_that_they_spoil():
     found = ngp.diagnose.verdict(fit, X, y, Z=Z)[0]
     assert (found.fault, found.number) == ("stranded particles", far.sum())
     assert found.sentence.startswith(f"{far.sum()} of {DRAWS} particles are stranded far below the others: [7, 97,")
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_residuals_follow_inputs_of_many_columns_one_of_which_is_constant(dtype):
+    """Differences of all pairs in all columns would take 400 MB; a constant column says nothing of what is near."""
+    x = np.linspace(0.0, 1.0, 500)
+    inputs = np.column_stack([x, np.full(500, 2024.3), np.zeros((500, 398))]).astype(dtype)
+    z, rows = np.sin(20 * x), np.arange(500)
+    seen = Seen(z, rows, 500, 0 * z, 1 + 0 * z, np.full(500, 0.5), z, None, True)
+    tracemalloc.start()
+    (found,) = looks.follow(Case(Evidence({"y": seen}, {}, {}, {}, {}, inputs, False)))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found.number > 0.99
+    assert peak < 1e8
 
 
 @pytest.mark.long
