@@ -106,8 +106,7 @@ def _inducing(finding: Finding, about: AdviceContext) -> tuple[str, str]:
     more = max(2 * -(-size // levels), CURVE)
     text = f"The inducing inputs leave {100 * finding.number:.2g} % of the prior variance of the terms open, and "
     text += f"{100 * finding.threshold:.2g} % is little; {worst.name} leaves most"
-    option = ", " + f"num_inducing={more})"
-    return text, f"write {worst.name[:-1]}{option}"
+    return text, f"write {worst.name[:-1]}, num_inducing={more})"
 
 
 def is_even(weights: Weights) -> bool:

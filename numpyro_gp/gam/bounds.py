@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import cholesky, solve_triangular
 
+from numpyro_gp.gam.densities import ExpectedTotal
 from numpyro_gp.gam.row_features import Features
 
 
@@ -112,14 +113,8 @@ def gaussian_bound(
         for one, residual, spread in zip(sums.gram_slopes, sums.projected_slopes, sums.prior_slopes, strict=True)
     ]
     of_noise = response.weight / noise - misfit / noise**3
-    return BoundValue(loss, of_scales, _columns(of_lengths, len(scales)), of_noise, rate * gram, rate * projected)
-
-
-def _columns(rows: list[np.ndarray], count: int) -> np.ndarray:
-    return np.stack(rows, axis=1) if rows else np.zeros((count, 0))
-
-
-Expected = Callable[[np.ndarray, np.ndarray], tuple[float, np.ndarray, np.ndarray]]
+    by_component = np.reshape(np.transpose(of_lengths), (len(scales), -1))  # (C, P), also where P is 0
+    return BoundValue(loss, of_scales, by_component, of_noise, rate * gram, rate * projected)
 
 
 class Marginals(NamedTuple):
@@ -135,8 +130,8 @@ def bound_at_pseudo_data(
     sizes: np.ndarray,
     pseudo_data: tuple[np.ndarray, np.ndarray],
     offset: np.ndarray,
-    expected: Expected,
-) -> tuple[BoundValue, Marginals]:
+    expected: Callable[[np.ndarray, np.ndarray], ExpectedTotal],
+) -> tuple[BoundValue, Marginals, ExpectedTotal]:
     """With pseudo-data ``(shift, weight)`` that stay, of a belief that need not be the best one.
 
     Weights may be negative, as long as the belief has a covariance: else `inverse_of` fails.
@@ -152,15 +147,15 @@ def bound_at_pseudo_data(
     v, SA = S @ projected, S @ A
     left = scales**2 @ variances - np.einsum("mn,mn->n", A, A)
     mean, variance = offset + v @ A, np.maximum(left, 0) + np.einsum("mn,mn->n", A, SA)
-    value, of_mean, of_variance = expected(mean, variance)
-    loss = 0.5 * (np.trace(S) + v @ v - len(v)) + half_log - value
-    of_left = np.where(left > 0, of_variance, 0)
+    total = expected(mean, variance)
+    loss = 0.5 * (np.trace(S) + v @ v - len(v)) + half_log - total.value
+    of_left = np.where(left > 0, total.of_variance, 0)
     # The slope through A at a belief that stays, and through the belief that follows A.
-    away = S @ (v - A @ of_mean)
-    of_S = S @ (0.5 * gram + (A * of_variance) @ A.T) @ SA
-    rows = np.stack([residual - weight * (v @ A), -of_mean - weight * (away @ A)])
+    away = S @ (v - A @ total.of_mean)
+    of_S = S @ (0.5 * gram + (A * total.of_variance) @ A.T) @ SA
+    rows = np.stack([residual - weight * (v @ A), -total.of_mean - weight * (away @ A)])
     of_A = np.stack([away, v], axis=1) @ rows
-    for one, each in ((of_S, 2 * weight), (SA, -2 * of_variance), (A, 2 * of_left)):
+    for one, each in ((of_S, 2 * weight), (SA, -2 * total.of_variance), (A, 2 * of_left)):
         one *= each  # in place: these arrays are large
         of_A += one
     of_scales = np.add.reduceat(np.einsum("mn,mn->m", of_A, values), first) - 2 * scales * (variances @ of_left)
@@ -168,5 +163,5 @@ def bound_at_pseudo_data(
         np.add.reduceat(s * np.einsum("mn,mn->m", of_A, one), first) - scales**2 * (spread @ of_left)
         for one, spread in zip(slopes, variance_slopes, strict=True)
     ]
-    found = BoundValue(loss, of_scales, _columns(of_lengths, len(scales)), 0.0, gram, projected)
-    return found, Marginals(mean, variance)
+    by_component = np.reshape(np.transpose(of_lengths), (len(scales), -1))
+    return BoundValue(loss, of_scales, by_component, 0.0, gram, projected), Marginals(mean, variance), total

@@ -144,18 +144,23 @@ class Bound:
         self._row_features = RowFeatures(parts.model, self._X) if is_held else None
 
     def __call__(self, free: np.ndarray) -> tuple[float, np.ndarray]:
-        if self._last is not None and self._last[0] is self.pseudo_data and np.array_equal(self._last[1], free):
-            return self._last[2]
+        """The loss and its slopes; those of the last point are known."""
+        last = self._last
+        if last is None or last[0] is not self.pseudo_data or not np.array_equal(last[1], free):
+            found = self._evaluated(free)
+            self.losses.append(found[0])
+            last = self._last = self.pseudo_data, free.copy(), found
+        return last[2]
+
+    def _evaluated(self, free: np.ndarray) -> tuple[float, np.ndarray]:
         point = self.parts.evaluator(free)
         found, inverse, of_free = (
             self._exact(point.values) if self.is_exact else self._at_pseudo_data(free, point.values)
         )
         self.found, self.inverse = found, inverse / np.repeat(point.values.scales, self.parts.sizes)
         bars = [found.of_scales, found.of_lengths.ravel(), np.array([found.of_noise, -1.0])]
-        self.losses.append(float(found.loss - point.values.log_density - self.data.constant))
-        last = self.losses[-1], np.concatenate(bars) @ point.slopes + of_free
-        self._last = self.pseudo_data, free.copy(), last
-        return last
+        loss = float(found.loss - point.values.log_density - self.data.constant)
+        return loss, np.concatenate(bars) @ point.slopes + of_free
 
     def value(self, free: np.ndarray) -> float:
         """The loss alone, infinite where there is none."""
@@ -184,30 +189,26 @@ class Bound:
     def _at_pseudo_data(
         self, free: np.ndarray, values: BoundArguments
     ) -> tuple[BoundValue, np.ndarray, np.ndarray | float]:
-        density = self.parts.density
+        density, data = self.parts.density, self.data
         assert self._row_features is not None
         assert density is not None
         features, inverse = self._row_features(values.lengths)
-        totals = []
 
-        def expected(mean: np.ndarray, variance: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
-            totals.append(density(free, self.data.y, mean, variance, self.data.weights))
-            return totals[-1].value, totals[-1].of_mean, totals[-1].of_variance
+        def expected(mean: np.ndarray, variance: np.ndarray) -> ExpectedTotal:
+            return density(free, data.y, mean, variance, data.weights)
 
         with np.errstate(over="ignore", invalid="ignore"):  # far from the mode, from where a step comes back
-            found, at = bound_at_pseudo_data(
-                features, values.scales, self.parts.sizes, self.pseudo_data, self.data.offset, expected
+            found, at, total = bound_at_pseudo_data(
+                features, values.scales, self.parts.sizes, self.pseudo_data, data.offset, expected
             )
-            self.marginals, self.next_pseudo_data = at, PseudoData.by(totals[-1], at.mean)
-        return found, inverse, -totals[-1].of_free
+            self.marginals, self.next_pseudo_data = at, PseudoData.by(total, at.mean)
+        return found, inverse, -total.of_free
 
     def fit_pseudo_data(self, free: np.ndarray) -> None:
         """Site steps at fixed hyper-parameters, from the prior, until they gain little; none where sites are exact."""
         for step in range(0 if self.is_exact else MOST_STEPS):
-            if (
-                self.step_pseudo_data(free, FIRST_VARIANCE if step < FIRST_STEPS else np.inf) < ENOUGH
-                and step >= FIRST_STEPS
-            ):
+            gain = self.step_pseudo_data(free, FIRST_VARIANCE if step < FIRST_STEPS else np.inf)
+            if gain < ENOUGH and step >= FIRST_STEPS:
                 break
 
     def step_pseudo_data(self, free: np.ndarray, cap: float = np.inf, slack: float = 0.0) -> float:
@@ -311,22 +312,19 @@ class Bound:
         is_double = self.parts.is_double
         step = 1e-4 if is_double else 3e-2
         here = self(free)[1] if is_double else None  # a difference to one side is wrong by 1e-4, relative
-        rows = []
-        for move in step * np.eye(len(free)):
+        curvature = np.empty((len(free), len(free)))
+        for place, move in enumerate(step * np.eye(len(free))):
             other, width = (here, step) if here is not None else (self(free - move)[1], 2 * step)
-            rows.append((self(free + move)[1] - other) / width)
-        curvature = np.stack(rows)
+            curvature[place] = (self(free + move)[1] - other) / width
         curvature = 0.5 * (curvature + curvature.T)
         there = self.pseudo_data
         for place in [] if self.is_exact else self.parts.vector_layout.of_likelihood:
             move = 3e-2 * np.eye(len(free))[place]
-            ends = []
-            for sign in (1, -1):
-                self.pseudo_data = there
-                ends.append(self.with_settled_pseudo_data(free + sign * move, 1e-3)[1])
-            more, less = ends
+            more = self.with_settled_pseudo_data(free + move, 1e-3)[1]
+            self.pseudo_data = there
+            less = self.with_settled_pseudo_data(free - move, 1e-3)[1]
+            self.pseudo_data = there
             curvature[place] = curvature[:, place] = (more - less) / 6e-2
-        self.pseudo_data = there
         values, vectors = np.linalg.eigh(curvature)
         # The factor of the inverse, L = R^T for (V diag(1/t)^(1/2))^T = Q R: rounding cannot make it indefinite.
         root: np.ndarray = np.linalg.qr((vectors / np.sqrt(np.maximum(values, WIDEST**-2))).T)[1]

@@ -70,6 +70,10 @@ class KernelMatrices(Entries):
     diagonal: Sloped
 
 
+# A kernel as a function of the lengthscales ``(P,)`` of its term.
+MatrixFunction = Callable[[np.ndarray], KernelMatrices]
+
+
 def deviation(kind: type, gaps: np.ndarray, lengthscale: float | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """``kappa - 1`` at gaps of zero or more, and its slope in the lengthscale."""
     z = gaps * (RATES[kind] / lengthscale)

@@ -160,7 +160,7 @@ AT_DRAWS = {
 
 def at_draws_of(likelihood: object) -> AtDraws | None:
     """The densities of a likelihood that need no program, where there are some: of that of a family, with its link."""
-    name = next((name for name, kind in NAMED.items() if kind is type(likelihood)), "")
+    name = next((name for name, own in NAMED.items() if own.kind is type(likelihood)), "")
     is_own = getattr(likelihood, "link", "logit") == "logit"  # that of a family of shares or labels
     return AT_DRAWS.get(name) if is_own else None
 

@@ -5,7 +5,7 @@ whitened values. Draws of the first are those that the library's own posterior m
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -38,9 +38,6 @@ from numpyro_gp.rows.look import look
 
 # Draws of hyper-parameters where nobody says how many.
 DRAWS = 100
-
-
-Tree = TypeVar("Tree")
 
 
 class Draws(NamedTuple):
@@ -115,7 +112,7 @@ def guide_draws(model: Model, key: Array, free: GuideNormal, count: int) -> Mode
     own_density = -0.5 * (noise**2 + np.log(2 * np.pi)).sum(axis=1) - np.log(np.diag(free.root)).sum()
     if not has_default_priors(model):
         every = jax.vmap(lambda row: evaluate(model, layout.by_name(row)))
-        found: ModelValues = _numbers(run_quickly(every, rows.astype(dtype)))
+        found: ModelValues = jax.tree.map(np.asarray, run_quickly(every, rows.astype(dtype)))
         return found._replace(log_density=found.log_density - own_density, start={})
     priors = ClosedFormPriors(model, layout)
     each = [priors(row).values for row in rows]
@@ -150,13 +147,7 @@ def _standard_normals(key: Array, sizes: Sequence[int], count: int, dtype: np.dt
     return np.concatenate(pieces, axis=1)
 
 
-def _numbers(found: Tree) -> Tree:
-    numbers: Tree = jax.tree.map(np.asarray, found)
-    return numbers
-
-
 def sample_posterior(
-    model: Model,
     term_features: TermFeatures,
     params: Mapping[str, object] | None,
     posterior: Callable[[], Posterior],
@@ -174,10 +165,11 @@ def sample_posterior(
     num_draws : int, optional
         All that are stored; of a guide 100, or one where hyper-parameters are known.
     """
+    model = term_features.model
     free = None if params is None else guide_normal_of(model, params)
     said = [f"f{NATURAL_MARK}{name}" for name in ("shift", "precision")]
     if params is None or free is None or not set(said) <= set(params):
-        return _of_posterior(model, term_features, posterior(), free, key, num_draws)
+        return _of_posterior(term_features, posterior(), free, key, num_draws)
     count = (DRAWS if len(free.loc) else 1) if num_draws is None else check_count("num_draws", num_draws)
     found = guide_draws(model, key, free, count)
     shift, precision = (np.asarray(params[name], float) for name in said)
@@ -198,14 +190,10 @@ def _conditionals(
 
 
 def _of_posterior(
-    model: Model,
-    term_features: TermFeatures,
-    posterior: Posterior,
-    free: GuideNormal | None,
-    key: Array,
-    num_draws: int | None,
+    term_features: TermFeatures, posterior: Posterior, free: GuideNormal | None, key: Array, num_draws: int | None
 ) -> Draws:
     """Draws of the library's own posterior: chains, particles, and guides of any kind."""
+    model = term_features.model
     X = model.arguments[0]  # one row is enough, but for a likelihood that has a number for each
     call = call_of(posterior.model, (X if has_numbers(model.family, len(X)) else X[:1],), {})
     is_random = check_source(posterior, call, look(posterior.fitted_model, call).sites, frozenset({"data"}))
@@ -232,7 +220,7 @@ def _of_posterior(
     def every(source: Source, draws: object, arrays: list[Array]) -> Any:
         return jax.lax.map(lambda draw: one(posterior.at(source), draw, arrays), draws)
 
-    found, each = _numbers(run(every, posterior.source, draws_of(key, index), call.arrays))
+    found, each = jax.tree.map(np.asarray, run(every, posterior.source, draws_of(key, index), call.arrays))
     term_posteriors = _term_posteriors(term_features, found, belief if is_one else None, each)
     log_ratio = None
     if free is not None and posterior.guide is not None:

@@ -127,9 +127,7 @@ def effects_of(
     for at, part in enumerate(parts):
         axes, columns = grids[part.name][0], tuple(model.layout.columns[one] for one in part.columns)
         shape = tuple(len(axis) for axis in axes)
-        raw = tuple(
-            axis if column.is_category else column.decode(axis) for axis, column in zip(axes, columns, strict=True)
-        )
+        raw = tuple(column.decode(axis) for axis, column in zip(axes, columns, strict=True))
         mean, scale = (values[at][places[part.name]].reshape(shape) for values in (sums.mean, sums.scale))
         own = np.concatenate(functions[part.name]).reshape(-1, *shape)
         result[part.name] = Effect(part.name, part.term.kind, columns, raw, mean, scale, own)
@@ -140,6 +138,7 @@ MEASURE_WORDS = {"empirical": "over the data", "uniform": "over the range", "gau
 
 
 LINK_WORDS = {"identity": "effect on {}", "log": "effect on log mean of {}"}
+LINK_WORDS |= {link: f"effect on {link} of {{}}" for link in ("logit", "probit")}
 
 
 def _centre(effect: Effect, measure: str) -> str:

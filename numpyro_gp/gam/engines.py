@@ -1,10 +1,8 @@
 """How an additive model is fitted when nobody says how: the guide, the steps and their end, chains and particles."""
 
-import dataclasses
-import functools
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +15,7 @@ from numpyro.infer.autoguide import AutoMultivariateNormal, AutoNormal
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import fail
 from numpyro_gp.gam.evidence import has_evidence, of_series
+from numpyro_gp.gam.hyperparameters import has_default_priors
 from numpyro_gp.gam.model import Model
 from numpyro_gp.gam.modes import MANY_ROWS, collapsed, has_tables
 from numpyro_gp.guides import AutoGP, block_low_rank, conditional
@@ -25,6 +24,7 @@ from numpyro_gp.optim import natural_gradient
 from numpyro_gp.posterior import Posterior, conditioned
 from numpyro_gp.programs.alone import alone
 from numpyro_gp.programs.set_up import in_one_program, swapped
+from numpyro_gp.programs.threefry import part_of
 from numpyro_gp.stein import SVGD
 from numpyro_gp.stein.auto import auto
 from numpyro_gp.training import NUTS, FitResult
@@ -40,52 +40,24 @@ BATCH = 2048
 # Steps between two looks at the bound: each look traces the step once more, which takes as long as 500 steps.
 BLOCK = 400
 
-# A key is made where it is used: that compiles little programs, and the steps of most fits need none.
-MakeKey = Callable[[], Array]
 
-
-@dataclasses.dataclass(frozen=True)
-class EngineResult:
-    """What an engine leaves: its result, and how to make the posterior and the guide of a variational fit.
+class EngineResult(NamedTuple):
+    """What an engine leaves: its result, its posterior and its guide; where it has none they are made of parameters.
 
     ``in_double`` are the parameters of a fit whose features were found in double precision, before they are rounded.
     """
 
-    make: Callable[[], tuple[Posterior, object]]
     result: FitResult | None
     steps: int
     notes: tuple[str, ...] = ()
-    make_key: MakeKey | None = None
+    posterior: Posterior | None = None
+    guide: AutoGP | None = None
     in_double: dict[str, np.ndarray] | None = None
-
-    @functools.cached_property
-    def made(self) -> tuple[Posterior, Any]:
-        """The posterior and the guide."""
-        return self.make()
-
-    @property
-    def posterior(self) -> Posterior:
-        return self.made[0]
-
-    @property
-    def guide(self) -> Any:
-        return self.made[1]
-
-    @property
-    def key(self) -> Array:
-        """The key of what comes after the fit."""
-        assert self.make_key is not None
-        return self.make_key()
 
 
 def is_joint(model: Model) -> bool:
     """Whether one belief holds all covariances: of more inputs of a series, which has one for each row."""
     return model.size <= (JOINT_OF_SERIES if model.kernel_data.time_priors else JOINT)
-
-
-def ready(posterior: Posterior, guide: object = None) -> Callable[[], tuple[Posterior, object]]:
-    """A posterior and a guide that there are already."""
-    return functools.partial(lambda *both: both, posterior, guide)
 
 
 def guide_of(model: Model) -> AutoGP:
@@ -105,22 +77,16 @@ def by_quasi_newton(model: Model, most_steps: int, tables: bool = True) -> Engin
     values = {f"f{NATURAL_MARK}{name}": value for name, value in natural.items()}
     values |= {"auto_loc": found.location, "auto_scale_tril": found.root}
     steps = len(found.losses)
-    return of_values(model, values, found.losses, steps, still_rose(steps, found.is_flat), True)
+    return of_values(values, found.losses, steps, still_rose(steps, found.is_flat), True)
 
 
 def of_values(
-    model: Model,
-    values: Mapping[str, np.ndarray],
-    losses: np.ndarray,
-    steps: int,
-    notes: tuple[str, ...],
-    is_double: bool,
+    values: Mapping[str, np.ndarray], losses: np.ndarray, steps: int, notes: tuple[str, ...], is_double: bool
 ) -> EngineResult:
     """The result that parameters of the guide are, found a moment ago or read from a file."""
-    params = {name: _rounded(value) for name, value in values.items()}
-    result = FitResult(params, _rounded(losses), None)
+    result = FitResult({name: _rounded(value) for name, value in values.items()}, _rounded(losses), None)
     kept = {name: np.asarray(value) for name, value in values.items()} if is_double else None
-    return EngineResult(functools.partial(_at, model, params), result, steps, notes, in_double=kept)
+    return EngineResult(result, steps, notes, in_double=kept)
 
 
 def _rounded(value: np.ndarray) -> Array:
@@ -128,7 +94,7 @@ def _rounded(value: np.ndarray) -> Array:
     return jnp.asarray(np.asarray(value, jnp.result_type(float)))
 
 
-def _at(model: Model, params: Mapping[str, Array]) -> tuple[Posterior, AutoGP]:
+def posterior_at(model: Model, params: Mapping[str, Array]) -> tuple[Posterior, AutoGP]:
     """The posterior and the guide at parameters. To learn the sites of the model takes a guide a second."""
     guide = set_up(guide_of(model), model)
     return Posterior.from_svi(model, guide, params), guide
@@ -158,12 +124,11 @@ def set_up(guide: AutoGP, model: Model) -> AutoGP:
         with handlers.block(), handlers.seed(rng_seed=0):
             guide(*model.arguments)
 
-    has_own = any(part.term.scale is not None or part.term.lengthscale is not None for part in model.layout.read_terms)
-    if has_own or not isinstance(model.family.spec, str):  # supports may hold numbers
-        in_one_program(run, guide)
-    else:
+    if has_default_priors(model):
         jax.eval_shape(run)
         swapped(guide, lambda tracer: jnp.zeros(tracer.shape, tracer.dtype))
+    else:  # supports may hold numbers
+        in_one_program(run, guide)
     return guide
 
 
@@ -182,19 +147,20 @@ def by_stochastic_steps(key: Array, model: Model, most_steps: int, batch: int | 
     )
     steps = len(result.losses)
     posterior = Posterior.from_svi(model, guide, result.params)
-    return EngineResult(ready(posterior, guide), result, steps, still_rose(steps, not rises))
+    return EngineResult(result, steps, still_rose(steps, not rises), posterior, guide)
 
 
 def chains(key: Array, model: Model, num_samples: int, progress: bool, first: EngineResult) -> EngineResult:
     """NUTS, in the coordinates of a variational fit where that is joint."""
     target: Callable[..., object] = model
     if is_joint(model) and first.result is not None:
-        target = conditioned(model, first.guide, first.result.params, *model.arguments)
+        guide = first.guide or set_up(guide_of(model), model)
+        target = conditioned(model, guide, first.result.params, *model.arguments)
     mcmc = MCMC(NUTS(target), num_warmup=max(num_samples // 2, 100), num_samples=num_samples, progress_bar=progress)
     mcmc.run(key, *model.arguments, extra_fields=("diverging",))
     divergent = int(np.asarray(mcmc.get_extra_fields()["diverging"]).sum())
     notes = (f"{divergent} divergent transitions: the posterior has corners that the chain left out",) * bool(divergent)
-    return EngineResult(ready(Posterior.from_mcmc(target, mcmc)), None, num_samples, notes)
+    return EngineResult(None, num_samples, notes, Posterior.from_mcmc(target, mcmc))
 
 
 def particles(key: Array, model: Model, num_particles: int, progress: bool) -> EngineResult:
@@ -204,11 +170,11 @@ def particles(key: Array, model: Model, num_particles: int, progress: bool) -> E
         svgd, result = auto(key, model, *model.arguments, num_particles=num_particles, progress=progress)
     assert isinstance(svgd, SVGD)
     notes = tuple(str(one.message) for one in caught if issubclass(one.category, UserWarning))
-    return EngineResult(ready(Posterior.from_stein(model, svgd, result.params)), result, len(result.losses), notes)
+    return EngineResult(result, len(result.losses), notes, Posterior.from_stein(model, svgd, result.params))
 
 
 def run(
-    key: MakeKey, model: Model, engine: str, num_steps: int | None, batch: int | None, tables: bool, progress: bool
+    key: Array | None, model: Model, engine: str, num_steps: int | None, batch: int | None, tables: bool, progress: bool
 ) -> EngineResult:
     """Fit by an engine, with what there is to say of the data.
 
@@ -216,9 +182,8 @@ def run(
     allow it, else stochastic ones in all.
     """
 
-    def own(number: int) -> Array:
-        keys: Array = jax.random.split(key())
-        return keys[number]
+    def own(number: int) -> Array:  # asked for where it is used: the steps of most fits need none
+        return jax.random.split(part_of(key, 0))[number]
 
     most = (num_steps or 2000) if engine == "svi" else 600
     is_held = model.size * len(model.rows.y) <= MOST_FEATURES
@@ -230,4 +195,4 @@ def run(
         found = by_stochastic_steps(own(0), model, most, batch, progress)
     if engine == "nuts":
         found = chains(own(1), model, num_steps or 500, progress, found)
-    return dataclasses.replace(found, notes=(*found.notes, *rounded_away(model)))
+    return found._replace(notes=(*found.notes, *rounded_away(model)))

@@ -60,11 +60,9 @@ class Evidence(Bound):
         self.kernels = [_at_rows(parts.model, part, data.X) for part in read]
         self.counts = [count_lengthscales(part) for part in read]
 
-    def __call__(self, free: np.ndarray) -> tuple[float, np.ndarray]:
-        if self._last is not None and np.array_equal(self._last[1], free):
-            return self._last[2]
+    def _evaluated(self, free: np.ndarray) -> tuple[float, np.ndarray]:
         point = self.parts.evaluator(free)
-        values: BoundArguments = point.values
+        values = point.values
         with np.errstate(over="ignore", invalid="ignore"):  # far from the mode, from where a step comes back
             found = [kernel(values.lengths[at]) for at, kernel in enumerate(self.kernels)]
             loss, half = self._factored(values, [one.value for one in found])
@@ -77,10 +75,7 @@ class Evidence(Bound):
         of_noise = 2 * values.noise * float(np.diagonal(half) @ (1 / self.data.weights))
         of_noise += self._others * values.noise / self._variance(values)
         bars = [np.append(of_scales, 0.0), of_lengths.ravel(), np.array([of_noise, -1.0])]
-        self.losses.append(float(loss - values.log_density))
-        last = self.losses[-1], np.concatenate(bars) @ point.slopes
-        self._last = self.pseudo_data, free.copy(), last
-        return last
+        return float(loss - values.log_density), np.concatenate(bars) @ point.slopes
 
     def _factored(self, values: BoundArguments, matrices: list[np.ndarray]) -> tuple[float, np.ndarray]:
         """The loss, and half of ``C^-1 - alpha alpha^T`` with ``C`` the covariance of the rows."""
@@ -123,10 +118,8 @@ class Evidence(Bound):
 
     def _prior(self) -> tuple[np.ndarray, np.ndarray]:
         """Middle and spread of the logarithms, by the priors where they are known."""
-        evaluator = self.parts.evaluator
-        if isinstance(evaluator, ClosedFormPriors):
-            return evaluator.start, evaluator.spread
-        return evaluator.start, np.ones(len(evaluator.start))
+        own = self.parts.evaluator
+        return own.start, own.spread if isinstance(own, ClosedFormPriors) else np.ones(len(own.start))
 
     def _descended(self, free: np.ndarray, spread: np.ndarray) -> np.ndarray:
         from scipy.optimize import minimize

@@ -12,39 +12,16 @@ import numpyro
 import numpyro.distributions as dist
 from numpyro import handlers
 
+from numpyro_gp import likelihoods
 from numpyro_gp.checks import fail
 from numpyro_gp.gam.links import weights_at
 from numpyro_gp.gam.mean_gamma import MeanGamma
-from numpyro_gp.likelihoods import (
-    Bernoulli,
-    Beta,
-    Binomial,
-    Exponential,
-    Gamma,
-    Gaussian,
-    Likelihood,
-    NegativeBinomial,
-    Poisson,
-    StudentT,
-)
+from numpyro_gp.likelihoods import Gamma, Likelihood
 from numpyro_gp.likelihoods.links import link_at, mean_of, slope_of
 from numpyro_gp.programs.alone import alone
 
 # What to do with successes among trials.
 TRIALS = "Successes among trials take family='binomial' and the column of trials, trials='n'; labels take 'bernoulli'."
-# Links of these classes, where one of their values does not say its own.
-LINKS: dict[type, str] = {
-    Gaussian: "identity",
-    StudentT: "identity",
-    Poisson: "log",
-    NegativeBinomial: "log",
-    Gamma: "log",
-    MeanGamma: "log",
-    Exponential: "log",
-    Bernoulli: "logit",
-    Binomial: "logit",
-    Beta: "logit",
-}
 
 
 class Start(NamedTuple):
@@ -80,29 +57,29 @@ class Prior(NamedTuple):
         return numpyro.sample(name, of_one.expand(self.shape).to_event(len(self.shape)))
 
 
-# Parameters of the likelihood of a name, in the order that it takes them.
-PARAMETERS: dict[str, Callable[[Start], dict[str, Prior]]] = {
-    "gaussian": lambda start: {"noise": Prior(start.noise)},
-    "student_t": lambda start: {"df": Prior(4.0, 0.7), "noise": Prior(0.7 * start.noise)},
-    "poisson": lambda _: {},
-    "negative_binomial": lambda _: {"r": Prior(5.0)},
-    "bernoulli": lambda _: {},
-    "binomial": lambda _: {},
-    "gamma": lambda _: {"shape": Prior(3.0)},
-    "exponential": lambda _: {},
-    "beta": lambda _: {"concentration": Prior(10.0)},
+class NamedFamily(NamedTuple):
+    """A likelihood with a name: its class, its link, and its parameters in the order that it takes them."""
+
+    kind: type[Likelihood]
+    link: str
+    parameters: Callable[[Start], dict[str, Prior]] = lambda _: {}
+
+
+NAMED = {
+    "gaussian": NamedFamily(likelihoods.Gaussian, "identity", lambda start: {"noise": Prior(start.noise)}),
+    "student_t": NamedFamily(
+        likelihoods.StudentT, "identity", lambda start: {"df": Prior(4.0, 0.7), "noise": Prior(0.7 * start.noise)}
+    ),
+    "poisson": NamedFamily(likelihoods.Poisson, "log"),
+    "negative_binomial": NamedFamily(likelihoods.NegativeBinomial, "log", lambda _: {"r": Prior(5.0)}),
+    "bernoulli": NamedFamily(likelihoods.Bernoulli, "logit"),
+    "binomial": NamedFamily(likelihoods.Binomial, "logit"),  # of one trial, until rows say how many
+    "gamma": NamedFamily(MeanGamma, "log", lambda _: {"shape": Prior(3.0)}),
+    "exponential": NamedFamily(likelihoods.Exponential, "log"),
+    "beta": NamedFamily(likelihoods.Beta, "logit", lambda _: {"concentration": Prior(10.0)}),
 }
-NAMED: dict[str, type[Likelihood]] = {
-    "gaussian": Gaussian,
-    "student_t": StudentT,
-    "poisson": Poisson,
-    "negative_binomial": NegativeBinomial,
-    "bernoulli": Bernoulli,
-    "binomial": Binomial,  # of one trial, until rows say how many
-    "gamma": MeanGamma,
-    "exponential": Exponential,
-    "beta": Beta,
-}
+# Links of these classes, where one of their values does not say its own.
+LINKS: dict[type, str] = {own.kind: own.link for own in NAMED.values()} | {Gamma: "log"}
 
 
 class Family(NamedTuple):
@@ -115,13 +92,14 @@ class Family(NamedTuple):
     def likelihood(self, start: Start) -> Any:
         """The likelihood inside of a model."""
         if isinstance(self.spec, str):
-            values = [prior.sample(name) for name, prior in PARAMETERS[self.spec](start).items()]
-            return NAMED[self.spec](*values)
+            own = NAMED[self.spec]
+            return own.kind(*(prior.sample(name) for name, prior in own.parameters(start).items()))
         return self.spec if isinstance(self.spec, Likelihood) else self.spec()
 
     def stacked(self, values: dict[str, np.ndarray], count: int, dtype: np.dtype) -> object:
         """The likelihood of a name at several values of its parameters, its leaves with these on their first axis."""
-        found = NAMED[self.spec](*(values[name] for name in PARAMETERS[self.spec](Start())))
+        own = NAMED[self.spec]
+        found = own.kind(*(values[name] for name in own.parameters(Start())))
         return jax.tree.map(lambda leaf: np.array(np.broadcast_to(np.asarray(leaf, dtype), (count,))), found)
 
     @alone
@@ -135,21 +113,6 @@ class Family(NamedTuple):
 
         jax.eval_shape(run)
         return found[0]
-
-    @property
-    def log_shape(self) -> np.ndarray | None:
-        """``log a`` of a gamma likelihood of known shape, () or (N,), whose mean is ``a e^f``."""
-        return np.log(np.asarray(self.spec.shape, float)) if type(self.spec) is Gamma else None
-
-    @property
-    def is_gamma(self) -> bool:
-        """Whether the response is gamma distributed."""
-        return self.name in ("gamma", Gamma.__name__)
-
-    @property
-    def has_shape_in_mean(self) -> bool:
-        """Whether its mean is ``e^f`` times a shape, as `Gamma` has it; that of the family "gamma" is ``e^f``."""
-        return self.name == Gamma.__name__
 
 
 # Names of other libraries.
@@ -174,9 +137,9 @@ def as_family(family: Any) -> Family:
         got = f"a {type(family).__name__}" if "\n" in repr(family) else f"{family!r:.60}"
         fail("family", required, got, cure, TypeError)
     if isinstance(family, str):
-        return Family(family, LINKS[NAMED[family]], family)
+        return Family(family, NAMED[family].link, family)
     name, link = Family("", "", family).look(lambda own: (type(own).__name__, link_of(own)))
-    if name == Binomial.__name__:
+    if name == likelihoods.Binomial.__name__:
         fail("family", "one whose trials are a column of the table", "ngp.likelihoods.Binomial", TRIALS)
     return Family(name, link, family)
 
@@ -211,7 +174,8 @@ def quick_glm(family: Family, lines: np.ndarray, y: np.ndarray, offset: np.ndarr
         spread = float(np.sqrt(np.average(rest**2, weights=weights))) or 1.0
         noise = min(_noise_beside(lines, rest, weights), spread)
         return Start(constant, spread, max(0.7 * noise, 1e-3 * spread))
-    known = family.log_shape
+    # Of `Gamma` the mean is e^f times a shape, which may be known: ``log a``, () or (N,).
+    known = np.log(np.asarray(family.spec.shape, float)) if type(family.spec) is Gamma else None
     if known is not None and known.size not in (1, len(y)):
         cure = "Leave rows with missing values out of both."
         fail("shape of Gamma", f"one number, or one for each of {len(y)} rows", f"{known.size} numbers", cure)
@@ -223,16 +187,17 @@ def quick_glm(family: Family, lines: np.ndarray, y: np.ndarray, offset: np.ndarr
         slope = np.maximum(slope_of(family.link, eta), least)
         mass = weights * np.maximum(weights_at(family.name, family.link, eta, np.inf), np.finfo(float).tiny)
         working = eta - offset + (y - mean_of(family.link, eta)) / slope
-        fitted = A @ _ridge(A, working, mass)
+        ridged = (A * mass[:, None]).T @ A + RIDGE * mass.sum() * np.eye(A.shape[1])
+        fitted = A @ np.linalg.solve(ridged, A.T @ (mass * working))
         reach = REACH[family.link]
         eta = np.clip(fitted, constant - reach, constant + reach) + offset
     centred = working - np.average(working, weights=mass)
     noise = np.sum(weights) / np.sum(mass)
     lowest, highest = SIZES[family.link]
-    if family.is_gamma:
+    if family.name in ("gamma", Gamma.__name__):
         noise = 0.0 if known is None else np.average(np.broadcast_to(np.exp(-known), y.shape), weights=weights)
     beyond = np.average(centred**2, weights=mass) - noise
-    if family.has_shape_in_mean and known is None:
+    if family.name == Gamma.__name__ and known is None:
         ratio = y * np.exp(-eta)
         relative = np.average((ratio / np.average(ratio, weights=weights) - 1) ** 2, weights=weights)
         constant -= math.log(np.clip(1 / max(relative, 1e-300), *SHAPES))
@@ -258,12 +223,8 @@ def _noise_beside(lines: np.ndarray, rest: np.ndarray, weights: np.ndarray) -> f
     centred = lines - np.average(lines, axis=0, weights=weights)
     gram = (centred * weights[:, None]).T @ centred
     total = float(weights.sum())
-    inside = np.linalg.solve(gram + RIDGE * total * np.eye(len(gram)), gram)
-    left = rest - centred @ _ridge(centred, rest, weights)
+    ridged = gram + RIDGE * total * np.eye(len(gram))
+    inside, slopes = np.linalg.solve(ridged, gram), np.linalg.solve(ridged, centred.T @ (weights * rest))
+    left = rest - centred @ slopes
     freedom = total - 1 - 2 * np.trace(inside) + np.sum(inside * inside.T)
     return float(np.sqrt(weights @ left**2 / freedom)) if freedom > 0 else np.inf
-
-
-def _ridge(A: np.ndarray, y: np.ndarray, mass: np.ndarray) -> np.ndarray:
-    gram = (A * mass[:, None]).T @ A
-    return np.linalg.solve(gram + RIDGE * mass.sum() * np.eye(A.shape[1]), A.T @ (mass * y))

@@ -1,14 +1,12 @@
 """``ngp.gam``: from a formula and a table to a fit."""
 
-import dataclasses
-import functools
 import os
 
 import jax.numpy as jnp
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_choice, check_count, check_key, fail
-from numpyro_gp.gam.engines import EngineResult, of_values, ready, run
+from numpyro_gp.gam.engines import EngineResult, of_values, run
 from numpyro_gp.gam.model import model
 from numpyro_gp.gam.result import Fit
 from numpyro_gp.gam.saved import read
@@ -80,9 +78,8 @@ def fit(
         cure = "Pass tables=False for steps that see the rows themselves."
         fail("tables", "True or False", f"{tables!r:.60}", cure, TypeError)
     built = model(terms, data, family, response=response, weights=weights, trials=trials, measure=measure)
-    found = run(functools.partial(key_of, key, 0), built, engine, num_steps, batch, tables, progress)
-    found = dataclasses.replace(found, make_key=functools.partial(key_of, key, 1))
-    return Fit._later(found, built, engine)
+    found = run(key, built, engine, num_steps, batch, tables, progress)
+    return Fit._later(found, built, engine, part_of(key, 1))
 
 
 def load(path: str | os.PathLike[str], family: object = None) -> Fit:
@@ -109,18 +106,12 @@ def load(path: str | os.PathLike[str], family: object = None) -> Fit:
     [0.5]
     """
     saved = read(path, family)
-    key = saved.key
     if saved.engine == "svi":
         assert saved.params is not None
         assert saved.losses is not None
-        found = of_values(saved.model, saved.params, saved.losses, saved.steps, saved.notes, saved.is_double)
+        found = of_values(saved.params, saved.losses, saved.steps, saved.notes, saved.is_double)
     else:
         assert saved.posterior is not None
         result = None if saved.params is None else FitResult(saved.params, jnp.asarray(saved.losses), None)
-        found = EngineResult(ready(saved.posterior), result, saved.steps, saved.notes)
-    return Fit._later(dataclasses.replace(found, make_key=lambda: key), saved.model, saved.engine)
-
-
-def key_of(key: Array | None, number: int) -> Array:
-    """The key of a fit (0) or of what comes after it (1)."""
-    return part_of(key, number)
+        found = EngineResult(result, saved.steps, saved.notes, saved.posterior)
+    return Fit._later(found, saved.model, saved.engine, saved.key)

@@ -17,6 +17,7 @@ from numpyro_gp.gam.terms import Term, Terms
 NAMES = ("s", "te", "ti", "re", "linear", "factor", "offset", "trend", "season", "cycle")
 FUNCTIONS = {name: getattr(terms, name) for name in NAMES}
 EXAMPLE = "y ~ s(age) + s(hour, cyclic=True) + te(lon, lat) + re(site) + offset(log(exposure))"
+LIKE = f"Write one like {EXAMPLE!r}."
 
 
 def formula(text: str) -> Terms:
@@ -67,9 +68,11 @@ def formula(text: str) -> Terms:
     return Terms(tuple(items), response)
 
 
-def _refuse(line: str, place: int, got: str, cure: str = f"Write one like {EXAMPLE!r}.") -> NoReturn:
+def _refuse(
+    line: str, place: int, got: str, cure: str = LIKE, what: str = "formula", must: str = "response ~ term + term"
+) -> NoReturn:
     """An error with the formula, and a mark under the place."""
-    fail("formula", "response ~ term + term", got, cure + _mark(line, place))
+    fail(what, must, got, cure + _mark(line, place))
 
 
 def _mark(line: str, place: int) -> str:
@@ -104,26 +107,24 @@ def _term(line: str, node: ast.expr) -> Term:
     assert isinstance(node, ast.Call)
     columns = [_column(line, argument) for argument in node.args]
     options = {word.arg: _option(line, word) for word in node.keywords if word.arg}
-    known = [
-        name for name, one in inspect.signature(FUNCTIONS[called]).parameters.items() if one.kind == one.KEYWORD_ONLY
-    ]
-    mark = _mark(line, node.col_offset - 1)
+    arguments, place = inspect.signature(FUNCTIONS[called]).parameters.values(), node.col_offset - 1
+    known = [one.name for one in arguments if one.kind == one.KEYWORD_ONLY]
     if called == "season" and "period" not in options:
         cure = f"Write season({', '.join(columns)}, period=12) of months, 365.25 of dates, which are days."
-        fail("season(...)", "with a period", "none", cure + mark)
+        _refuse(line, place, "none", cure, "season(...)", "with a period")
     if unknown := [name for name in options if name not in known]:
         cure = f"Write num_inducing={options['k']}." if "k" in options and "num_inducing" in known else ""
         if options.get("bs") == "cc" and "cyclic" in known and columns:
             cure = f"Write {called}({columns[0]}, cyclic=True)."
         cure = cure or f"Leave {' and '.join(unknown)} out, or take one of these."
-        fail(f"options of {called}(...)", f"among {known}", f"{unknown}", cure + mark)
+        _refuse(line, place, f"{unknown}", cure, f"options of {called}(...)", f"among {known}")
     if called not in ("te", "ti") and len(columns) > 1:
-        got, cure = f"{len(columns)} of them, {columns}", _of_two(columns[0], columns[1])
-        fail(f"columns of {called}(...)", "one", got, cure + mark)
+        got = f"{len(columns)} of them, {columns}"
+        _refuse(line, place, got, _of_two(*columns[:2]), f"columns of {called}(...)", "one")
     try:
         term: Term = FUNCTIONS[called](*columns, **options)
     except (TypeError, ValueError) as error:
-        error.args = (f"{error}{mark}",)
+        error.args = (f"{error}{_mark(line, place)}",)
         raise
     return term
 
@@ -136,10 +137,7 @@ def _column(line: str, node: ast.expr) -> str:
         return node.value
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and len(node.args) == 1 and not node.keywords:
         return f"{node.func.id}({_column(line, node.args[0])})"
-    place, got = max(node.col_offset - 1, 0), f"{ast.unparse(node)!r}, which is no term"
-    if cure := _habit(node):
-        _refuse(line, place, got, cure)
-    _refuse(line, place, got)
+    _refuse(line, max(node.col_offset - 1, 0), f"{ast.unparse(node)!r}, which is no term", _habit(node))
 
 
 def _of_two(a: str, b: str) -> str:
@@ -149,7 +147,7 @@ def _of_two(a: str, b: str) -> str:
 
 
 def _habit(node: ast.expr) -> str:
-    """What is written here for what formulas of other libraries write so; nothing of what they do not know."""
+    """What is written here for what formulas of other libraries write so."""
     names = [one.id for one in ast.walk(node) if isinstance(one, ast.Name) and one.id not in FUNCTIONS]
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) and len(names) == 2:
         return _of_two(names[0], names[1])
@@ -167,7 +165,7 @@ def _habit(node: ast.expr) -> str:
         return 'Successes are the response, and the column of trials an option: family="binomial", trials="n".'
     if isinstance(node, ast.Call) and names[1:]:  # poly(age, 2), bs(age, df=5)
         return f"Write s({names[1]}) for a curve of {names[1]}."
-    return ""
+    return LIKE
 
 
 def _option(line: str, word: ast.keyword) -> object:

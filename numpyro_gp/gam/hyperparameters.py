@@ -1,6 +1,6 @@
 """What a vector of unconstrained hyper-parameters stands for: scales and lengthscales of terms, the likelihood."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -251,32 +251,18 @@ class CompiledPriors:
     def __init__(self, model: Model, vector_layout: VectorLayout) -> None:
         self.dtype = vector_layout.dtype
 
-        def whole(free: Array) -> tuple[BoundArguments, Array, Array]:
-            return with_slopes(lambda one: bound_arguments(model, vector_layout, one), free)
+        def flat(free: Array) -> tuple[Array, tuple[BoundArguments, Array]]:
+            found, start = bound_arguments(model, vector_layout, free)
+            return jnp.concatenate([jnp.ravel(leaf) for leaf in found]), (found, start)
 
         free = np.zeros(vector_layout.size, self.dtype)
-        self._program = prepared(whole, free)
-        self.start = self._run(free)[2]
+        self._program = prepared(jax.jacfwd(flat, has_aux=True), free)
+        self.start = self._run(free)[1][1]
 
-    def _run(self, free: np.ndarray) -> tuple[BoundArguments, Any, Any]:
-        found: tuple[BoundArguments, Any, Any] = jax.tree.map(
-            lambda leaf: np.asarray(leaf, float), self._program(free.astype(self.dtype))
-        )
-        return found
+    def _run(self, free: np.ndarray) -> Any:
+        """Slopes, with the values and the start."""
+        return jax.tree.map(lambda leaf: np.asarray(leaf, float), self._program(free.astype(self.dtype)))
 
     def __call__(self, free: np.ndarray) -> SlopedValues:
-        found, slopes, _ = self._run(free)
+        slopes, (found, _) = self._run(free)
         return SlopedValues(found, slopes)
-
-
-def with_slopes(
-    function: Callable[[Array], tuple[BoundArguments, Array]], free: Array
-) -> tuple[BoundArguments, Array, Array]:
-    """Values ``(K,)`` laid out as `BoundArguments`, their slopes ``(K, d)`` in the hyper-parameters, and the start."""
-
-    def flat(one: Array) -> tuple[Array, tuple[BoundArguments, Array]]:
-        found, start = function(one)
-        return jnp.concatenate([jnp.ravel(leaf) for leaf in found]), (found, start)
-
-    slopes, (found, start) = jax.jacfwd(flat, has_aux=True)(free)
-    return found, slopes, start

@@ -16,16 +16,17 @@ from numpyro_gp.additive.shares import AnyArray
 from numpyro_gp.arrays import Array, ArrayLike, Values
 from numpyro_gp.beliefs.members import picked
 from numpyro_gp.checks import check_choice
-from numpyro_gp.gam.family import PARAMETERS, Family, Prior, Start, as_family, quick_glm
+from numpyro_gp.gam.family import NAMED, Family, Prior, Start, as_family, quick_glm
 from numpyro_gp.gam.per_row import at_rows_of, check_any_rows, trials_at, with_trials
 from numpyro_gp.gam.response_checks import check_response, check_trials, explained
 from numpyro_gp.gam.table_layout import Rows, TableLayout, as_labels, lay_out
 from numpyro_gp.gam.term_kernels import MEASURES, KernelData, count_lengthscales, kernel_data_of
 from numpyro_gp.gam.terms import TIME, Terms
-from numpyro_gp.gam.time_kernels import TimePrior, noise_of, series_scales, time_priors
+from numpyro_gp.gam.time_kernels import TimePrior, series_scales, time_priors
 from numpyro_gp.kernels import Constant
 from numpyro_gp.kernels.batches import Batch, KernelBatches
 from numpyro_gp.primitives import AdditiveGP, additive_gp, observe
+from numpyro_gp.starting.series import NOISE
 
 CONSTANT = "constant"
 # Medians of lengthscales in standard deviations of a column, and on the unit circle; the spread of their logarithms.
@@ -150,18 +151,15 @@ class Model:
 
     def _lengthscales(self, dtype: np.dtype) -> Array:
         """Of the columns of each curve and surface, and the numbers of terms of time ``(L,)``; none of other terms."""
+        defaults = default_priors(self, jnp.asarray(self.start_values, dtype))
         smooth = [part for part in self.layout.read_terms if count_lengthscales(part)]
         plain = [part for part in smooth if part.term.lengthscale is None]
         others = [part for part in smooth if part.term.lengthscale is not None]
-        own = []
-        if plain:
-            own.append(
-                default_priors(self, jnp.asarray(self.start_values, dtype))["f_lengthscale"].sample("f_lengthscale")
-            )
+        own = [defaults["f_lengthscale"].sample("f_lengthscale")] if plain else []
         for part in others:
-            assert part.term.lengthscale is not None
-            prior = part.term.lengthscale.expand([len(part.term.columns)]).to_event(1)
-            own.append(numpyro.sample(f"f_lengthscale {part.name}", prior))
+            prior: Any = part.term.lengthscale
+            each = prior.expand([len(part.term.columns)]).to_event(1)
+            own.append(numpyro.sample(f"f_lengthscale {part.name}", each))
         both = plain + others, smooth
         drawn, wanted = ([(p.name, at) for p in some for at in range(count_lengthscales(p))] for some in both)
         return _in_order(own, drawn, wanted, dtype)
@@ -212,7 +210,7 @@ def default_priors(model: Model, entries: AnyArray | None = None) -> dict[str, P
         stack = jnp.stack if of_time and not isinstance(entries, np.ndarray) else np.stack
         each = stack([np.asarray(one, entries.dtype) if isinstance(one, float) else one for one in medians])
         priors["f_lengthscale"] = Prior(each, np.asarray(spreads, entries.dtype), each.shape)
-    return priors | (PARAMETERS[model.family.spec](start) if isinstance(model.family.spec, str) else {})
+    return priors | (NAMED[model.family.spec].parameters(start) if isinstance(model.family.spec, str) else {})
 
 
 def _in_order(values: list[Array], names: Sequence[object], wanted: Sequence[object], dtype: np.dtype) -> Array:
@@ -284,16 +282,8 @@ def model(
     kernel_data = kernel_data_of(layout, rows.X, rows.weights, measure)
     if any(part.term.kind in TIME for part in layout.read_terms):
         kernel_data, start = _with_series(kernel_data, likelihood, start, rows, offset)
-    return Model(
-        wanted,
-        layout,
-        kernel_data,
-        likelihood,
-        start,
-        rows,
-        measure,
-        jnp.asarray(start_entries(start, kernel_data).astype(jnp.result_type(float))),
-    )
+    entries = jnp.asarray(start_entries(start, kernel_data).astype(jnp.result_type(float)))
+    return Model(wanted, layout, kernel_data, likelihood, start, rows, measure, entries)
 
 
 def _with_series(
@@ -310,7 +300,7 @@ def _with_series(
         scales = series_scales(t, rows.y, periods, family, start, offset)
         found |= time_priors(own, layout.columns[at], scales)
         if family.link == "identity":
-            start = start._replace(noise=min(noise_of(scales), float(start.noise)))
+            start = start._replace(noise=min(NOISE * float(scales.step), float(start.noise)))
     return dataclasses.replace(kernel_data, time_priors={p.name: found[p.name] for p in parts}), start
 
 

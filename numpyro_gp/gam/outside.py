@@ -1,7 +1,6 @@
 """Rows to predict outside of those of the fit: there most curves return to their mean, which is no forecast."""
 
 import warnings
-from typing import NamedTuple
 
 import numpy as np
 
@@ -12,33 +11,6 @@ from numpyro_gp.gam.term_kernels import SMOOTH
 
 # How far beyond the ends of a column a row may lie, in ranges of it: of a random split some rows always do.
 NEAR = 0.05
-
-
-class Outside(NamedTuple):
-    """A column of some terms that has rows outside: how many, and the value furthest out, in the units of the data."""
-
-    terms: tuple[str, ...]
-    column: Column
-    rows: int
-    furthest: float
-
-
-def outside(model: Model, X: np.ndarray) -> list[Outside]:
-    """Columns of curves and surfaces in which encoded rows ``(N, D)`` lie outside of those of the fit."""
-    readers: dict[int, list[str]] = {}
-    for part in model.layout.read_terms:
-        for at in _returning(model, part):
-            readers.setdefault(at, []).append(part.name)
-    found = []
-    for at, names in readers.items():
-        low, high = float(model.rows.X[:, at].min()), float(model.rows.X[:, at].max())
-        beyond = np.maximum(X[:, at] - high, low - X[:, at])
-        is_far = beyond > NEAR * (high - low)
-        if is_far.any():
-            column = model.layout.columns[at]
-            furthest = float(column.decode(X[int(np.argmax(beyond)), at]))
-            found.append(Outside(tuple(names), column, int(is_far.sum()), furthest))
-    return found
 
 
 def _returning(model: Model, part: ReadTerm) -> list[int]:
@@ -53,21 +25,31 @@ def _returning(model: Model, part: ReadTerm) -> list[int]:
 
 
 def warn_outside(model: Model, X: np.ndarray, stacklevel: int) -> None:
-    """One warning for all rows and all terms, if there is something to say: each term and each column once.
+    """One warning of encoded rows ``(N, D)`` outside of those of the fit: each term and each column once.
 
     ``warnings.filterwarnings("ignore", "Terms return to their mean")`` silences it: the first words are always these.
     """
-    found, said = outside(model, X), []
-    for _, column, rows, furthest in found:
-        low, high, at = (_written(column, one) for one in (column.low, column.high, furthest))
-        said.append(f"{rows} of {len(X)} rows have {column.name} up to {at}, beyond {low} to {high}")
-    if found:
-        terms, name = dict.fromkeys(term for one in found for term in one.terms), found[0].column.name
+    readers: dict[int, list[ReadTerm]] = {}
+    for part in model.layout.read_terms:
+        for at in _returning(model, part):
+            readers.setdefault(at, []).append(part)
+    said, columns = [], []
+    parts: dict[str, ReadTerm] = {}
+    for at, own in readers.items():
+        low, high, column = model.rows.X[:, at].min(), model.rows.X[:, at].max(), model.layout.columns[at]
+        beyond = np.maximum(X[:, at] - high, low - X[:, at])
+        if rows := int((beyond > NEAR * (high - low)).sum()):
+            furthest = float(column.decode(X[int(np.argmax(beyond)), at]))
+            ends = f"beyond {_written(column, column.low)} to {_written(column, column.high)}"
+            said.append(f"{rows} of {len(X)} rows have {column.name} up to {_written(column, furthest)}, {ends}")
+            columns.append(column.name)
+            parts |= {part.name: part for part in own}
+    if said:
         text = "Terms return to their mean outside of the rows of the fit, which is no forecast: "
-        text += f"{', '.join(terms)}. {'; '.join(said)}."
-        is_curve = any(len(part.columns) == 1 for part in model.layout.read_terms if part.name in terms)
-        of_series = f"trend({name}) for a series over time, or " if is_curve else ""
-        text += f" Write {of_series}linear({name}) beside the {'curve' if is_curve else 'surface'}."
+        text += f"{', '.join(parts)}. {'; '.join(said)}."
+        is_curve = any(len(part.columns) == 1 for part in parts.values())
+        of_series = f"trend({columns[0]}) for a series over time, or " if is_curve else ""
+        text += f" Write {of_series}linear({columns[0]}) beside the {'curve' if is_curve else 'surface'}."
         warnings.warn(text, UserWarning, stacklevel=stacklevel)
 
 

@@ -47,8 +47,7 @@ def trials_at(layout: TableLayout, X: Values) -> Values | None:
     """Trials ``(N,)`` of encoded rows; None where the response does not count successes."""
     if layout.trials is None:
         return None
-    trials: Values = X[..., layout.trials]
-    return trials
+    return X[..., layout.trials]
 
 
 def at_rows(likelihood: object, layout: TableLayout, X: np.ndarray, places: np.ndarray, count: int) -> Any:

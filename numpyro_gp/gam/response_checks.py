@@ -9,7 +9,7 @@ import numpy as np
 from numpyro import handlers
 
 from numpyro_gp.checks import fail
-from numpyro_gp.gam.family import NAMED, PARAMETERS, TRIALS, Family, Start
+from numpyro_gp.gam.family import NAMED, TRIALS, Family, Start
 from numpyro_gp.gam.formula import formula
 from numpyro_gp.gam.per_row import with_trials
 from numpyro_gp.gam.terms import Terms, as_terms
@@ -27,8 +27,8 @@ def check_response(name: str, family: Family, y: np.ndarray, trials: np.ndarray 
     if family.link == "identity" and len(y) > 1:
         _check_size(name, y)
     if isinstance(family.spec, str):  # what the parameters are does not matter: to draw them compiles little programs
-        one = np.ones((), jnp.result_type(float))
-        likelihood = NAMED[family.spec](*(one for _ in PARAMETERS[family.spec](Start())))
+        one, named = np.ones((), jnp.result_type(float)), NAMED[family.spec]
+        likelihood = named.kind(*(one for _ in named.parameters(Start())))
     else:
         with handlers.block(), handlers.seed(rng_seed=0):
             likelihood = family.likelihood(Start())

@@ -13,15 +13,14 @@ from numpyro_gp.additive.effects import Effect
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_choice, check_count, check_level, fail
 from numpyro_gp.gam.draws import Draws, sample_posterior
-from numpyro_gp.gam.effects import LINK_WORDS, MEASURE_WORDS, Moments, effects_of, labels_of, moments_at
-from numpyro_gp.gam.engines import JOINT, EngineResult
+from numpyro_gp.gam.effects import MEASURE_WORDS, Moments, effects_of, labels_of, moments_at
+from numpyro_gp.gam.engines import JOINT, EngineResult, posterior_at
 from numpyro_gp.gam.links import log_ratio, residuals_at, size_of_counts, weights_at
 from numpyro_gp.gam.model import Model, offset_at
 from numpyro_gp.gam.outside import warn_outside
 from numpyro_gp.gam.predictions import predicted, quantiles_at
 from numpyro_gp.gam.report import checked, facts_of, report_on_rows
 from numpyro_gp.gam.responses import check_levels
-from numpyro_gp.gam.row_features import jitter_of_search
 from numpyro_gp.gam.row_predictor import RowPredictor
 from numpyro_gp.gam.saved import Saved, write
 from numpyro_gp.gam.summary import Summary
@@ -34,10 +33,8 @@ from numpyro_gp.training import FitResult
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-LINK_WORDS |= {link: f"effect on {link} of {{}}" for link in ("logit", "probit")}
-
 # What a fit makes when it is asked for.
-LATE = ("posterior", "guide", "key")
+LATE = ("posterior", "guide")
 # Draws of the hyper-parameters behind tables and figures of many terms: each computes the features of all of them.
 FEW = 25
 
@@ -83,18 +80,18 @@ class Fit:
     key: Array
 
     @classmethod
-    def _later(cls, found: EngineResult, model: Model, engine: str) -> "Fit":
-        """A fit whose posterior, guide and key are made when they are first asked for."""
-        late: Any = None
-        fit = cls(model, late, late, found.result, engine, found.steps, found.notes, late)
-        for name in LATE:
-            del vars(fit)[name]
-        vars(fit)["_engine_result"] = found
+    def _later(cls, found: EngineResult, model: Model, engine: str, key: Array) -> "Fit":
+        """A fit whose posterior and guide are made when they are first asked for, if the engine has left none."""
+        late: Any = found.posterior
+        fit = cls(model, late, found.guide, found.result, engine, found.steps, found.notes, key)
+        if late is None:
+            del vars(fit)["posterior"], vars(fit)["guide"]
+        vars(fit)["_double"] = found.in_double
         return fit
 
     def __getattr__(self, name: str) -> Any:
-        if name in LATE and "_engine_result" in vars(self):
-            vars(self)[name] = getattr(vars(self)["_engine_result"], name)
+        if name in LATE and vars(self).get("result"):
+            vars(self).update(zip(LATE, posterior_at(self.model, vars(self)["result"].params), strict=True))
             return vars(self)[name]
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
@@ -107,13 +104,17 @@ class Fit:
     @functools.cached_property
     def _term_features(self) -> TermFeatures:
         """The features of all terms, as the engine saw them."""
-        return TermFeatures(self.model, None if self._in_double is None else jitter_of_search(self.model))
+        return TermFeatures(self.model, is_of_programs=self._in_double is None)
 
     @property
     def _in_double(self) -> dict[str, np.ndarray] | None:
         """Parameters of a fit in double precision, before they were rounded; None of other engines."""
-        found: EngineResult | None = vars(self).get("_engine_result")
-        return None if found is None or self.engine != "svi" else found.in_double
+        return vars(self).get("_double")
+
+    @property
+    def _params(self) -> dict[str, Any] | None:
+        """Parameters of a variational fit or of particles, before they were rounded where that is known."""
+        return None if self.result is None else self._in_double or dict(self.result.params)
 
     def _draws(self, num_draws: int | None = None) -> Draws:
         """Draws of the posterior as numbers: hyper-parameters, and the normal distribution of the terms beside each.
@@ -122,11 +123,9 @@ class Fit:
         """
         cached = vars(self).setdefault("_drawn", {})
         if num_draws not in cached:
-            params = self._in_double
-            if params is None and self.result is not None and self.engine == "svi":
-                params = self.result.params
+            params = self._params if self.engine == "svi" else None
             cached[num_draws] = sample_posterior(
-                self.model, self._term_features, params, lambda: self.posterior, self.key, num_draws
+                self._term_features, params, lambda: self.posterior, self.key, num_draws
             )
         found: Draws = cached[num_draws]
         return found
@@ -196,8 +195,7 @@ class Fit:
 
         ``fit.predict(data).function_mean`` is that sum.
         """
-        found = moments_at(self._some(None), self._term_features, self.model.rows.X[:1])
-        return float(found.mean[0, -1] + self.model.start.constant)
+        return float(self._constant(self._some(None))[0])
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fit to one file (NumPy's format, no pickle), which `ngp.gam.load` reads.
@@ -209,16 +207,15 @@ class Fit:
         if is_svi and result is None:
             cure = "Save the posterior: fit.posterior.save(path)."
             fail("a fit to save", "one that ngp.gam made", "one of a guide of your own", cure)
-        inside = self._in_double
-        params = inside if inside is not None else None if result is None else dict(result.params)
         losses, posterior = None if result is None else np.asarray(result.losses), None if is_svi else self.posterior
-        own = (self.model, self.engine, self.steps, self.notes, self.key, params, inside is not None)
+        is_double = self._in_double is not None
+        own = (self.model, self.engine, self.steps, self.notes, self.key, self._params, is_double)
         write(path, Saved(*own, losses, posterior))
 
-    def _intercept(self, draws: Draws) -> str:
-        """The constant on the scale of the link, and its deviation."""
+    def _constant(self, draws: Draws) -> tuple[float, float]:
+        """Mean and standard deviation of the constant on the scale of the link."""
         found = moments_at(draws, self._term_features, self.model.rows.X[:1])
-        return f"{found.mean[0, -1] + self.model.start.constant:.4g} ± {found.scale[0, -1]:.2g}"
+        return found.mean[0, -1] + self.model.start.constant, found.scale[0, -1]
 
     def residuals(self, *, num_draws: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Working residuals of the rows of the fit on the scale of the link, and their weights ``(N,)``."""
@@ -265,7 +262,8 @@ class Fit:
             posterior = None if self.engine == "svi" else lambda: self.posterior
             words, said = checked(draws, self._term_features, found, posterior, bool(check), rng, self.steps)
             facts["checks of the fit"], notes = words, [*notes, *said]
-        facts["intercept"] = self._intercept(draws)
+        mean, deviation = self._constant(draws)
+        facts["intercept"] = f"{mean:.4g} ± {deviation:.2g}"
         facts["terms average to zero"] = MEASURE_WORDS[own.measure]
         facts["intervals of shares"] = f"{100 * level:g} %"
         return Summary(str(own.terms), found.rows, facts, (*self.notes, *notes))
@@ -340,8 +338,6 @@ class Fit:
                 start, end = own.kernel_data.periods[part.name]
                 last = own.rows.X[:, part.columns[0]].max() - (end - start)
                 read = last + (read - last) % (end - start)
-            values = tuple(
-                one if column.is_category else column.decode(one) for one, column in zip(read.T, columns, strict=True)
-            )
+            values = tuple(column.decode(one) for one, column in zip(read.T, columns, strict=True))
             result[part.name] = Points(values, None if left is None else left[:, at])
         return result

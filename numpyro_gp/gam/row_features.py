@@ -5,20 +5,20 @@ linear algebra with a few hundred rows and columns (`gam.bounds`): nothing of it
 columns of a term are computed once, and so are terms without a lengthscale.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from scipy.linalg import get_lapack_funcs
 
-from numpyro_gp.gam.column_kernels import Curve, KernelMatrices, Sloped, without_slopes
+from numpyro_gp.gam.column_kernels import Curve, KernelMatrices, MatrixFunction, Sloped, without_slopes
 from numpyro_gp.gam.hyperparameters import places_of_lengths, sizes_of
 from numpyro_gp.gam.model import Model
 from numpyro_gp.gam.table_layout import ReadTerm, is_difference
 from numpyro_gp.gam.term_kernels import SMOOTH, composed, count_lengthscales, mean_over
 from numpyro_gp.gam.terms import TIME
-from numpyro_gp.gam.time_kernels import time_matrices
+from numpyro_gp.gam.time_kernels import MATRICES
 from numpyro_gp.kernels import Empirical, ZeroMean
 from numpyro_gp.kernels.category import around_average
 from numpyro_gp.kernels.jitter import least_jitter_of
@@ -84,41 +84,25 @@ def whitened(kernel: KernelMatrices, relative: float, is_sloped: bool = True) ->
     return Whitened(Sloped(values, slopes), diagonal, inverse, factor)
 
 
-# Of a Gram matrix ``(M, M)`` and the jitter that its term has in the search: one relative to its mean diagonal.
-Jitter = Callable[[np.ndarray, float], float]
-
-
-def jitter_of_search(model: Model) -> Jitter:
-    """That of `collapsed`: constant, so that the bound has no steps; none of matrices that are far from singular."""
-    amount = model.jitter
-    return lambda _, usual: usual if amount is None or usual == 0 else amount
-
-
-def jitter_of_programs(model: Model) -> Jitter:
-    """That of a model in JAX, in the precision that programs have: the least one of each matrix."""
-    amount, dtype = model.jitter, np.dtype(jnp.result_type(float))
-    return lambda gram, _: least_jitter_of(gram, dtype) if amount is None else amount
-
-
 class ComponentRows(NamedTuple):
     """A component at rows: its kernel, moved by so many lengthscales, which of its rows each row is, its jitter."""
 
-    kernel: Callable[[np.ndarray], KernelMatrices]
+    kernel: MatrixFunction
     moved: int
     rows: np.ndarray
-    usual_jitter: float = 0.0
-
-    def at(self, lengths: np.ndarray, jitter: Jitter, is_sloped: bool = True) -> Whitened:
-        kernel = self.kernel(lengths[: self.moved])
-        return whitened(kernel, jitter(kernel.gram.value, self.usual_jitter), is_sloped)
+    jitter: float = 0.0
 
 
 class RowFeatures:
-    """All components of a model at rows: features at any lengthscales. Those that did not move are kept."""
+    """All components of a model at rows: features at any lengthscales. Those that did not move are kept.
 
-    def __init__(self, model: Model, X: np.ndarray, is_sloped: bool = True, jitter: Jitter | None = None) -> None:
+    The jitter is that of `collapsed`: constant, so that the bound has no steps, and none of matrices that are far from
+    singular. Or it is that of programs of JAX: the least one of each matrix in their precision.
+    """
+
+    def __init__(self, model: Model, X: np.ndarray, is_sloped: bool = True, is_of_programs: bool = False) -> None:
         self.count, self.is_sloped = len(X), is_sloped
-        self.jitter = jitter_of_search(model) if jitter is None else jitter
+        self.jitter, self.of_programs = model.jitter, np.dtype(jnp.result_type(float)) if is_of_programs else None
         self.components = [component_rows_of(model, part, X) for part in model.layout.read_terms]
         one = without_slopes(np.ones((1, 1)), 0)
         constant = KernelMatrices(one, one, without_slopes(np.ones(1), 0))
@@ -138,7 +122,7 @@ class RowFeatures:
         for at, (place, own) in enumerate(zip(self.components, self.slices, strict=True)):
             if before is not None and np.array_equal(before[at, : place.moved], lengths[at, : place.moved]):
                 continue
-            found = place.at(lengths[at], self.jitter, self.is_sloped)
+            found = self._whitened(place, lengths[at], self.is_sloped)
             np.take(found.features.value, place.rows, axis=1, out=values[own], mode="clip")
             np.take(found.variances.value, place.rows, out=variances[at], mode="clip")
             for slot in range(place.moved if self.is_sloped else 0):
@@ -148,11 +132,19 @@ class RowFeatures:
         self._lengths = lengths.copy()
         return self.features, self.inverse
 
+    def _whitened(self, place: ComponentRows, lengths: np.ndarray, is_sloped: bool) -> Whitened:
+        kernel, amount = place.kernel(lengths[: place.moved]), self.jitter
+        if self.of_programs is not None:
+            jitter = least_jitter_of(kernel.gram.value, self.of_programs) if amount is None else amount
+        else:
+            jitter = place.jitter if amount is None or place.jitter == 0 else amount
+        return whitened(kernel, jitter, is_sloped)
+
     def factors(self, lengths: np.ndarray) -> np.ndarray:
         """``L (M, M)`` at lengthscales ``(C, P)``, as blocks."""
         found = np.zeros(self.inverse.shape)
         for at, (place, own) in enumerate(zip(self.components, self.slices, strict=True)):
-            found[own, own] = place.at(lengths[at], self.jitter, False).factor
+            found[own, own] = self._whitened(place, lengths[at], is_sloped=False).factor
         return found
 
 
@@ -171,25 +163,22 @@ def inducing_of(model: Model, part: ReadTerm) -> np.ndarray:
 
 def component_rows_of(model: Model, part: ReadTerm, X: np.ndarray) -> ComponentRows:
     """A term at the different rows of the columns that it reads."""
-    own = list(part.columns)
-    Z = inducing_of(model, part)
-    read = X[:, own].astype(float)
-    if len(own) == 1:
+    read, count = X[:, list(part.columns)].astype(float), count_lengthscales(part)
+    if len(part.columns) == 1:  # which is sorted sooner
         rows, place = np.unique(read[:, 0], return_inverse=True)
         rows = rows[:, None]
     else:
         rows, place = np.unique(read, axis=0, return_inverse=True)
-    count = count_lengthscales(part)
-    usual = JITTER_OF_TIME if part.term.kind in TIME else JITTER if count else 0.0
-    return ComponentRows(kernel_of(model, part, Z, rows), count, place.reshape(-1), usual)
+    jitter = JITTER_OF_TIME if part.term.kind in TIME else JITTER if count else 0.0
+    return ComponentRows(kernel_of(model, part, inducing_of(model, part), rows), count, place.reshape(-1), jitter)
 
 
-def kernel_of(model: Model, part: ReadTerm, Z: np.ndarray, X: np.ndarray) -> Callable[[np.ndarray], KernelMatrices]:
+def kernel_of(model: Model, part: ReadTerm, Z: np.ndarray, X: np.ndarray) -> MatrixFunction:
     """The kernel of a term of unit variance at inducing inputs and rows of its columns, for lengthscales ``(P,)``."""
     term, given = part.term, model.kernel_data.column_data(part)
     count = count_lengthscales(part)
     if term.kind in TIME:
-        return time_matrices(term.kind, given[0], Z[:, 0], X[:, 0])
+        return MATRICES[term.kind](given[0], Z[:, 0], X[:, 0])
     if term.kind not in SMOOTH:
         fixed = fixed_matrices(term.kind, given, Z, X)
         return lambda _: fixed

@@ -21,11 +21,10 @@ from numpyro_gp.programs.files import check_place, read_whole, write_whole
 # What a file begins with, and its version: another one where files say something else, or in other words.
 KIND, VERSION = "numpyro_gp gam", 1
 FORMAT = f"{KIND} {VERSION}"
-CONTENT = ("model", "engine", "steps", "notes", "key", "params", "is_double", "losses", "posterior", "precision")
 
 
 class Saved(NamedTuple):
-    """What a file holds.
+    """What a file holds, by the names of these fields: they are words of files, which stay when code is renamed.
 
     Attributes
     ----------
@@ -57,15 +56,9 @@ def write(path: str | os.PathLike[str], saved: Saved) -> None:
     target, model = check_place(path), saved.model
     if not isinstance(model.family.spec, str):  # a likelihood, or a function of the user's own
         model = dataclasses.replace(model, family=model.family._replace(spec=None))
-    content = {  # words of files, which stay when code is renamed
+    content = saved._asdict() | {
         "model": model,
-        "engine": saved.engine,
-        "steps": saved.steps,
-        "notes": saved.notes,
         "key": np.asarray(jax.random.key_data(saved.key)),
-        "params": saved.params,
-        "is_double": saved.is_double,
-        "losses": saved.losses,
         "posterior": None if saved.posterior is None else saved.posterior.parts(),
         "precision": jnp.result_type(float).name,
     }
@@ -78,25 +71,15 @@ def write(path: str | os.PathLike[str], saved: Saved) -> None:
 def read(path: str | os.PathLike[str], family: object = None) -> Saved:
     """What `write` wrote. ``family`` is that of the fit, where it had no name."""
     cure = "Check the path, or save it anew: fit.save(path)."
-    header, arrays = read_whole(Path(path), "path", "a file written by fit.save of ngp.gam", cure, _parts_of)
-    _check_format(header["format"])
-    content = decoded(header["content"], arrays)
-    check_words("parts", CONTENT, content)
-    _check_precision(content["precision"], content["is_double"])
-    model = _with_family(content["model"], family)
-    parts, key = content["posterior"], jax.random.wrap_key_data(content["key"])
+    found, text, arrays = read_whole(Path(path), "path", "a file written by fit.save of ngp.gam", cure, _parts_of)
+    _check_format(found)
+    content = decoded(text, arrays)
+    check_words("parts", (*Saved._fields, "precision"), content)
+    _check_precision(content.pop("precision"), content["is_double"])
+    model, parts = _with_family(content["model"], family), content["posterior"]
     posterior = None if parts is None else Posterior.of_parts(parts, model)
-    return Saved(
-        model,
-        content["engine"],
-        content["steps"],
-        content["notes"],
-        key,
-        content["params"],
-        content["is_double"],
-        content["losses"],
-        posterior,
-    )
+    own = {"model": model, "key": jax.random.wrap_key_data(content["key"]), "posterior": posterior}
+    return Saved(**(content | own))
 
 
 def _check_format(found: str) -> None:
@@ -115,13 +98,11 @@ def _check_precision(of_fit: str, is_double: bool) -> None:
         fail("the precision of JAX", f"that of the fit, {of_fit}", jnp.result_type(float).name, cure)
 
 
-def _parts_of(stored: dict[str, np.ndarray]) -> tuple[dict[str, Any], list[np.ndarray]]:
-    """The header, and arrays by their number; those of other files are by names."""
+def _parts_of(stored: dict[str, np.ndarray]) -> tuple[str, Any, list[np.ndarray]]:
+    """The format, the content as text, and arrays by their number; those of other files are by names."""
     header = json.loads(str(stored["header"]))
     numbered = (f"array_{number}" for number in range(len(stored)))
-    return {"format": header["format"], "content": header.get("content")}, [
-        stored[name] for name in numbered if name in stored
-    ]
+    return header["format"], header.get("content"), [stored[name] for name in numbered if name in stored]
 
 
 def _with_family(model: Model, family: object) -> Model:

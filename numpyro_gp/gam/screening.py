@@ -181,7 +181,7 @@ def _split(
 
 def _density(fitted: Fit, data: object) -> np.ndarray:
     """Log density of each row of a table."""
-    y = fitted.model.layout.response(column_values(data, str(fitted.model.terms.response)))
+    y = fitted.model.layout.response_column.encode(column_values(data, str(fitted.model.terms.response)))
     return np.asarray(fitted._predicted(fitted.model.layout.encode(data)).log_density(y))
 
 

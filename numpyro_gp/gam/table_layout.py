@@ -64,10 +64,6 @@ class TableLayout:
     response_column: Column
     trials: int | None = None
 
-    def response(self, values: np.ndarray) -> np.ndarray:
-        """Values of the response as numbers; of two levels as 0 and 1."""
-        return self.response_column.encode(values)
-
     def encode(self, data: object) -> np.ndarray:
         """Inputs ``(N, D)`` of new rows; missing values, and levels that no prior describes, are refused by name."""
         readers = self.readers
@@ -115,10 +111,7 @@ class TableLayout:
 
     def encoded(self, read: list[tuple[Column, np.ndarray]], count: int) -> np.ndarray:
         """Values of all columns as numbers, for so many rows; one column of zeros where no term reads any."""
-        rows = {len(values) for _, values in read}
-        if len(rows) > 1:
-            lengths = {column.name: len(values) for column, values in read}
-            fail("columns", "of one length", f"{lengths}", "Give each a value for every row.")
+        _check_lengths({column.name: values for column, values in read})
         if not read:
             return np.zeros((count, 1))
         encoded = np.stack([column.encode(values) for column, values in read], axis=1)
@@ -223,11 +216,15 @@ def incomplete(terms: Terms, data: object, response: str) -> np.ndarray:
     return _missing({name: column_values(data, name) for name in (*names, response)})
 
 
-def _missing(values: dict[str, np.ndarray]) -> np.ndarray:
-    """Whether a row misses one of the values."""
+def _check_lengths(values: dict[str, np.ndarray]) -> None:
     lengths = {name: len(column) for name, column in values.items()}
     if len(set(lengths.values())) > 1:
         fail("columns", "of one length", f"{lengths}", "Give each a value for every row.")
+
+
+def _missing(values: dict[str, np.ndarray]) -> np.ndarray:
+    """Whether a row misses one of the values."""
+    _check_lengths(values)
     found: np.ndarray = np.any([is_missing(column) for column in values.values()], axis=0)
     return found
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpyro_gp.beliefs.members import Stacks
 from numpyro_gp.gam.hyperparameters import places_of_lengths, sizes_of
 from numpyro_gp.gam.model import Model
-from numpyro_gp.gam.row_features import Jitter, RowFeatures, jitter_of_programs
+from numpyro_gp.gam.row_features import RowFeatures
 
 # Rows of one call of a program that computes densities; the last ones of a table are filled up.
 ROWS = 512
@@ -34,19 +34,14 @@ class TermFeatures:
     Whitened values belong to the factors of an engine, and so to its jitter: by itself that of programs of JAX.
     """
 
-    def __init__(self, model: Model, jitter: Jitter | None = None) -> None:
-        self.model, self.dtype = model, np.dtype(jnp.result_type(float))
-        self.jitter = jitter_of_programs(model) if jitter is None else jitter
-        self.is_of_programs = jitter is None
+    def __init__(self, model: Model, is_of_programs: bool = True) -> None:
+        self.model, self.dtype, self.is_of_programs = model, np.dtype(jnp.result_type(float)), is_of_programs
         self.sizes = sizes_of(model)
         self.blocks = Stacks.of_sizes(self.sizes)
         self.repeats = np.repeat(np.arange(len(self.sizes)), self.sizes)
         self.step = int(np.clip(MANY_NUMBERS // len(self.repeats), ROWS, MANY))
         self._places = places_of_lengths(model)
-        self._first = self._at_rows(model.rows.X[:1])
-
-    def _at_rows(self, X: np.ndarray) -> RowFeatures:
-        return RowFeatures(self.model, X, is_sloped=False, jitter=self.jitter)
+        self._first = RowFeatures(model, model.rows.X[:1], False, is_of_programs)
 
     def _by_component(self, lengths: np.ndarray) -> np.ndarray:
         """Lengthscales ``(L,)`` by component ``(C, P)``, with ones where one has fewer."""
@@ -59,7 +54,7 @@ class TermFeatures:
 
     def at(self, X: np.ndarray) -> FeatureFunction:
         """The components at these rows, as often as they are asked for."""
-        row_features = self._at_rows(X)
+        row_features = RowFeatures(self.model, X, False, self.is_of_programs)
 
         def features_at(scales: np.ndarray, lengths: np.ndarray) -> ScaledFeatures:
             unit, _ = row_features(self._by_component(lengths))

@@ -87,42 +87,28 @@ class KernelData:
     def _component(self, part: ReadTerm) -> Component:
         term, given, differs = part.term, self.column_data(part), is_difference(part, self.layout.read_terms)
         kind = term.kind, term.kernel, bool(term.by), differs, shapes_of(given), len(self.inducing[part.name])
-        make = functools.partial(self._form, part, tuple(range(len(part.columns))))
+        make = functools.partial(self._form, part)
         return Component(part.name, part.columns, given, count_lengthscales(part), kind, make)
 
-    def kernel(self, part: ReadTerm, variance: Array, lengthscales: Sequence[Array]) -> Kernel:
-        """The kernel of a term; the lengthscales are those of its columns of numbers, in standard deviations."""
-        given = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.result_type(variance)), self.column_data(part))
-        return self._form(part, part.columns, variance, lengthscales, given)
-
-    def _form(
-        self,
-        part: ReadTerm,
-        own: Sequence[int],
-        variance: Array,
-        lengthscales: Sequence[Array],
-        given: Sequence[Any],
-    ) -> Kernel:
-        """The kernel of a term on columns ``own``, of which it is ``given`` what `column_data` says."""
+    def _form(self, part: ReadTerm, variance: Array, lengthscales: Sequence[Array], given: Sequence[Any]) -> Kernel:
+        """The kernel of a term on the columns that it reads, of which it is ``given`` what `column_data` says."""
         term, one = part.term, jnp.ones((), jnp.result_type(variance))
         if term.kind == "linear":
-            base: Kernel = ZeroMeanLinear(one, given[0]).on(own[0])
+            base: Kernel = ZeroMeanLinear(one, given[0]).on(0)
         elif term.kind == "factor":
-            base = column_kernel(one, given[0]).on(own[0])
+            base = column_kernel(one, given[0]).on(0)
         elif term.kind == "re":
-            base = CategoryDelta(one).on(own[0])
-            base = base * Linear(one).on(own[1]) if term.by else base
+            base = CategoryDelta(one).on(0)
+            base = base * Linear(one).on(1) if term.by else base
         elif term.kind in TIME:
-            base = time_kernel(term.kind, one, lengthscales, given[0]).on(own[0])
+            base = time_kernel(term.kind, one, lengthscales, given[0]).on(0)
         else:
-            curves: list[Kernel] = [
-                column_kernel(one, given[place], term.kernel, lengthscales[place]).on(own[place])
-                for place in range(len(term.columns))
-            ]
+            columns = range(len(term.columns))
+            curves = [column_kernel(one, given[at], term.kernel, lengthscales[at]).on(at) for at in columns]
             levels: Kernel | None = None
             if term.by:
                 is_own = not is_difference(part, self.layout.read_terms)
-                levels = (CategoryDelta(one) if is_own else column_kernel(one, given[-1])).on(own[-1])
+                levels = (CategoryDelta(one) if is_own else column_kernel(one, given[-1])).on(len(columns))
             base = composed(term, curves, levels)
         return variance * base
 

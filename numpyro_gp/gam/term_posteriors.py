@@ -1,36 +1,14 @@
 """Normal distributions of the whitened values of all terms, in NumPy: dense, of blocks and a low rank, or a point.
 
-The terms at rows are ``f_c = A_c^T v_c`` and what inducing inputs leave open. Each class says what ``cov v = S`` adds.
+The terms at rows are ``f_c = A_c^T v_c``, of features ``A (M, N)``, and what inducing inputs leave open. Each class
+says what ``cov v = S`` adds, in the methods of `Dense`.
 """
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
 from numpyro_gp.beliefs.members import Stacks
-
-
-class Normal(Protocol):
-    """What a normal distribution of the whitened values says, from features ``A (M, N)``."""
-
-    @property
-    def mean(self) -> np.ndarray:
-        """``E v (M,)``."""
-
-    def row_variances(self, A: np.ndarray) -> np.ndarray:
-        """``a^T S a`` of each row ``(N,)``."""
-
-    def block_covariances(self, blocks: Stacks) -> list[np.ndarray]:
-        """``S_cc`` of each component in stacks; zeros of a point."""
-
-    def component_covariances(self, A: np.ndarray, blocks: Stacks) -> np.ndarray:
-        """``a_c^T S_ce a_e`` averaged over rows ``(C, C)``."""
-
-    def sample(self, rng: np.random.Generator, count: int) -> np.ndarray:
-        """Draws ``(M, count)``."""
-
-    def log_density(self, values: np.ndarray) -> np.ndarray:
-        """Of values ``(M, K)``: ``(K,)``."""
 
 
 class Point(NamedTuple):
@@ -61,23 +39,26 @@ class Dense(NamedTuple):
     half: np.ndarray
 
     def row_variances(self, A: np.ndarray) -> np.ndarray:
+        """``a^T S a`` of each row ``(N,)``."""
         found: np.ndarray = np.sum((self.half @ A) ** 2, axis=0)
         return found
 
     def block_covariances(self, blocks: Stacks) -> list[np.ndarray]:
+        """``S_cc`` of each component in stacks."""
         halves = [self.half[:, own].transpose(1, 0, 2) for own in blocks.places]
         return [half.transpose(0, 2, 1) @ half for half in halves]
 
     def component_covariances(self, A: np.ndarray, blocks: Stacks) -> np.ndarray:
+        """``a_c^T S_ce a_e`` averaged over rows ``(C, C)``."""
         products = (self.half.T @ self.half) * (A @ A.T) / A.shape[1]
-        found: np.ndarray = np.add.reduceat(np.add.reduceat(products, blocks.first, axis=0), blocks.first, axis=1)
-        return found
+        return np.add.reduceat(np.add.reduceat(products, blocks.first, axis=0), blocks.first, axis=1)
 
     def sample(self, rng: np.random.Generator, count: int) -> np.ndarray:
-        found: np.ndarray = self.mean[:, None] + self.half.T @ rng.normal(size=(len(self.mean), count))
-        return found
+        """Draws ``(M, count)``."""
+        return self.mean[:, None] + self.half.T @ rng.normal(size=(len(self.mean), count))
 
     def log_density(self, values: np.ndarray) -> np.ndarray:
+        """Of values ``(M, K)``: ``(K,)``."""
         away = np.linalg.solve(self.half.T, values - self.mean[:, None])
         half_log = np.linalg.slogdet(self.half)[1]
         found: np.ndarray = -0.5 * np.sum(away**2, axis=0) - half_log - 0.5 * len(self.mean) * np.log(2 * np.pi)
@@ -145,8 +126,7 @@ class LowRank(NamedTuple):
         own = self._times(self.factors, rng.normal(size=(len(self.mean), count)))
         x = own + self.W @ rng.normal(size=(self.W.shape[1], count))
         moved = self._times(self.covariances, x) - self.shared.T @ (self.shared @ x)
-        found: np.ndarray = self.mean[:, None] + moved
-        return found
+        return self.mean[:, None] + moved
 
     def log_density(self, values: np.ndarray) -> np.ndarray:
         away = values - self.mean[:, None]
@@ -154,6 +134,9 @@ class LowRank(NamedTuple):
         squares = np.sum(self._times(transposed, away) ** 2, axis=0) + np.sum((self.W.T @ away) ** 2, axis=0)
         found: np.ndarray = -0.5 * squares + self.half_log - 0.5 * len(away) * np.log(2 * np.pi)
         return found
+
+
+Normal = Point | Dense | LowRank
 
 
 def conditional(shift: np.ndarray, precision: np.ndarray, factor: np.ndarray) -> Dense:

@@ -123,7 +123,7 @@ def as_terms(terms: object) -> Terms:
     return terms
 
 
-def _columns(argument: str, names: tuple[str, ...], count: tuple[int, ...]) -> tuple[str, ...]:
+def _check_columns(argument: str, names: tuple[str, ...], count: tuple[int, ...] = (1,)) -> None:
     for name in names:
         if not isinstance(name, str) or not name:
             cure = 'Name it as a string: "age".'
@@ -131,30 +131,28 @@ def _columns(argument: str, names: tuple[str, ...], count: tuple[int, ...]) -> t
     if len(names) not in count or len(set(names)) < len(names):
         required = f"{' or '.join(map(str, count))} different columns"
         fail(argument, required, f"{list(names)}", "Name each column once.")
-    return names
 
 
-def _options(given: dict[str, object]) -> dict[str, Any]:
-    """Options as they are kept; a kernel by its class or the name of that."""
-    kernel = given.get("kernel")
+def _term(kind: str, columns: tuple[str, ...], **options: Any) -> Term:
+    """A term with its options as they are kept; a kernel by its class or the name of that."""
+    if (by := options.get("by")) is not None:
+        _check_columns("by", (by,))
+    kernel = options.get("kernel")
     kernel = KERNELS.get(kernel, kernel) if isinstance(kernel, str) else kernel
     if kernel is not None and kernel not in KERNELS.values():
         cure = "Pass a class, whose lengthscale is learnt: kernel=ngp.kernels.RBF."
         fail("kernel", f"one of {sorted(KERNELS)}", f"{kernel!r:.60}", cure, TypeError)
-    if given.get("num_inducing") is not None:
-        check_count("num_inducing", given["num_inducing"], 2)
+    if options.get("num_inducing") is not None:
+        check_count("num_inducing", options["num_inducing"], 2)
     for name in ("scale", "lengthscale"):
-        if given.get(name) is not None and not hasattr(given[name], "log_prob"):
+        prior = options.get(name)
+        if prior is not None and not hasattr(prior, "log_prob"):
             cure = "Pass one such as numpyro.distributions.HalfNormal(1.0)."
-            fail(name, "a prior, a NumPyro distribution", f"{given[name]!r:.60}", cure, TypeError)
-        if isinstance(given.get(name), dist.Distribution) and not _has_density(given[name]):
+            fail(name, "a prior, a NumPyro distribution", f"{prior!r:.60}", cure, TypeError)
+        if isinstance(prior, dist.Distribution) and (isinstance(prior, dist.Delta) or prior.support.is_discrete):
             cure = "For a value that is almost known pass numpyro.distributions.LogNormal(jnp.log(value), 0.01)."
-            fail(name, "a prior with a density", f"a {type(given[name]).__name__}", cure)
-    return {**given, "kernel": Matern52 if kernel is None else kernel}
-
-
-def _has_density(prior: dist.Distribution) -> bool:
-    return not isinstance(prior, dist.Delta) and not prior.support.is_discrete
+            fail(name, "a prior with a density", f"a {type(prior).__name__}", cure)
+    return Term(kind, columns, **options | {"kernel": kernel or Matern52})
 
 
 def s(
@@ -194,14 +192,13 @@ def s(
     >>> ngp.gam.s("hour", cyclic=(0, 24)).name
     's(hour)'
     """
-    if by is not None:
-        _columns("by", (by,), (1,))
+    _check_columns("column", (column,))
     if not isinstance(cyclic, bool):
         if not isinstance(cyclic, (tuple, list)) or len(cyclic) != 2 or not cyclic[0] < cyclic[1]:
             fail("cyclic", "True or the two ends of a period", f"{cyclic!r:.60}", "Pass cyclic=(0, 24).")
         cyclic = (float(cyclic[0]), float(cyclic[1]))
-    options = _options(dict(kernel=kernel, num_inducing=num_inducing, scale=scale, lengthscale=lengthscale))
-    return Term("s", _columns("column", (column,), (1,)), by, cyclic, **options)
+    options = dict(kernel=kernel, num_inducing=num_inducing, scale=scale, lengthscale=lengthscale)
+    return _term("s", (column,), by=by, cyclic=cyclic, **options)
 
 
 def te(
@@ -231,8 +228,8 @@ def te(
     >>> ngp.gam.te("longitude", "latitude").name
     'te(longitude, latitude)'
     """
-    options = _options(dict(kernel=kernel, num_inducing=num_inducing, scale=scale, lengthscale=lengthscale))
-    return Term("te", _columns("columns", columns, (2, 3)), **options)
+    _check_columns("columns", columns, (2, 3))
+    return _term("te", columns, kernel=kernel, num_inducing=num_inducing, scale=scale, lengthscale=lengthscale)
 
 
 def ti(
@@ -289,9 +286,8 @@ def re(group: str, *, by: str | None = None, scale: object = None) -> Term:
     >>> str(ngp.gam.re("site") + ngp.gam.re("site", by="dose"))
     're(site) + re(site, by=dose)'
     """
-    if by is not None:
-        _columns("by", (by,), (1,))
-    return Term("re", _columns("group", (group,), (1,)), by, **_options(dict(scale=scale)))
+    _check_columns("group", (group,))
+    return _term("re", (group,), by=by, scale=scale)
 
 
 def linear(column: str, *, scale: object = None) -> Term:
@@ -313,7 +309,8 @@ def linear(column: str, *, scale: object = None) -> Term:
     >>> ngp.gam.linear("log(income)").name
     'linear(log(income))'
     """
-    return Term("linear", _columns("column", (column,), (1,)), **_options(dict(scale=scale)))
+    _check_columns("column", (column,))
+    return _term("linear", (column,), scale=scale)
 
 
 def factor(column: str, *, scale: object = None) -> Term:
@@ -335,7 +332,8 @@ def factor(column: str, *, scale: object = None) -> Term:
     >>> ngp.gam.factor("kind").name
     'factor(kind)'
     """
-    return Term("factor", _columns("column", (column,), (1,)), **_options(dict(scale=scale)))
+    _check_columns("column", (column,))
+    return _term("factor", (column,), scale=scale)
 
 
 def offset(column: str) -> Term:
@@ -355,7 +353,8 @@ def offset(column: str) -> Term:
     >>> ngp.gam.offset("log(exposure)").name
     'offset(log(exposure))'
     """
-    return Term("offset", _columns("column", (column,), (1,)))
+    _check_columns("column", (column,))
+    return Term("offset", (column,))
 
 
 def trend(column: str, *, num_inducing: int | None = None) -> Term:
@@ -382,7 +381,8 @@ def trend(column: str, *, num_inducing: int | None = None) -> Term:
     >>> str(ngp.gam.trend("month") + ngp.gam.season("month", period=12))
     'trend(month) + season(month, period=12)'
     """
-    return Term("trend", _columns("column", (column,), (1,)), **_options(dict(num_inducing=num_inducing)))
+    _check_columns("column", (column,))
+    return _term("trend", (column,), num_inducing=num_inducing)
 
 
 def season(column: str, *, period: float, num_inducing: int | None = None) -> Term:
@@ -411,8 +411,8 @@ def season(column: str, *, period: float, num_inducing: int | None = None) -> Te
     if not is_number or not 0 < period < float("inf"):
         cure = "Pass its length in the units of the column: period=12 for months, 7 for days."
         fail("period", "a positive number", f"{period!r:.60}", cure, ValueError if is_number else TypeError)
-    own = _options(dict(num_inducing=num_inducing))
-    return Term("season", _columns("column", (column,), (1,)), period=float(period), **own)
+    _check_columns("column", (column,))
+    return _term("season", (column,), period=float(period), num_inducing=num_inducing)
 
 
 def cycle(column: str, *, num_inducing: int | None = None) -> Term:
@@ -437,4 +437,5 @@ def cycle(column: str, *, num_inducing: int | None = None) -> Term:
     >>> ngp.gam.cycle("year").name
     'cycle(year)'
     """
-    return Term("cycle", _columns("column", (column,), (1,)), **_options(dict(num_inducing=num_inducing)))
+    _check_columns("column", (column,))
+    return _term("cycle", (column,), num_inducing=num_inducing)

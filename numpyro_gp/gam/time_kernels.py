@@ -12,43 +12,15 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from numpyro_gp import kernels
 from numpyro_gp.additive.columns import Column
 from numpyro_gp.arrays import Array
-from numpyro_gp.gam.column_kernels import Curve, KernelMatrices, Sloped, deviation, without_slopes
+from numpyro_gp.gam.column_kernels import Curve, KernelMatrices, MatrixFunction, Sloped, deviation, without_slopes
 from numpyro_gp.gam.family import Family, Prior, Start
 from numpyro_gp.gam.terms import Term
-from numpyro_gp.kernels import (
-    Centred,
-    Cosine,
-    Empirical,
-    Gaussian,
-    IntegratedWiener,
-    Kernel,
-    Linear,
-    Matern32,
-    Periodic,
-    Wiener,
-    ZeroMean,
-)
+from numpyro_gp.kernels import Empirical, Gaussian, Kernel, Matern32
 from numpyro_gp.kernels.profiles import less_average
-from numpyro_gp.starting.series import (
-    CIRCLE,
-    CYCLE,
-    LEVEL,
-    LINE,
-    MEMORY,
-    NOISE,
-    OF_INNOVATIONS,
-    OF_WIGGLE,
-    PERIOD,
-    SEASON,
-    SEASONS,
-    SLOPE,
-    SPREAD,
-    WIGGLE,
-    Scales,
-    scales_of,
-)
+from numpyro_gp.starting import series
 
 # Inducing inputs: of a trend, which is rough, one for each different time up to so many; of a cycle; of a season, some
 # phases at some times. What is rougher than its inputs the bound takes for noise.
@@ -64,30 +36,31 @@ class TimePrior(NamedTuple):
     lengths: tuple[Prior, Prior]
 
 
-def time_priors(terms: dict[str, Term], column: Column, scales: Scales) -> dict[str, TimePrior]:
+def time_priors(terms: dict[str, Term], column: Column, scales: series.Scales) -> dict[str, TimePrior]:
     """Those of all terms of one column of time."""
     steps = float(column.scale / scales.gap)  # in one unit of the encoded column
     whole = float(scales.count) / steps
-    line = LINE * float(scales.sd) / whole
+    line = series.LINE * float(scales.sd) / whole
     found = {}
     for name, term in terms.items():
         if term.kind == "trend":
-            level, slope = (value * float(scales.step) / line for value in (LEVEL, SLOPE))
-            wander = Prior(level * steps**0.5, OF_INNOVATIONS), Prior(slope * steps**1.5, OF_INNOVATIONS)
+            level, slope = (value * float(scales.step) / line for value in (series.LEVEL, series.SLOPE))
+            spread = series.OF_INNOVATIONS
+            wander = Prior(level * steps**0.5, spread), Prior(slope * steps**1.5, spread)
             found[name] = TimePrior(Prior(line, OF_LINE), wander)
         elif term.kind == "season":
             period = float(term.period or 1.0) / column.scale
-            shape = Prior(WIGGLE, OF_WIGGLE), Prior(SEASONS * period, SPREAD)
-            found[name] = TimePrior(Prior(SEASON * float(scales.rest), SPREAD), shape)
+            shape = Prior(series.WIGGLE, series.OF_WIGGLE), Prior(series.SEASONS * period, series.SPREAD)
+            found[name] = TimePrior(Prior(series.SEASON * float(scales.rest), series.SPREAD), shape)
         else:
-            wave = Prior(MEMORY * whole, SPREAD), Prior(PERIOD * whole, SPREAD)
-            found[name] = TimePrior(Prior(CYCLE * float(scales.rest), SPREAD), wave)
+            wave = Prior(series.MEMORY * whole, series.SPREAD), Prior(series.PERIOD * whole, series.SPREAD)
+            found[name] = TimePrior(Prior(series.CYCLE * float(scales.rest), series.SPREAD), wave)
     return found
 
 
 def series_scales(
     t: np.ndarray, y: np.ndarray, periods: tuple[float, ...], family: Family, start: Start, offset: np.ndarray
-) -> Scales:
+) -> series.Scales:
     """Scales of a response on the scale of its link, of the mean of all rows of one time."""
     times, place = np.unique(t, return_inverse=True)
     rows, response = np.bincount(place), np.zeros(len(times))
@@ -100,14 +73,8 @@ def series_scales(
     response = response - np.bincount(place, offset) / rows
     size = float(start.size)
     if np.ptp(response) <= 1e-6 * size:  # of labels, and of counts that are all the same, steps say nothing
-        sizes = (size, 0.5 * size, size)
-        return Scales(*scales_of(times, times, ())[:2], *sizes)
-    return scales_of(times, response, periods)
-
-
-def noise_of(scales: Scales) -> float:
-    """The median of the standard deviation of the noise beside terms of a series."""
-    return NOISE * float(scales.step)
+        return series.Scales(*series.scales_of(times, times, ())[:2], size, 0.5 * size, size)
+    return series.scales_of(times, response, periods)
 
 
 def points_of(measure: Any) -> Empirical:
@@ -117,20 +84,21 @@ def points_of(measure: Any) -> Empirical:
     if isinstance(measure, Gaussian):
         from scipy.special import ndtri
 
-        return Empirical(float(measure.mean) + float(measure.sd) * ndtri((np.arange(CIRCLE) + 0.5) / CIRCLE))
+        shares = (np.arange(series.CIRCLE) + 0.5) / series.CIRCLE
+        return Empirical(float(measure.mean) + float(measure.sd) * ndtri(shares))
     low, high = float(measure.low), float(measure.high)
-    return Empirical(low + (high - low) * (np.arange(CIRCLE) + 0.5) / CIRCLE)
+    return Empirical(low + (high - low) * (np.arange(series.CIRCLE) + 0.5) / series.CIRCLE)
 
 
 def time_kernel(kind: str, one: Array, lengths: Any, given: Any) -> Kernel:
     """The kernel of unit variance, of one column; ``given`` has a measure, and the period of a season."""
     if kind == "season":
         circle, period = given
-        return ZeroMean(Periodic(one, lengths[0], period), circle) * Matern32(one, lengths[1])
+        return kernels.ZeroMean(kernels.Periodic(one, lengths[0], period), circle) * Matern32(one, lengths[1])
     if kind == "trend":
-        wander = lengths[0] ** 2 * Wiener(one) + lengths[1] ** 2 * IntegratedWiener(one)
-        return Centred(Linear(one) + wander, given)
-    return Centred(Matern32(one, lengths[0]) * Cosine(one, lengths[1]), given)
+        wander = lengths[0] ** 2 * kernels.Wiener(one) + lengths[1] ** 2 * kernels.IntegratedWiener(one)
+        return kernels.Centred(kernels.Linear(one) + wander, given)
+    return kernels.Centred(Matern32(one, lengths[0]) * kernels.Cosine(one, lengths[1]), given)
 
 
 class _Centring:
@@ -153,82 +121,76 @@ class _Centring:
         return [found[:, : self.size], found[:, self.size :], own]
 
 
-class TrendMatrices:
+def _of_two(value: list[np.ndarray], of_first: list[np.ndarray], of_second: list[np.ndarray]) -> KernelMatrices:
+    """Gram, cross and diagonal with their slopes in two parameters."""
+    leaves = zip(value, of_first, of_second, strict=True)
+    return KernelMatrices(*(Sloped(one, np.stack(slopes)) for one, *slopes in leaves))
+
+
+def trend_matrices(measure: Empirical, Z: np.ndarray, X: np.ndarray) -> MatrixFunction:
     """Of `trend`: sums of three matrices that no parameter moves."""
+    less = _Centring(measure, Z, X)
+    x, y = less.first[:, None], less.times
+    is_beside = (x >= 0) == (y >= 0)
+    a, b, t = np.minimum(np.abs(x), np.abs(y)), np.maximum(np.abs(x), np.abs(y)), np.abs(y)
+    line, walk = less(x * y, y * y), less(np.where(is_beside, a, 0.0), t)
+    smooth = less(np.where(is_beside, a * a * (3 * b - a) / 6, 0.0), t**3 / 3)
 
-    def __init__(self, measure: Empirical, Z: np.ndarray, X: np.ndarray) -> None:
-        less = _Centring(measure, Z, X)
-        x, y = less.first[:, None], less.times
-        is_beside = (x >= 0) == (y >= 0)
-        a, b = np.minimum(np.abs(x), np.abs(y)), np.maximum(np.abs(x), np.abs(y))
-        walk, smooth, t = np.where(is_beside, a, 0.0), np.where(is_beside, a * a * (3 * b - a) / 6, 0.0), np.abs(y)
-        self.line, self.walk, self.smooth = less(x * y, y * y), less(walk, t), less(smooth, t**3 / 3)
-
-    def __call__(self, lengths: np.ndarray) -> KernelMatrices:
+    def at(lengths: np.ndarray) -> KernelMatrices:
         level, slope = map(float, lengths)
-        leaves = zip(self.line, self.walk, self.smooth, strict=True)
-        return KernelMatrices(
-            *(
-                Sloped(one + level**2 * w + slope**2 * s, np.stack([2 * level * w, 2 * slope * s]))
-                for one, w, s in leaves
-            )
-        )
+        whole = [one + level**2 * w + slope**2 * s for one, w, s in zip(line, walk, smooth, strict=True)]
+        return _of_two(whole, [2 * level * one for one in walk], [2 * slope * one for one in smooth])
+
+    return at
 
 
-class CycleMatrices:
+def cycle_matrices(measure: Empirical, Z: np.ndarray, X: np.ndarray) -> MatrixFunction:
     """Of `cycle`: a wave times a correlation that falls."""
+    less = _Centring(measure, Z, X)
+    gaps = np.abs(less.first[:, None] - less.times)
+    one, none = np.ones(len(less.times)), np.zeros(len(less.times))
 
-    def __init__(self, measure: Empirical, Z: np.ndarray, X: np.ndarray) -> None:
-        self.less = _Centring(measure, Z, X)
-        self.gaps = np.abs(self.less.first[:, None] - self.less.times)
-
-    def __call__(self, lengths: np.ndarray) -> KernelMatrices:
+    def at(lengths: np.ndarray) -> KernelMatrices:
         memory, period = map(float, lengths)
-        d, slope = deviation(Matern32, self.gaps, memory)
+        d, slope = deviation(Matern32, gaps, memory)
         d += 1
-        turns = self.gaps * (2 * math.pi / period)
+        turns = gaps * (2 * math.pi / period)
         wave = np.cos(turns)
         slope *= wave
         turns *= np.sin(turns)
         turns *= d / period
         d *= wave
-        one, none = np.ones(len(self.less.times)), np.zeros(len(self.less.times))
-        whole = zip(self.less(d, one), self.less(slope, none), self.less(turns, none), strict=True)
-        return KernelMatrices(
-            *(Sloped(value, np.stack([of_memory, of_period])) for value, of_memory, of_period in whole)
-        )
+        return _of_two(less(d, one), less(slope, none), less(turns, none))
+
+    return at
 
 
-class SeasonMatrices:
+def season_matrices(given: tuple[Empirical, float], Z: np.ndarray, X: np.ndarray) -> MatrixFunction:
     """Of `season`: a curve on a circle times a correlation that falls."""
+    circle, period = given
+    curve = Curve.of(Matern32, circle, float(period), Z, X)
+    gaps, size = np.abs(Z[:, None] - np.concatenate([Z, X])), len(Z)
 
-    def __init__(self, given: tuple[Empirical, float], Z: np.ndarray, X: np.ndarray) -> None:
-        circle, period = given
-        self.curve = Curve.of(Matern32, circle, float(period), Z, X)
-        self.gaps = np.abs(Z[:, None] - np.concatenate([Z, X]))
-
-    def __call__(self, lengths: np.ndarray) -> KernelMatrices:
+    def at(lengths: np.ndarray) -> KernelMatrices:
         shape, memory = map(float, lengths)
-        d, slope = deviation(Matern32, self.gaps, memory)
-        size = len(self.gaps)
-        gram, cross = (Sloped(1 + d[:, at], slope[None, :, at]) for at in (slice(None, size), slice(size, None)))
-        fall = KernelMatrices(gram, cross, without_slopes(np.ones(cross.value.shape[1]), 1))
-        fall = fall.merged(lambda leaf: leaf.at(1, 2))
-        return self.curve(shape).merged(lambda leaf: leaf.at(0, 2)) * fall
+        d, slope = deviation(Matern32, gaps, memory)
+        gram, cross = (Sloped(1 + d[:, own], slope[None, :, own]) for own in (slice(None, size), slice(size, None)))
+        fall = KernelMatrices(gram, cross, without_slopes(np.ones(len(X)), 1)).merged(lambda leaf: leaf.at(1, 2))
+        return curve(shape).merged(lambda leaf: leaf.at(0, 2)) * fall
+
+    return at
 
 
-MATRICES = {"trend": TrendMatrices, "cycle": CycleMatrices, "season": SeasonMatrices}
-
-
-def time_matrices(kind: str, given: object, Z: np.ndarray, X: np.ndarray) -> Callable[[np.ndarray], KernelMatrices]:
-    """The kernel of a term of time at inducing inputs and rows ``(M,)``, ``(U,)``, as a function of its parameters."""
-    found: Callable[[np.ndarray], KernelMatrices] = MATRICES[kind](given, Z, X)
-    return found
+MATRICES: dict[str, Callable[[Any, np.ndarray, np.ndarray], MatrixFunction]] = {
+    "trend": trend_matrices,
+    "cycle": cycle_matrices,
+    "season": season_matrices,
+}
 
 
 def time_inducing(term: Term, x: np.ndarray, period: float | None) -> np.ndarray:
     """Inducing inputs ``(M,)`` of a term, from encoded times."""
-    times: np.ndarray = np.unique(x)
+    times = np.unique(x)
     if term.kind != "season" or period is None:
         most = term.num_inducing or (OF_TREND if term.kind == "trend" else OF_CYCLE)
         some: np.ndarray = times[np.linspace(0, len(times) - 1, min(most, len(times))).round().astype(int)]
@@ -237,7 +199,7 @@ def time_inducing(term: Term, x: np.ndarray, period: float | None) -> np.ndarray
     gap = float(np.median(np.diff(times)))
     phases = max(2, min(PHASES, round(period / gap), most // LEAST_TIMES))
     # Two times for each memory of the prior, in which a season changes.
-    wanted = max(LEAST_TIMES, math.ceil(2 * whole / (SEASONS * period)) + 2)
+    wanted = max(LEAST_TIMES, math.ceil(2 * whole / (series.SEASONS * period)) + 2)
     if len(times) <= min(most, phases * wanted):
         return times
     starts = min(wanted, max(1, most // phases), max(1, int(whole / period)))
@@ -247,4 +209,4 @@ def time_inducing(term: Term, x: np.ndarray, period: float | None) -> np.ndarray
 
 def circle_of(low: float, period: float) -> Empirical:
     """Points over one period, at which a season averages to zero: all of them are as good as an integral."""
-    return Empirical(jnp.asarray(low + period * np.arange(CIRCLE) / CIRCLE))
+    return Empirical(jnp.asarray(low + period * np.arange(series.CIRCLE) / series.CIRCLE))

@@ -9,7 +9,6 @@ the same rows in another form (`RELATIONS`) must say the same.
 """
 
 import argparse
-import dataclasses
 import sys
 import time
 import traceback
@@ -23,6 +22,7 @@ from scipy.special import expit
 
 import numpyro_gp as ngp
 from numpyro_gp.gam.collapsed import Bound, BoundParts, Data
+from numpyro_gp.gam.engines import EngineResult
 from numpyro_gp.gam.result import Fit
 from numpyro_gp.gam.table_layout import is_difference
 from tests.gam.known import log_density
@@ -242,9 +242,8 @@ def used_rows(case: Case) -> np.ndarray:
 def fitted(case: Case) -> Seen:
     """A fit, with all draws of its hyper-parameters at their most likely values."""
     fit = ngp.gam(case.formula, case.data, case.family, weights=case.weights)
-    found = vars(fit)["_engine_result"]
-    params = found.in_double | {"auto_scale_tril": 1e-12 * found.in_double["auto_scale_tril"]}
-    there = Fit._later(dataclasses.replace(found, in_double=params), fit.model, "svi")
+    params = fit._in_double | {"auto_scale_tril": 1e-12 * fit._in_double["auto_scale_tril"]}
+    there = Fit._later(EngineResult(fit.result, fit.steps, in_double=params), fit.model, "svi", fit.key)
     used = used_rows(case)
     prediction = there.predict(without(case.data, used), num_samples=1)
     mean, variance = np.asarray(prediction.function_mean, float), np.asarray(prediction.function_variance, float)
@@ -320,7 +319,7 @@ def are_two_modes(one: Seen, other: Seen) -> bool:
     """Whether two fits ended at modes of one bound, at different heights: rounding decides which of them is found."""
     heights = []
     for seen in (one, other):
-        free = vars(seen.fit)["_engine_result"].in_double["auto_loc"]
+        free = seen.fit._in_double["auto_loc"]
         bound = Bound(BoundParts.of(one.fit.model), Data.of(one.fit.model))
         bound.fit_pseudo_data(free)
         loss, slopes = bound.with_settled_pseudo_data(free)

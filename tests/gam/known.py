@@ -1,6 +1,7 @@
 """Families as SciPy knows them, and fits whose draws are made up: no engine is run, and every number is known."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from scipy import stats
 from scipy.special import expit
@@ -8,6 +9,7 @@ from scipy.special import expit
 import numpyro_gp as ngp
 from numpyro_gp.gam.draws import Draws
 from numpyro_gp.gam.term_features import TermFeatures
+from numpyro_gp.gam.term_kernels import count_lengthscales
 from numpyro_gp.gam.term_posteriors import Dense, Point
 
 LAWS = {  # of data at ``f``, given the numbers of the likelihood
@@ -58,3 +60,13 @@ def fit_of(model, likelihood, size=2, is_dense=False):
     draws, term_features = draws_of(model, likelihood, size, is_dense=is_dense)
     vars(fit).update(_drawn={None: draws}, _term_features=term_features)
     return fit
+
+
+def kernel_of_term(model, part, variance, lengthscales):
+    """The kernel of one term in JAX, of the kernels of all: what others have for hyper-parameters is one."""
+    parts = model.layout.read_terms
+    variances = jnp.stack([jnp.asarray(variance if own is part else 1.0) for own in parts])
+    given = list(lengthscales)[: count_lengthscales(part)]
+    lengths = [one for own in parts for one in (given if own is part else [1.0] * count_lengthscales(own))]
+    found = model.kernel_data.kernels(variances, jnp.asarray(lengths, variances.dtype))
+    return found[part.name]

@@ -5,6 +5,7 @@ import pytest
 from scipy import stats
 
 from numpyro_gp.gam import bounds as own
+from numpyro_gp.gam.densities import ExpectedTotal
 from numpyro_gp.gam.row_features import Features
 
 RNG = np.random.default_rng(4)
@@ -30,10 +31,10 @@ def test_sites_of_gaussian_noise_give_the_bound_of_gaussian_noise():
     def expected(mean, variance):
         rest = (y - mean) ** 2 + variance
         value = np.sum(weights * (-0.5 * np.log(2 * np.pi * NOISE**2) - 0.5 * rest / NOISE**2))
-        return value, weights * (y - mean) / NOISE**2, -0.5 * weights / NOISE**2
+        return ExpectedTotal(value, np.zeros(0), weights * (y - mean) / NOISE**2, -0.5 * weights / NOISE**2)
 
     weight = weights / NOISE**2
-    second, at = own.bound_at_pseudo_data(features, SCALES, SIZES, (weight * y, weight), offset, expected)
+    second, at, _ = own.bound_at_pseudo_data(features, SCALES, SIZES, (weight * y, weight), offset, expected)
     for name in ("loss", "of_scales", "of_lengths", "precision", "projected"):
         np.testing.assert_allclose(getattr(first, name), getattr(second, name), rtol=1e-9, atol=1e-9)
     s = np.repeat(SCALES, SIZES)

@@ -16,6 +16,7 @@ from examples.tools.datasets import load, split_mask
 from numpyro_gp.beliefs import AdditiveBasis
 from numpyro_gp.gam import collapsed as own
 from numpyro_gp.gam.engines import by_quasi_newton
+from tests.gam.known import kernel_of_term
 from tests.precision import x64
 
 RNG = np.random.default_rng(3)
@@ -96,7 +97,7 @@ def test_gaussian_data_have_the_dense_collapsed_bound(gaussian):
     assert list(bound.parts.vector_layout.shapes) == ["f_lengthscale", "f_scale", "noise"]
     length, scale, noise = np.exp(free[:1]), np.exp(free[1:3]), np.exp(free[3])  # sorted by name
     kernels = {
-        part.name: model.kernel_data.kernel(part, jnp.asarray(scale[at] ** 2), [jnp.asarray(length[0])])
+        part.name: kernel_of_term(model, part, jnp.asarray(scale[at] ** 2), [jnp.asarray(length[0])])
         for at, part in enumerate(model.layout.read_terms)
     }
     kernels["constant"] = ngp.kernels.Constant((3 * model.start.size) ** 2)

@@ -10,6 +10,7 @@ import numpyro_gp as ngp
 from numpyro_gp.gam import evidence as own
 from numpyro_gp.gam.collapsed import BoundParts, Data
 from tests.compiling import counted
+from tests.gam.known import kernel_of_term
 
 RNG = np.random.default_rng(5)
 T = np.delete(np.arange(48.0), [7, 8, 21])  # some months are missing
@@ -24,9 +25,7 @@ def covariance(model, scales, lengths, X):
     @jax.jit
     def whole(scales, lengths, X):
         parts = zip(model.layout.read_terms, scales, lengths, strict=False)
-        return (
-            sum(model.kernel_data.kernel(part, s**2, list(own)).matrix(X) for part, s, own in parts) + scales[-1] ** 2
-        )
+        return sum(kernel_of_term(model, part, s**2, list(own)).matrix(X) for part, s, own in parts) + scales[-1] ** 2
 
     return np.asarray(whole(list(map(jnp.asarray, scales)), [list(map(jnp.asarray, own)) for own in lengths], X))
 

@@ -45,7 +45,7 @@ def test_the_search_ends_at_the_mode():
     case = case_of(3)
     fit = ngp.gam(case.formula, case.data, case.family, weights=case.weights)
     bound = Bound(BoundParts.of(fit.model), Data.of(fit.model))
-    assert np.abs(bound(vars(fit)["_engine_result"].in_double["auto_loc"])[1]).max() < 0.4
+    assert np.abs(bound(fit._in_double["auto_loc"])[1]).max() < 0.4
 
 
 ROWS = 2000

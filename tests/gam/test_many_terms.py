@@ -12,6 +12,7 @@ from numpyro.infer import SVI, Trace_ELBO
 import numpyro_gp as ngp
 from numpyro_gp.gam.engines import guide_of
 from tests.compiling import operations
+from tests.gam.known import kernel_of_term
 
 ROWS = 37  # no number of terms: functions of equal shapes would be one
 
@@ -70,7 +71,7 @@ def test_batches_of_all_kinds_of_terms_are_their_kernels():
             kernels = model.kernels(X.dtype)
         assert len(kernels.batches) == 9  # s(x), s(u) and s(z) are one
         given = {part.name: [jnp.asarray(one) for one in lengths.get(part.name, [])] for part in parts}
-        each = {p.name: model.kernel_data.kernel(p, jnp.asarray(scale[p.name] ** 2.0), given[p.name]) for p in parts}
+        each = {p.name: kernel_of_term(model, p, jnp.asarray(scale[p.name] ** 2.0), given[p.name]) for p in parts}
         return [{name: those[name].matrix(X) for name in each} for those in (kernels, each)]
 
     found, wanted = jax.jit(matrices)(X)

@@ -11,6 +11,7 @@ from numpyro_gp.beliefs import AdditiveBasis
 from numpyro_gp.gam import row_features as own
 from numpyro_gp.gam.hyperparameters import places_of_lengths, sizes_of
 from numpyro_gp.programs.keep import run_quickly
+from tests.gam.known import kernel_of_term
 
 RNG = np.random.default_rng(2)
 ROWS = 61
@@ -43,7 +44,7 @@ def test_scales_and_features_are_those_of_the_basis(formula, measure):
 
     def dense(lengths, scales, X):
         kernels = {
-            part.name: model.kernel_data.kernel(part, scales[c] ** 2, lengths[c, : len(part.term.columns)])
+            part.name: kernel_of_term(model, part, scales[c] ** 2, lengths[c, : len(part.term.columns)])
             for c, part in enumerate(model.layout.read_terms)
         }
         kernels["constant"] = ngp.kernels.Constant(scales[-1] ** 2)

@@ -1,6 +1,7 @@
 """Fits in files: another process has the same numbers, and damage is refused in words."""
 
 import json
+import pickle
 from pathlib import Path
 
 import jax
@@ -65,9 +66,12 @@ def test_a_fit_in_single_precision_keeps_its_digits(tmp_path):
         fit.save(tmp_path / "fit.npz")
         again = ngp.gam.load(tmp_path / "fit.npz")
         np.testing.assert_array_equal(fit.terms(NEW, num_draws=2).mean, again.terms(NEW, num_draws=2).mean)
+        pickled = pickle.loads(pickle.dumps(again))  # which what a file cannot hold is advised to be
+        assert pickled.steps == fit.steps
         for name, value in fit._in_double.items():
             assert value.dtype == again._in_double[name].dtype == np.float64
             np.testing.assert_array_equal(value, again._in_double[name])
+            np.testing.assert_array_equal(value, pickled._in_double[name])
     assert ngp.gam.load(tmp_path / "fit.npz").result.params["auto_loc"].dtype == np.float64
 
 

@@ -9,10 +9,10 @@ import pytest
 
 import numpyro_gp as ngp
 from numpyro_gp.beliefs import AdditiveBasis
-from numpyro_gp.gam.row_features import jitter_of_search
 from numpyro_gp.gam.term_features import MANY, ROWS, TermFeatures
 from numpyro_gp.programs.keep import run_quickly
 from tests.compiling import counted
+from tests.gam.known import kernel_of_term
 from tests.precision import x64
 
 RNG = np.random.default_rng(0)
@@ -29,7 +29,7 @@ def test_features_and_factors_are_those_of_the_kernels():
     scales, lengths = np.linspace(0.5, 2.0, len(parts) + 1), np.linspace(0.7, 1.5, 6)
     X = model.rows.X
     with counted() as programs:
-        term_features, double = TermFeatures(model), TermFeatures(model, jitter_of_search(model))
+        term_features, double = TermFeatures(model), TermFeatures(model, is_of_programs=False)
         seen, factor = term_features(scales, lengths, X), term_features.factor(scales, lengths)
     assert programs.count == 0
     assert [at.stop - at.start for at in term_features.cuts(MANY + 7)] == [MANY, 7]
@@ -43,7 +43,7 @@ def test_features_and_factors_are_those_of_the_kernels():
 
         @jax.jit
         def dense(own=own, part=part, at=at):
-            kernel = model.kernel_data.kernel(part, jnp.asarray(scales[at] ** 2), own)
+            kernel = kernel_of_term(model, part, jnp.asarray(scales[at] ** 2), own)
             Z = jnp.asarray(model.kernel_data.inducing[part.name])
             return kernel.matrix(Z), kernel(Z, jnp.asarray(X)), kernel.diagonal(jnp.asarray(X))
 

@@ -9,6 +9,7 @@ import pytest
 
 import numpyro_gp as ngp
 from numpyro_gp.gam.term_kernels import kernel_data_of
+from tests.gam.known import kernel_of_term
 
 N = 12
 RNG = np.random.default_rng(0)
@@ -28,7 +29,7 @@ def built():
     @jax.jit
     def found(X):
         values = {p.name: [jnp.asarray(one) for one in lengths[p.name]] for p in parts}
-        kernels = {p.name: model.kernel_data.kernel(p, jnp.asarray(1.7), values[p.name]) for p in parts}
+        kernels = {p.name: kernel_of_term(model, p, jnp.asarray(1.7), values[p.name]) for p in parts}
         return {name: kernel.matrix(X) for name, kernel in kernels.items()}
 
     return model, found(model.arguments[0])
@@ -82,7 +83,7 @@ def test_both_ends_of_a_period_have_one_value_and_one_slope():
     def function(at):
         """A function of the process: a sum of kernels at the rows."""
         row = jnp.zeros((1, len(model.layout.columns))).at[0, part.columns[0]].set(at)
-        kernel = model.kernel_data.kernel(part, jnp.asarray(1.7), [jnp.asarray(0.8)])
+        kernel = kernel_of_term(model, part, jnp.asarray(1.7), [jnp.asarray(0.8)])
         return jnp.sum(kernel.matrix(row, model.arguments[0]) * jnp.cos(jnp.arange(N))[None, :])
 
     (low, slope_low), (high, slope_high) = (jax.value_and_grad(function)(end) for end in ends)
@@ -112,7 +113,7 @@ def test_other_measures_on_request(measure):
     kernel = "RBF" if measure == "gaussian" else "Matern52"
     model = ngp.gam.model(f"y ~ linear(x) + s(x, kernel={kernel})", DATA, measure=measure)
     X = model.rows.X
-    kernel = model.kernel_data.kernel(model.layout.read_terms[0], jnp.ones(()), [])
+    kernel = kernel_of_term(model, model.layout.read_terms[0], jnp.ones(()), [])
     centre = 0.5 * (X.min() + X.max()) if measure == "uniform" else X.mean()
     np.testing.assert_allclose(kernel.diagonal(X), (X[:, 0] - centre) ** 2, atol=1e-12)
 

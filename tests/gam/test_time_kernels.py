@@ -11,6 +11,7 @@ from numpyro_gp.gam import time_kernels as own
 from numpyro_gp.gam.effects import grid_of
 from numpyro_gp.gam.family import Start, as_family
 from numpyro_gp.kernels import Empirical, Gaussian, Uniform
+from tests.gam.known import kernel_of_term
 
 RNG = np.random.default_rng(3)
 Z, X = np.sort(RNG.uniform(-1.6, 1.6, 5)), np.append(RNG.uniform(-2, 2, 4), 2.5)
@@ -27,7 +28,7 @@ def dense(kernel):
 
 @pytest.mark.parametrize("kind", GIVEN)
 def test_matrices_are_those_of_the_library_and_slopes_are_differences(kind):
-    matrices, step = own.time_matrices(kind, GIVEN[kind], Z, X), 1e-6
+    matrices, step = own.MATRICES[kind](GIVEN[kind], Z, X), 1e-6
     found = matrices(LENGTHS)
     kernel = own.time_kernel(kind, jnp.ones(()), jnp.asarray(LENGTHS), GIVEN[kind])
     for one, other in zip(found, dense(kernel), strict=True):
@@ -49,7 +50,8 @@ def test_priors_are_those_of_the_starting_kernels_in_units_of_the_column():
     ends = np.array([1995.0, 1996.75])
     encoded = jnp.asarray((ends - t.mean()) / t.std())[:, None]
     medians = jnp.asarray([prior.scale.median, *(one.median for one in prior.lengths)])
-    C = np.asarray(jax.jit(lambda m: model.kernel_data.kernel(part, m[0] ** 2, [m[1], m[2]]).matrix(encoded))(medians))
+    whole = jax.jit(lambda m: kernel_of_term(model, part, m[0] ** 2, m[1:]).matrix(encoded))
+    C = np.asarray(whole(medians))
     steps = (ends - t.mean()) / 0.25
     a, b = steps
     level, slope = 0.1 * scales.step, 0.01 * scales.step

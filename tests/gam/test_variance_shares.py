@@ -16,6 +16,7 @@ from numpyro_gp.gam.draws import sample_posterior
 from numpyro_gp.gam.effects import effects_of, moments_at
 from numpyro_gp.gam.report import report_on_rows
 from numpyro_gp.gam.term_features import TermFeatures
+from tests.gam.known import kernel_of_term
 
 N, NOISE = 12, 0.4
 RNG = np.random.default_rng(0)
@@ -38,7 +39,7 @@ def fitted():
     def exact():
         parts = model.layout.read_terms
         lengths = [[FIXED["f_lengthscale"][0]], [], []]
-        kernels = {p.name: model.kernel_data.kernel(p, s**2, l) for p, s, l in zip(parts, FIXED["f_scale"], lengths)}
+        kernels = {p.name: kernel_of_term(model, p, s**2, l) for p, s, l in zip(parts, FIXED["f_scale"], lengths)}
         kernels["constant"] = ngp.kernels.Constant((3 * model.start.size) ** 2)
         inducing = {name: jnp.asarray(points) for name, points in model.kernel_data.inducing.items()}
         inducing["constant"] = jnp.zeros((1, X.shape[1]))
@@ -63,7 +64,7 @@ def numbers():
     """Its one draw, and the program of its features."""
     model, posterior, _, _ = fitted()
     term_features = TermFeatures(model)
-    return sample_posterior(model, term_features, None, lambda: posterior, jax.random.key(0), 1), term_features
+    return sample_posterior(term_features, None, lambda: posterior, jax.random.key(0), 1), term_features
 
 
 @pytest.mark.long
