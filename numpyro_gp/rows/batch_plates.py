@@ -168,7 +168,9 @@ def permuted_rows(key: Array, size: int, positions: ArrayLike) -> Array:
     places = jnp.asarray(positions)
     if not jnp.issubdtype(places.dtype, jnp.integer):
         fail("positions", "whole numbers", f"dtype {places.dtype}", "Pass jnp.arange(batch).", TypeError)
-    if check_count("size", size) <= SORTED_SIZE:
+    if check_count("size", size) - 1 > jnp.iinfo(places.dtype).max:
+        places = places.astype(int)
+    if size <= SORTED_SIZE:
         return jax.random.permutation(key, size).astype(places.dtype)[places]
     key_shift, key_rounds = jax.random.split(key)
     shift = jax.random.randint(key_shift, (), 0, size, places.dtype)

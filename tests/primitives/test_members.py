@@ -9,6 +9,7 @@ import numpyro
 import pytest
 
 import numpyro_gp as ngp
+from numpyro_gp.primitives.members import check_members
 from tests.primitives.test_process import process
 
 HERE = jnp.linspace(0.0, 1.0, 4)[:, None]
@@ -74,6 +75,17 @@ def test_rows_name_a_member_of_each_plate():
     np.testing.assert_allclose(found.mean, jnp.stack([every[1, 2, 0], every[0, 1, 1], every[1, 0, 2]]), rtol=1e-10)
     with pytest.raises(ValueError, match="member must be a tuple of 2 arrays, one for each plate, but got 1"):
         f.at(jnp.array([1, 0, 1]), ROWS)
+
+
+def test_members_may_be_numbered_in_one_byte_as_codes_of_categories_are():
+    """Of 20 times 20 members the last is 399, and of 300 the last is 299."""
+    first, second = np.array([0, 13, 19], np.int8), np.array([1, 5, 19], np.int8)
+    codes, exist = check_members((first, second), (20, 20), (3,))
+    np.testing.assert_array_equal(codes, [1, 265, 399])
+    assert np.all(exist)
+    codes, exist = jax.jit(lambda own: check_members(own, (300,), (3,)))(first)
+    np.testing.assert_array_equal(codes, first)
+    assert np.all(exist)
 
 
 def test_the_cost_of_a_row_does_not_grow_with_the_number_of_members():

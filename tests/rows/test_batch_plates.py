@@ -247,3 +247,10 @@ def test_importance_weights_take_minibatches_of_a_stream():
     with jax.numpy_rank_promotion("allow"):  # samples have an axis on the left of the data
         found = ngp.fit(jax.random.key(0), svi, 2, batches=[(X, y)] * 2, num_data=40, progress=False).losses
     np.testing.assert_allclose(found, -40 * stats.norm.logpdf(1.0, 0.0, 2**0.5), rtol=1e-6)
+
+
+def test_positions_in_one_byte_give_rows_of_all_numbers():
+    """Of 1000 rows, which are sorted, and of 36 000, which are not."""
+    for size in (1000, 36_000):
+        rows, wanted = (permuted_rows(jax.random.key(0), size, jnp.arange(64, dtype=kind)) for kind in (jnp.uint8, int))
+        np.testing.assert_array_equal(rows, wanted)
