@@ -148,6 +148,11 @@ def is_key(leaf: object) -> bool:
     return isinstance(leaf, jax.Array) and jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
+def widened(numbers: Array) -> Array:
+    """Whole numbers in four bytes or more: those of one byte, as codes of categories, wrap beside larger ones."""
+    return numbers if numbers.dtype.itemsize >= 4 else numbers.astype(int)
+
+
 def on_device(array: np.ndarray | Array) -> Array:
     """What ``jnp.asarray`` makes of an array; from jax 0.11 on that compiles a program for every shape it meets."""
     return array if isinstance(array, jax.Array) else jax.device_put(array)

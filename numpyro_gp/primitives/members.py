@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from numpyro_gp.arrays import Array, ArrayLike, Shape, value_type
+from numpyro_gp.arrays import Array, ArrayLike, Shape, value_type, widened
 from numpyro_gp.beliefs.base import Process
 from numpyro_gp.beliefs.basis import AbstractBasis
 from numpyro_gp.beliefs.batch_basis import BatchBasis
@@ -50,7 +50,7 @@ def check_members(member: object, sizes: Shape, shape: Shape) -> tuple[Array, Ar
                 fail("member", f"from 0 to {size - 1}", f"{values.min()} to {values.max()}", cure)
 
         when_known(check, array)
-        array = array.astype(int)  # codes of few categories come in one byte, and members of two plates are more
+        array = widened(array)
         codes.append(array)
         exist &= (array >= 0) & (array < size)
     return jnp.ravel_multi_index(tuple(codes), sizes, mode="clip") if len(codes) > 1 else codes[0], exist

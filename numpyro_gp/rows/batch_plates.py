@@ -15,7 +15,7 @@ from jax import lax
 from jax.sharding import NamedSharding
 from numpyro.primitives import Messenger
 
-from numpyro_gp.arrays import Array, ArrayLike
+from numpyro_gp.arrays import Array, ArrayLike, widened
 from numpyro_gp.checks import check_count, check_key, fail
 from numpyro_gp.programs.private import active_handlers
 from numpyro_gp.sites import in_plate
@@ -168,9 +168,8 @@ def permuted_rows(key: Array, size: int, positions: ArrayLike) -> Array:
     places = jnp.asarray(positions)
     if not jnp.issubdtype(places.dtype, jnp.integer):
         fail("positions", "whole numbers", f"dtype {places.dtype}", "Pass jnp.arange(batch).", TypeError)
-    if check_count("size", size) - 1 > jnp.iinfo(places.dtype).max:
-        places = places.astype(int)
-    if size <= SORTED_SIZE:
+    places = widened(places)
+    if check_count("size", size) <= SORTED_SIZE:
         return jax.random.permutation(key, size).astype(places.dtype)[places]
     key_shift, key_rounds = jax.random.split(key)
     shift = jax.random.randint(key_shift, (), 0, size, places.dtype)

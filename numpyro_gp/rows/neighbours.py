@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from numpyro_gp.arrays import Array, ArrayLike, value_type
+from numpyro_gp.arrays import Array, ArrayLike, value_type, widened
 from numpyro_gp.checks import check_count, check_points, fail, is_known
 from numpyro_gp.programs.files import check_place, read_whole, write_whole
 from numpyro_gp.rows.nearest import around, earlier, nearest, twins_of
@@ -139,6 +139,7 @@ class Neighbours:
             got = f"an array of {places.dtype}, shape {places.shape}"
             cure = "Index by what the plate gives: with numpyro.plate('data', near.size, subsample_size=batch) as idx."
             fail("idx", "whole numbers of rows, of shape (B,)", got, cure, TypeError)
+        places = widened(places)
         if is_known(places) and places.size and (places.min() < 0 or places.max() >= self.size):
             got = f"numbers from {int(places.min())} to {int(places.max())}"
             cure = "Give the plate near.size rows: with numpyro.plate('data', near.size, subsample_size=batch) as idx."

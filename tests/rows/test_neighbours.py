@@ -106,3 +106,11 @@ def test_others_are_the_nearest_of_all_other_rows(replicates):
         np.testing.assert_allclose(np.take_along_axis(distances, np.asarray(found.others), 1), wanted)
     np.testing.assert_array_equal(near[jnp.array([5, 2])].others, np.asarray(near.others)[[5, 2]])
     assert ngp.neighbours(rows, 6).others is None
+
+
+def test_rows_may_be_numbered_in_one_byte():
+    X = np.random.default_rng(0).uniform(size=(400, 2))
+    for near in (ngp.neighbours(X, 4), ngp.neighbours(X, 4, rows=np.arange(300))):
+        own, wanted = near[np.array([0, 3, 127], np.int8)], near[np.array([0, 3, 127])]
+        np.testing.assert_array_equal(own.rows, wanted.rows)
+        np.testing.assert_array_equal(own.index, wanted.index)
