@@ -31,22 +31,24 @@ def smoothed(log_weights: np.ndarray) -> Smoothed:
     size = len(log_weights)
     most = int(np.ceil(min(size / 5, 3 * size**0.5)))
     x = np.asarray(log_weights, float) - np.max(log_weights, axis=0)
-    order = np.argsort(x, axis=0)
-    ranked = np.take_along_axis(x, order, axis=0)
-    cut = np.maximum(ranked[size - most - 1], np.log(np.finfo(float).tiny))
+    order = np.argpartition(x, size - most - 1, axis=0)[
+        size - most - 1 :
+    ]  # the tail, behind the value that it begins at
+    tail = np.take_along_axis(x, order, axis=0)
+    order = np.take_along_axis(order, (ranks := np.argsort(tail[1:], axis=0) + 1), axis=0)
+    ranked, cut = np.take_along_axis(tail, ranks, axis=0), np.maximum(tail[0], np.log(np.finfo(float).tiny))
     counts, k = np.sum(ranked > cut, axis=0), np.full(x.shape[1], np.inf)
     for count in np.unique(counts[counts >= FEWEST_IN_TAIL]):
         every = np.flatnonzero(counts == count)
         for low in range(0, len(every), TOGETHER):
             own = every[low : low + TOGETHER]
             base = np.exp(cut[own])
-            k[own], scale = fitted(np.exp(ranked[size - count :, own]) - base)
+            k[own], scale = fitted(np.exp(ranked[most - count :, own]) - base)
             levels = (np.arange(count) + 0.5) / count
             values = np.log(quantiles(levels[:, None], k[own], scale) + base)
-            ranked[size - count :, own] = np.minimum(values, 0.0)
-    found = np.empty_like(x)
-    np.put_along_axis(found, order, ranked, axis=0)
-    return Smoothed(found - _log_sums(found), k)
+            ranked[most - count :, own] = np.minimum(values, 0.0)
+    np.put_along_axis(x, order, ranked, axis=0)
+    return Smoothed(x - _log_sums(x), k)
 
 
 def fitted(tail: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -33,7 +33,9 @@ class Sloped:
         return Sloped(self.value * other.value, self.slopes * other.value + self.value * other.slopes)
 
     def at(self, place: int, count: int) -> "Sloped":
-        """With its one slope as that in lengthscale ``place`` of ``count``."""
+        """With its one slope, if it has one, as that in lengthscale ``place`` of ``count``."""
+        if not len(self.slopes):
+            return self
         slopes = np.zeros((count, *self.value.shape))
         slopes[place] = self.slopes[0]
         return Sloped(self.value, slopes)
@@ -95,6 +97,25 @@ def deviation(kind: type, gaps: np.ndarray, lengthscale: float | np.ndarray) -> 
     return d, (slope + slope * z) / (3 * lengthscale)
 
 
+def deviation_alone(kind: type, gaps: np.ndarray, lengthscale: float | np.ndarray) -> np.ndarray:
+    """`deviation` without the slope, number for number, in half the time."""
+    z = gaps * (RATES[kind] / lengthscale)
+    if kind is RBF:
+        z *= z
+        found: np.ndarray = np.expm1(-0.5 * z)
+        return found
+    d: np.ndarray = np.expm1(-z)
+    if kind is not Matern12:
+        decay = d + 1
+        decay *= z
+        d += decay
+        if kind is not Matern32:
+            decay *= z
+            decay /= 3
+            d += decay
+    return d
+
+
 class Average(NamedTuple):
     """``a`` at points ``(N,)`` and ``b``, each with its slope."""
 
@@ -142,7 +163,7 @@ def _over_unit(kind: type, l: float, x: np.ndarray) -> Average:
         """``int_0^x kappa(u / l) du``, odd in x, and its slope in l."""
         u = np.abs(ends) / l
         value = np.sign(ends) * integral(kind, u, np)
-        return l * value, value - np.sign(ends) * u * (1 + deviation(kind, u, 1.0)[0])
+        return l * value, value - np.sign(ends) * u * (1 + deviation_alone(kind, u, 1.0))
 
     (left, left_slope), (right, right_slope), (whole, _) = part(x), part(1 - x), part(np.ones(()))
     mean = float(double_mean(kind, np.asarray(l), np))
@@ -170,6 +191,8 @@ class Curve:
         Points of an empirical measure that have a weight (of others none), inducing inputs and rows.
     weights : array (Q,)
     gaps : array (Q + M, Q + M + U)
+    is_sloped : bool
+        Whether matrices have slopes.
     """
 
     kind: type
@@ -178,9 +201,12 @@ class Curve:
     columns: np.ndarray
     weights: np.ndarray
     gaps: np.ndarray
+    is_sloped: bool = True
 
     @classmethod
-    def of(cls, kind: type, measure: Measure, period: float | None, Z: np.ndarray, X: np.ndarray) -> "Curve":
+    def of(
+        cls, kind: type, measure: Measure, period: float | None, Z: np.ndarray, X: np.ndarray, is_sloped: bool = True
+    ) -> "Curve":
         """Of a kernel without a period, or of that which repeats."""
         points = weights = np.zeros(0)
         if isinstance(measure, Empirical):
@@ -188,18 +214,21 @@ class Curve:
             points, weights = points[weights > 0], weights[weights > 0]
         columns = np.concatenate([points, Z, X])
         gaps = distances(columns[: len(points) + len(Z), None], columns, period)
-        return cls(kind if period is None else RBF, measure, period, columns, weights, gaps)
+        return cls(kind if period is None else RBF, measure, period, columns, weights, gaps, is_sloped)
 
-    def average(self, lengthscale: float, d: np.ndarray, slope: np.ndarray) -> Average:
-        """Of inducing inputs and rows, from what `deviation` says of all gaps."""
+    def average(self, lengthscale: float, d: np.ndarray, slope: np.ndarray | None = None) -> Average:
+        """Of inducing inputs and rows, from what `deviation` says of all gaps; without the slope with none."""
         count = len(self.weights)
         if not count:
             return average(self.kind, self.measure, lengthscale, self.columns)
-        a, a_slope = self.weights @ d[:count], self.weights @ slope[:count]
+        a = self.weights @ d[:count]
+        a_slope = np.zeros(a.shape) if slope is None else self.weights @ slope[:count]
         b, b_slope = float(self.weights @ a[:count]), float(self.weights @ a_slope[:count])
         return Average(a[count:], a_slope[count:], b, b_slope)
 
     def __call__(self, lengthscale: float) -> KernelMatrices:
+        if not self.is_sloped:
+            return self._alone(lengthscale)
         d, slope = deviation(self.kind, self.gaps, lengthscale)
         count, own = len(self.weights), self.average(lengthscale, d, slope)
         size = len(d) - count
@@ -209,3 +238,12 @@ class Curve:
         both = [Sloped(value[:, at], slopes[None, :, at]) for at in (first, rest)]
         shared, of_shared = own.shared(own.a[rest], own.a_slope[rest], own.a[rest], own.a_slope[rest])
         return KernelMatrices(both[0], both[1], Sloped(-shared, -of_shared[None]))
+
+    def _alone(self, lengthscale: float) -> KernelMatrices:
+        """The matrices without slopes."""
+        d, count = deviation_alone(self.kind, self.gaps, lengthscale), len(self.weights)
+        own, size = self.average(lengthscale, d), len(d) - count
+        value = d[count:, count:] - of_average(own.a[:size, None], own.a, own.b)
+        a = own.a[size:]
+        parts = value[:, :size], value[:, size:], -of_average(a, a, own.b)
+        return KernelMatrices(*(without_slopes(one, 0) for one in parts))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from numpyro_gp.checks import fail
-from numpyro_gp.gam.column_kernels import Curve, Entries, average, deviation, distances
+from numpyro_gp.gam.column_kernels import Curve, Entries, average, deviation_alone, distances
 from numpyro_gp.gam.model import Model
 from numpyro_gp.gam.row_features import fixed_matrices, inducing_of
 from numpyro_gp.gam.table_layout import ReadTerm, is_difference
@@ -31,13 +31,13 @@ class CurveAtRow:
         measure, period = given if isinstance(given, tuple) else (given, None)
         self.curve, self.lengths = Curve.of(kind, measure, period, Z, Z[:0]), lengths
         kind, gaps = self.curve.kind, self.curve.gaps
-        found = [self.curve.average(float(length), *deviation(kind, gaps, float(length))) for length in lengths]
+        found = [self.curve.average(float(length), deviation_alone(kind, gaps, float(length))) for length in lengths]
         self.a, self.b = np.stack([one.a for one in found]), np.array([[one.b] for one in found])
 
     def at(self, x: float) -> AtRow:
         """At one value of the column."""
         curve, size = self.curve, len(self.curve.weights)
-        d = deviation(curve.kind, distances(x, curve.columns, curve.period), self.lengths[:, None])[0]
+        d = deviation_alone(curve.kind, distances(x, curve.columns, curve.period), self.lengths[:, None])
         if size:
             a = d[:, :size] @ curve.weights[:, None]
         else:

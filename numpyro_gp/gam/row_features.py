@@ -103,7 +103,7 @@ class RowFeatures:
     def __init__(self, model: Model, X: np.ndarray, is_sloped: bool = True, is_of_programs: bool = False) -> None:
         self.count, self.is_sloped = len(X), is_sloped
         self.jitter, self.of_programs = model.jitter, np.dtype(jnp.result_type(float)) if is_of_programs else None
-        self.components = [component_rows_of(model, part, X) for part in model.layout.read_terms]
+        self.components = [component_rows_of(model, part, X, is_sloped) for part in model.layout.read_terms]
         one = without_slopes(np.ones((1, 1)), 0)
         constant = KernelMatrices(one, one, without_slopes(np.ones(1), 0))
         self.components.append(ComponentRows(lambda _: constant, 0, np.zeros(self.count, int)))
@@ -161,7 +161,7 @@ def inducing_of(model: Model, part: ReadTerm) -> np.ndarray:
     return rounded[:, list(part.columns)].astype(float)
 
 
-def component_rows_of(model: Model, part: ReadTerm, X: np.ndarray) -> ComponentRows:
+def component_rows_of(model: Model, part: ReadTerm, X: np.ndarray, is_sloped: bool = True) -> ComponentRows:
     """A term at the different rows of the columns that it reads."""
     read, count = X[:, list(part.columns)].astype(float), count_lengthscales(part)
     if len(part.columns) == 1:  # which is sorted sooner
@@ -170,11 +170,15 @@ def component_rows_of(model: Model, part: ReadTerm, X: np.ndarray) -> ComponentR
     else:
         rows, place = np.unique(read, axis=0, return_inverse=True)
     jitter = JITTER_OF_TIME if part.term.kind in TIME else JITTER if count else 0.0
-    return ComponentRows(kernel_of(model, part, inducing_of(model, part), rows), count, place.reshape(-1), jitter)
+    kernel = kernel_of(model, part, inducing_of(model, part), rows, is_sloped)
+    return ComponentRows(kernel, count, place.reshape(-1), jitter)
 
 
-def kernel_of(model: Model, part: ReadTerm, Z: np.ndarray, X: np.ndarray) -> MatrixFunction:
-    """The kernel of a term of unit variance at inducing inputs and rows of its columns, for lengthscales ``(P,)``."""
+def kernel_of(model: Model, part: ReadTerm, Z: np.ndarray, X: np.ndarray, is_sloped: bool = True) -> MatrixFunction:
+    """The kernel of a term of unit variance at inducing inputs and rows of its columns, for lengthscales ``(P,)``.
+
+    Without slopes curves and surfaces have none; terms of time have theirs.
+    """
     term, given = part.term, model.kernel_data.column_data(part)
     count = count_lengthscales(part)
     if term.kind in TIME:
@@ -188,11 +192,11 @@ def kernel_of(model: Model, part: ReadTerm, Z: np.ndarray, X: np.ndarray) -> Mat
         measure, period = own if isinstance(own, tuple) else (own, None)
         if not isinstance(measure, Empirical):
             ZeroMean(term.kernel(1.0, 1.0), measure)  # refuses what has no closed form
-        curves.append(Curve.of(term.kernel, measure, period, Z[:, place], X[:, place]))
+        curves.append(Curve.of(term.kernel, measure, period, Z[:, place], X[:, place], is_sloped))
     levels = None
     if term.by:
         kind = "factor" if is_difference(part, model.layout.read_terms) else "re"
-        levels = fixed_matrices(kind, given[count:], Z[:, count:], X[:, count:], count)
+        levels = fixed_matrices(kind, given[count:], Z[:, count:], X[:, count:], count * is_sloped)
 
     def kernel(lengths: np.ndarray) -> KernelMatrices:
         found = [curve(float(length)) for curve, length in zip(curves, lengths, strict=True)]

@@ -32,6 +32,9 @@ def test_kernels_are_those_of_the_library_and_slopes_are_differences(kind, measu
         for one, wanted, high, low in zip(found, run_quickly(dense, jnp.asarray(length)), more, less, strict=True):
             np.testing.assert_allclose(one.value, wanted, rtol=1e-8, atol=1e-12)
             np.testing.assert_allclose(one.slopes[0], (high.value - low.value) / (2 * step), rtol=1e-5, atol=1e-8)
+        for one, alone in zip(found, own.Curve.of(kind, measure, None, Z, X, is_sloped=False)(length), strict=True):
+            np.testing.assert_array_equal(alone.value, one.value)
+            assert alone.slopes.shape == (0, *one.value.shape)
 
 
 def test_a_period_is_that_of_the_library():
