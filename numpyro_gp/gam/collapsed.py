@@ -13,12 +13,11 @@ from typing import NamedTuple
 import numpy as np
 
 from numpyro_gp.gam.bounds import BoundValue, ResponseSums, Sums, bound_at_pseudo_data, gaussian_bound, summed
-from numpyro_gp.gam.densities import Density, ExpectedTotal, density_of
+from numpyro_gp.gam.densities import ExpectedTotal, density_of
 from numpyro_gp.gam.hyperparameters import (
     BoundArguments,
     ClosedFormPriors,
     CompiledPriors,
-    VectorLayout,
     has_default_priors,
     sizes_of,
     vector_layout_of,
@@ -69,12 +68,6 @@ class Data(NamedTuple):
             constant = float(mass / n @ (gammaln(n + 1) - gammaln(rows.y + 1) - gammaln(n - rows.y + 1)))
         return cls(X, y, mass, np.broadcast_to(offset_at(model, X), y.shape), constant)
 
-    @property
-    def weighted_residual(self) -> np.ndarray:
-        """``w (y - offset)``."""
-        found: np.ndarray = self.weights * (self.y - self.offset)
-        return found
-
     def part(self, rows: np.ndarray) -> "Data":
         """Some rows, which stand for all."""
         X, y, weights, offset = (value[rows] for value in self[:4])
@@ -98,14 +91,14 @@ class PseudoData(NamedTuple):
         return cls(expected.of_mean + weight * mean, weight)
 
 
-class BoundParts(NamedTuple):
+class BoundParts:
     """A model in the parts that a bound is made of."""
 
-    model: Model
-    vector_layout: VectorLayout
-    evaluator: ClosedFormPriors | CompiledPriors
-    density: Density | None  # of Gaussian noise the bound itself is closed
-    sizes: np.ndarray
+    def __init__(self, model: Model) -> None:
+        self.model, self.vector_layout, self.sizes = model, vector_layout_of(model), np.array(sizes_of(model))
+        self.evaluator = (ClosedFormPriors if has_default_priors(model) else CompiledPriors)(model, self.vector_layout)
+        # Of Gaussian noise the bound itself is closed.
+        self.density = None if self.vector_layout.is_exact else density_of(model, self.vector_layout)
 
     @property
     def is_double(self) -> bool:
@@ -114,13 +107,6 @@ class BoundParts(NamedTuple):
             self.vector_layout.is_exact or isinstance(self.model.family.spec, str)
         )
         return is_named or self.vector_layout.dtype == np.float64
-
-    @classmethod
-    def of(cls, model: Model) -> "BoundParts":
-        vector_layout = vector_layout_of(model)
-        evaluator = (ClosedFormPriors if has_default_priors(model) else CompiledPriors)(model, vector_layout)
-        density = None if vector_layout.is_exact else density_of(model, vector_layout)
-        return cls(model, vector_layout, evaluator, density, np.array(sizes_of(model)))
 
 
 class Bound:
@@ -134,7 +120,8 @@ class Bound:
     def __init__(self, parts: BoundParts, data: Data, tables: Tables | None = None) -> None:
         self.parts, self.data, self.tables = parts, data, tables
         self.is_exact, self.start = parts.vector_layout.is_exact, parts.evaluator.start
-        self.response = ResponseSums(data.weights.sum(), float(np.sum(data.weighted_residual * (data.y - data.offset))))
+        self.residual = data.weights * (data.y - data.offset)
+        self.response = ResponseSums(data.weights.sum(), float(np.sum(self.residual * (data.y - data.offset))))
         self.pseudo_data = self.next_pseudo_data = PseudoData(np.zeros(len(data.y)), np.zeros(len(data.y)))
         self.losses: list[float] = []
         # Where it was asked for last, and what it said.
@@ -179,7 +166,7 @@ class Bound:
             if self.tables is not None:
                 one = summed_tables(features, self.tables, self.parts.sizes)
             else:
-                one = summed(features, self.data.weights[rows], self.data.weighted_residual[rows])
+                one = summed(features, self.data.weights[rows], self.residual[rows])
             sums = one if sums is None else sums.plus(one)
         assert sums is not None
         noise = np.hypot(values.noise, LEAST_NOISE * self.parts.model.start.size)

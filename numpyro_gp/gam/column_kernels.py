@@ -133,18 +133,15 @@ class Average(NamedTuple):
 def average(kind: type, measure: Measure, lengthscale: float, x: np.ndarray) -> Average:
     """Of an interval or a normal distribution."""
     if isinstance(measure, Gaussian):
-        return _over_normal(float(measure.mean), float(measure.sd), lengthscale, x)
+        mean, sd = float(measure.mean), float(measure.sd)
+        ratio, total, squares = (sd / lengthscale) ** 2, lengthscale**2 + sd**2, (x - mean) ** 2
+        a, b = over_normal(x, lengthscale, mean, sd, np)
+        a_slope = (a + 1) * (ratio / (1 + ratio) / lengthscale + squares * lengthscale / total**2)
+        return Average(a, a_slope, float(b), float((b + 1) * 2 * ratio / (1 + 2 * ratio) / lengthscale))
     assert isinstance(measure, Uniform)
     low, length = float(measure.low), float(measure.high) - float(measure.low)
     found = _over_unit(kind, lengthscale / length, (x - low) / length)
     return Average(found.a, found.a_slope / length, found.b, found.b_slope / length)
-
-
-def _over_normal(mean: float, sd: float, lengthscale: float, x: np.ndarray) -> Average:
-    ratio, total, squares = (sd / lengthscale) ** 2, lengthscale**2 + sd**2, (x - mean) ** 2
-    a, b = over_normal(x, lengthscale, mean, sd, np)
-    a_slope = (a + 1) * (ratio / (1 + ratio) / lengthscale + squares * lengthscale / total**2)
-    return Average(a, a_slope, float(b), float((b + 1) * 2 * ratio / (1 + 2 * ratio) / lengthscale))
 
 
 def _over_unit(kind: type, l: float, x: np.ndarray) -> Average:
@@ -176,7 +173,6 @@ def distances(x: Any, columns: np.ndarray, period: float | None) -> np.ndarray:
     return straight if period is None else np.abs(2 * np.sin(math.pi * straight / period))
 
 
-@dataclass(frozen=True)
 class Curve:
     """The kernel of a curve at inducing inputs ``(M,)`` and rows ``(U,)``, for any lengthscale.
 
@@ -195,26 +191,16 @@ class Curve:
         Whether matrices have slopes.
     """
 
-    kind: type
-    measure: Measure
-    period: float | None
-    columns: np.ndarray
-    weights: np.ndarray
-    gaps: np.ndarray
-    is_sloped: bool = True
-
-    @classmethod
-    def of(
-        cls, kind: type, measure: Measure, period: float | None, Z: np.ndarray, X: np.ndarray, is_sloped: bool = True
-    ) -> "Curve":
-        """Of a kernel without a period, or of that which repeats."""
+    def __init__(
+        self, kind: type, measure: Measure, period: float | None, Z: np.ndarray, X: np.ndarray, is_sloped: bool = True
+    ) -> None:
         points = weights = np.zeros(0)
         if isinstance(measure, Empirical):
             points, weights = np.asarray(measure.points, float), np.asarray(measure.weights, float)
             points, weights = points[weights > 0], weights[weights > 0]
-        columns = np.concatenate([points, Z, X])
-        gaps = distances(columns[: len(points) + len(Z), None], columns, period)
-        return cls(kind if period is None else RBF, measure, period, columns, weights, gaps, is_sloped)
+        self.kind, self.measure, self.period = kind if period is None else RBF, measure, period
+        self.columns, self.weights, self.is_sloped = np.concatenate([points, Z, X]), weights, is_sloped
+        self.gaps = distances(self.columns[: len(points) + len(Z), None], self.columns, period)
 
     def average(self, lengthscale: float, d: np.ndarray, slope: np.ndarray | None = None) -> Average:
         """Of inducing inputs and rows, from what `deviation` says of all gaps; without the slope with none."""

@@ -16,13 +16,7 @@ from numpyro_gp.beliefs import BlockLowRank, Conditional
 from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.beliefs.members import Stacks
 from numpyro_gp.checks import check_count
-from numpyro_gp.gam.hyperparameters import (
-    ClosedFormPriors,
-    ModelValues,
-    evaluate,
-    has_default_priors,
-    vector_layout_of,
-)
+from numpyro_gp.gam.hyperparameters import ClosedFormPriors, ModelValues, evaluate, has_default_priors, vector_layout_of
 from numpyro_gp.gam.model import Model
 from numpyro_gp.gam.per_row import has_numbers
 from numpyro_gp.gam.term_features import TermFeatures
@@ -236,7 +230,7 @@ def _term_posteriors(term_features: TermFeatures, found: ModelValues, belief: ob
         stacks = Stacks.of(belief.precision_trils)
         factors = [np.asarray(one, float) for one in stacks.stacked(belief.precision_trils)]
         mean, W = np.asarray(belief.mean, float), np.asarray(belief.W, float)
-        return [LowRank.of(mean, factors, W, term_features.blocks)] * len(found.scales)
+        return [LowRank(mean, factors, W, term_features.blocks)] * len(found.scales)
     if not isinstance(each, tuple):
         return [Point(np.asarray(own, float)) for own in each]
     return [Dense(np.asarray(m, float), np.asarray(root, float).T) for m, root in zip(*each, strict=True)]

@@ -40,7 +40,7 @@ def has_evidence(model: Model) -> bool:
 
 def of_series(model: Model, most_steps: int) -> Collapsed:
     """Mean and covariance of the hyper-parameters of a series, and the pseudo-data of its rows there."""
-    data, parts, rng = Data.of(model), BoundParts.of(model), np.random.default_rng(0)
+    data, parts, rng = Data.of(model), BoundParts(model), np.random.default_rng(0)
     evidence = Evidence(parts, data)
     free, is_flat = evidence.search(most_steps, rng)
     losses = evidence.losses[:]
@@ -53,6 +53,7 @@ class Evidence(Bound):
 
     def __init__(self, parts: BoundParts, data: Data) -> None:
         self.parts, self.data, self.tables, self.is_exact = parts, data, None, True
+        self.others = float(np.sum(data.weights - 1))  # rows for which others stand
         self.least_variance = (LEAST_NOISE * float(parts.model.start.size)) ** 2
         self.start, self.losses, self._last = parts.evaluator.start, [], None
         self.pseudo_data = PseudoData(np.zeros(0), np.zeros(0))  # rows say exactly what they say
@@ -73,7 +74,7 @@ class Evidence(Bound):
             for slot in range(self.counts[at]):
                 of_lengths[at, slot] = scales[at] ** 2 * float(np.vdot(half, one.slopes[slot]))
         of_noise = 2 * values.noise * float(np.diagonal(half) @ (1 / self.data.weights))
-        of_noise += self._others * values.noise / self._variance(values)
+        of_noise += self.others * values.noise / self._variance(values)
         bars = [np.append(of_scales, 0.0), of_lengths.ravel(), np.array([of_noise, -1.0])]
         return float(loss - values.log_density), np.concatenate(bars) @ point.slopes
 
@@ -89,13 +90,8 @@ class Evidence(Bound):
         alpha = inverse @ rest
         loss = half_log + 0.5 * float(rest @ alpha) + 0.5 * len(rest) * np.log(2 * np.pi)
         # A row of weight w is as w rows: the density of their mean is in C, and this is what is left of that of all.
-        loss += 0.5 * (self._others * np.log(2 * np.pi * variance) + np.log(weights).sum())
+        loss += 0.5 * (self.others * np.log(2 * np.pi * variance) + np.log(weights).sum())
         return loss, 0.5 * (inverse - np.outer(alpha, alpha))
-
-    @property
-    def _others(self) -> float:
-        """Rows for which others stand: ``sum_n (w_n - 1)``."""
-        return float(np.sum(self.data.weights - 1))
 
     def _variance(self, values: BoundArguments) -> float:
         return float(values.noise) ** 2 + self.least_variance
@@ -151,15 +147,16 @@ class Evidence(Bound):
 
 def _at_rows(model: Model, part: ReadTerm, X: np.ndarray) -> Callable[[np.ndarray], Sloped]:
     """The kernel of a term of unit variance at all rows, as a function of its lengthscales, with slopes."""
-    own = list(part.columns)
-    rows, place = np.unique(X[:, own], axis=0, return_inverse=True)
-    kernel, count, place = kernel_of(model, part, rows, rows[:0]), count_lengthscales(part), place.reshape(-1)
-    if len(rows) == len(X):  # in the order of the rows, so that nothing is copied
-        kernel = kernel_of(model, part, X[:, own], X[:0, own])
-        return lambda lengths: kernel(lengths[:count]).gram
+    read, count = X[:, list(part.columns)], count_lengthscales(part)
+    rows, place = np.unique(read, axis=0, return_inverse=True)
+    place, is_in_order = place.reshape(-1), len(rows) == len(X)
+    rows = read if is_in_order else rows  # where they all differ nothing is copied
+    kernel = kernel_of(model, part, rows, rows[:0])
 
     def at(lengths: np.ndarray) -> Sloped:
-        gram: Sloped = kernel(lengths[:count]).gram
+        gram = kernel(lengths[:count]).gram
+        if is_in_order:
+            return gram
         return Sloped(*(leaf[..., place[:, None], place] for leaf in (gram.value, gram.slopes)))
 
     return at

@@ -1,6 +1,7 @@
 """``ngp.gam``: from a formula and a table to a fit."""
 
 import os
+from typing import Any
 
 import jax.numpy as jnp
 
@@ -106,12 +107,11 @@ def load(path: str | os.PathLike[str], family: object = None) -> Fit:
     [0.5]
     """
     saved = read(path, family)
+    params: Any = saved.params
+    losses: Any = saved.losses
     if saved.engine == "svi":
-        assert saved.params is not None
-        assert saved.losses is not None
-        found = of_values(saved.params, saved.losses, saved.steps, saved.notes, saved.is_double)
+        found = of_values(params, losses, saved.steps, saved.notes, saved.is_double)
     else:
-        assert saved.posterior is not None
-        result = None if saved.params is None else FitResult(saved.params, jnp.asarray(saved.losses), None)
+        result = None if params is None else FitResult(params, jnp.asarray(losses), None)
         found = EngineResult(result, saved.steps, saved.notes, saved.posterior)
     return Fit._later(found, saved.model, saved.engine, saved.key)

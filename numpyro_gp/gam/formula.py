@@ -58,7 +58,12 @@ def formula(text: str) -> Terms:
     response = _column(line, _parsed(line[:split], line))
     # As many spaces as the left side had letters: places are those of the whole line.
     items: list[Term] = []
-    for node in _summands(_parsed(" " * (split + 1) + line[split + 1 :], line)):
+    nodes = [_parsed(" " * (split + 1) + line[split + 1 :], line)]
+    while nodes:
+        node = nodes.pop(0)
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+            nodes = [node.left, node.right, *nodes]
+            continue
         if isinstance(node, ast.Constant) and node.value == 1:
             continue
         term = _term(line, node)
@@ -92,12 +97,6 @@ def _parsed(part: str, line: str) -> ast.expr:
         elif "never closed" in str(error.msg):
             cure, place = "Close the bracket.", max(line.rfind("("), 0)
         _refuse(line, place, "what Python cannot read there", cure)
-
-
-def _summands(node: ast.expr) -> list[ast.expr]:
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        return [*_summands(node.left), *_summands(node.right)]
-    return [node]
 
 
 def _term(line: str, node: ast.expr) -> Term:

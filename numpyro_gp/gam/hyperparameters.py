@@ -1,5 +1,7 @@
 """What a vector of unconstrained hyper-parameters stands for: scales and lengthscales of terms, the likelihood."""
 
+import itertools
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -103,18 +105,18 @@ class VectorLayout(NamedTuple):
     @property
     def size(self) -> int:
         """Length of the vector."""
-        return sum(int(np.prod(shape)) for shape in self.shapes.values())
-
-    def by_name(self, free: Any) -> dict[str, Any]:
-        """A vector as values by name."""
-        ends = np.cumsum([int(np.prod(shape)) for shape in self.shapes.values()])
-        pieces = zip(self.shapes.items(), ends, strict=True)
-        return {n: free[end - int(np.prod(shape)) : end].reshape(shape) for (n, shape), end in pieces}
+        return sum(map(math.prod, self.shapes.values()))
 
     @property
     def places(self) -> dict[str, np.ndarray]:
         """Where the values of each name stand in a vector."""
-        return {name: np.ravel(at) for name, at in self.by_name(np.arange(self.size)).items()}
+        sizes = [math.prod(shape) for shape in self.shapes.values()]
+        ends = itertools.accumulate(sizes)
+        return {n: np.arange(end - size, end) for n, size, end in zip(self.shapes, sizes, ends, strict=True)}
+
+    def by_name(self, free: Any) -> dict[str, Any]:
+        """A vector as values by name."""
+        return {n: free[at[0] : at[-1] + 1].reshape(self.shapes[n]) for n, at in self.places.items()}
 
     @property
     def of_likelihood(self) -> list[int]:

@@ -29,7 +29,7 @@ class CurveAtRow:
 
     def __init__(self, kind: type, given: object, lengths: np.ndarray, Z: np.ndarray) -> None:
         measure, period = given if isinstance(given, tuple) else (given, None)
-        self.curve, self.lengths = Curve.of(kind, measure, period, Z, Z[:0]), lengths
+        self.curve, self.lengths = Curve(kind, measure, period, Z, Z[:0]), lengths
         kind, gaps = self.curve.kind, self.curve.gaps
         found = [self.curve.average(float(length), deviation_alone(kind, gaps, float(length))) for length in lengths]
         self.a, self.b = np.stack([one.a for one in found]), np.array([[one.b] for one in found])

@@ -52,11 +52,11 @@ def has_tables(model: Model) -> bool:
 
 def collapsed(model: Model, most_steps: int, tables: bool = True) -> Collapsed:
     """The mode of the hyper-parameters: of many rows first that of tables or of some of them, and from there of all."""
-    data, parts = Data.of(model), BoundParts.of(model)
+    data, parts = Data.of(model), BoundParts(model)
     # A likelihood with one number for each row is that of all of them.
     is_many = len(data.y) > MANY_ROWS and not has_numbers(model.family, len(data.y))
     is_counted = is_many and tables and parts.vector_layout.is_exact
-    counted = tabulated(model, data.X, data.weights, data.weighted_residual) if is_counted else None
+    counted = tabulated(model, data.X, data.weights, data.weights * (data.y - data.offset)) if is_counted else None
     first = data
     if is_many and counted is None:
         first = data.part(np.sort(np.random.default_rng(0).permutation(len(data.y))[:MANY_ROWS]))

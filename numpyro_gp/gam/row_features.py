@@ -62,10 +62,7 @@ class Whitened(NamedTuple):
 
 
 def whitened(kernel: KernelMatrices, relative: float, is_sloped: bool = True) -> Whitened:
-    """Features of a kernel, with a jitter ``relative`` to the mean of the diagonal of ``k(Z, Z)``.
-
-    Slopes are zero where nobody asks for them.
-    """
+    """Features of a kernel, with a jitter ``relative`` to the mean of the diagonal of ``k(Z, Z)``, and their slopes."""
     gram, cross, diagonal = kernel
     size = len(gram.value)
     potrf, trtri = get_lapack_funcs(("potrf", "trtri"), (gram.value,))
@@ -73,14 +70,12 @@ def whitened(kernel: KernelMatrices, relative: float, is_sloped: bool = True) ->
     factor, _ = potrf(gram.value + jitter * np.eye(size), lower=1, clean=1)
     inverse, _ = trtri(factor, lower=1)
     values = inverse @ cross.value
-    if not is_sloped:
-        return Whitened(Sloped(values, np.zeros((0, *values.shape))), diagonal, inverse, factor)
-    slopes = np.empty((len(cross.slopes), *values.shape))
-    for at, (of_gram, of_cross) in enumerate(zip(gram.slopes, cross.slopes, strict=True)):
+    slopes = np.empty((len(cross.slopes) if is_sloped else 0, *values.shape))
+    for at, of_gram in enumerate(gram.slopes[: len(slopes)]):
         moved = of_gram + relative * np.trace(of_gram) / size * np.eye(size)
         turn = np.tril(inverse @ moved @ inverse.T)  # dL = L Phi(W dK W^T), the lower half
         turn[np.diag_indices(size)] *= 0.5
-        slopes[at] = inverse @ of_cross - turn @ values
+        slopes[at] = inverse @ cross.slopes[at] - turn @ values
     return Whitened(Sloped(values, slopes), diagonal, inverse, factor)
 
 
@@ -192,7 +187,7 @@ def kernel_of(model: Model, part: ReadTerm, Z: np.ndarray, X: np.ndarray, is_slo
         measure, period = own if isinstance(own, tuple) else (own, None)
         if not isinstance(measure, Empirical):
             ZeroMean(term.kernel(1.0, 1.0), measure)  # refuses what has no closed form
-        curves.append(Curve.of(term.kernel, measure, period, Z[:, place], X[:, place], is_sloped))
+        curves.append(Curve(term.kernel, measure, period, Z[:, place], X[:, place], is_sloped))
     levels = None
     if term.by:
         kind = "factor" if is_difference(part, model.layout.read_terms) else "re"

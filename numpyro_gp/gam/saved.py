@@ -83,12 +83,11 @@ def read(path: str | os.PathLike[str], family: object = None) -> Saved:
 
 
 def _check_format(found: str) -> None:
-    if found == FORMAT:
-        return
-    if found.startswith(KIND):
+    if found.startswith(KIND) and found != FORMAT:
         refuse_word("format", [repr(FORMAT)], repr(found))
-    cure = "Read a posterior with ngp.Posterior.load."
-    fail("path", f"a file of format {FORMAT!r}", f"{found!r}", cure)
+    if found != FORMAT:
+        cure = "Read a posterior with ngp.Posterior.load."
+        fail("path", f"a file of format {FORMAT!r}", f"{found!r}", cure)
 
 
 def _check_precision(of_fit: str, is_double: bool) -> None:

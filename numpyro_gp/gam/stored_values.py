@@ -6,7 +6,7 @@ stay when code is renamed; a prior is its class of NumPyro and its parameters.
 
 import datetime
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -23,41 +23,29 @@ from numpyro_gp.gam.terms import Term, Terms
 from numpyro_gp.gam.time_kernels import TimePrior
 from numpyro_gp.kernels import RBF, Empirical, Gaussian, Kernel, Matern12, Matern32, Matern52, Uniform
 
-
-class Words(NamedTuple):
-    """A class in a file: attributes by the words for them there."""
-
-    kind: type
-    attributes: dict[str, str]
-
-
-def _words(kind: type, text: str) -> Words:
-    """From ``"word word=attribute"``: the two are the same until an attribute is renamed, and then the word stays."""
-    return Words(kind, {pair.split("=")[0]: pair.split("=")[-1] for pair in text.split()})
-
-
 # What files say, which no renaming may change: a word of a file is one for good, and another one is another format.
-CLASSES: dict[str, Words] = {
-    "Column": _words(Column, "name levels shift scale low high is_date"),
-    "Empirical": _words(Empirical, "points weights"),
-    "Family": _words(Family, "name link spec"),
-    "Gaussian": _words(Gaussian, "mean sd"),
-    "KernelData": _words(KernelData, "layout measures periods inducing time_priors"),
-    "Model": _words(Model, "terms layout kernel_data family start rows measure start_values jitter"),
-    "Prior": _words(Prior, "median spread shape"),
-    "ReadTerm": _words(ReadTerm, "term columns"),
-    "Rows": _words(Rows, "X y weights left_out"),
-    "Start": _words(Start, "constant size noise"),
-    "TableLayout": _words(TableLayout, "columns read_terms offsets response_column trials"),
-    "Term": _words(Term, "kind columns by cyclic kernel num_inducing scale lengthscale period"),
-    "Terms": _words(Terms, "items response"),
-    "TimePrior": _words(TimePrior, "scale lengths"),
-    "Uniform": _words(Uniform, "low high"),
+# A class by the word for it, and the words for its attributes.
+CLASSES: dict[str, tuple[type, str]] = {
+    "Column": (Column, "name levels shift scale low high is_date"),
+    "Empirical": (Empirical, "points weights"),
+    "Family": (Family, "name link spec"),
+    "Gaussian": (Gaussian, "mean sd"),
+    "KernelData": (KernelData, "layout measures periods inducing time_priors"),
+    "Model": (Model, "terms layout kernel_data family start rows measure start_values jitter"),
+    "Prior": (Prior, "median spread shape"),
+    "ReadTerm": (ReadTerm, "term columns"),
+    "Rows": (Rows, "X y weights left_out"),
+    "Start": (Start, "constant size noise"),
+    "TableLayout": (TableLayout, "columns read_terms offsets response_column trials"),
+    "Term": (Term, "kind columns by cyclic kernel num_inducing scale lengthscale period"),
+    "Terms": (Terms, "items response"),
+    "TimePrior": (TimePrior, "scale lengths"),
+    "Uniform": (Uniform, "low high"),
 }
 # What a word means where an older file does not have it.
 DEFAULTS: dict[str, dict[str, object]] = {"TableLayout": {"trials": None}}
 KERNELS: dict[str, type[Kernel]] = {"RBF": RBF, "Matern12": Matern12, "Matern32": Matern32, "Matern52": Matern52}
-WORDS_OF = {own.kind: word for word, own in CLASSES.items()} | {kind: word for word, kind in KERNELS.items()}
+WORDS_OF = {kind: word for word, (kind, _) in CLASSES.items()} | {kind: word for word, kind in KERNELS.items()}
 SEQUENCES: dict[str, Callable[[Any], Any]] = {"tuple": tuple, "list": list}
 DATES: dict[str, object] = {one.__name__: one for one in (datetime.date, datetime.datetime)}
 PICKLE = "Keep this fit by pickle: pickle.dump(fit, file)."
@@ -82,7 +70,7 @@ def encoded(value: Any, arrays: list[np.ndarray]) -> object:
         return {"kernel": WORDS_OF[value]}
     if type(value) in WORDS_OF:
         word = WORDS_OF[type(value)]
-        own = {name: getattr(value, attribute) for name, attribute in CLASSES[word].attributes.items()}
+        own = {name: getattr(value, name) for name in CLASSES[word][1].split()}
         return {"class": word, "fields": encoded(own, arrays)}
     if isinstance(value, dist.Distribution):
         return _prior(value, arrays)
@@ -136,9 +124,9 @@ def _known(word: str, words: Mapping[str, object], what: str) -> Any:
 
 
 def _with_fields(word: str, fields: dict[str, object]) -> Any:
-    own, fields = _known(word, CLASSES, "class"), DEFAULTS.get(word, {}) | fields
-    check_words(f"fields of {word}", own.attributes, fields)
-    return own.kind(**{attribute: fields[name] for name, attribute in own.attributes.items()})
+    (kind, words), fields = _known(word, CLASSES, "class"), DEFAULTS.get(word, {}) | fields
+    check_words(f"fields of {word}", words.split(), fields)
+    return kind(**fields)
 
 
 def check_words(what: str, words: Iterable[str], found: Iterable[str]) -> None:

@@ -62,10 +62,6 @@ class TermFeatures:
 
         return features_at
 
-    def __call__(self, scales: np.ndarray, lengths: np.ndarray, X: np.ndarray) -> ScaledFeatures:
-        """Components with standard deviations ``(C,)`` at any number of rows."""
-        return self.at(X)(scales, lengths)
-
     def whitening(self, scales: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """``s_c L_c^-1 (M, M)`` as blocks: features are these times kernels of unit variance."""
         found: np.ndarray = scales[self.repeats, None] * self._first(self._by_component(lengths))[1]

@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from numpyro_gp.additive.columns import Column
 from numpyro_gp.additive.component_kernels import Component, batches_of, column_kernel
 from numpyro_gp.additive.grids import grid_points
 from numpyro_gp.arrays import Array
@@ -18,16 +17,7 @@ from numpyro_gp.gam.column_kernels import deviation_alone
 from numpyro_gp.gam.table_layout import ReadTerm, TableLayout, is_difference
 from numpyro_gp.gam.terms import TIME, Term
 from numpyro_gp.gam.time_kernels import TimePrior, circle_of, points_of, time_inducing, time_kernel
-from numpyro_gp.kernels import (
-    CategoryDelta,
-    Empirical,
-    Gaussian,
-    Kernel,
-    Linear,
-    Matern52,
-    Uniform,
-    ZeroMeanLinear,
-)
+from numpyro_gp.kernels import CategoryDelta, Empirical, Gaussian, Kernel, Linear, Matern52, Uniform, ZeroMeanLinear
 from numpyro_gp.kernels.batches import KernelBatches, shapes_of
 
 SMOOTH = ("s", "te", "ti")
@@ -148,7 +138,7 @@ def composed(term: Term, curves: Sequence[Any], levels: Any = None) -> Any:
 
 def kernel_data_of(layout: TableLayout, X: np.ndarray, weights: np.ndarray | None, measure: str) -> KernelData:
     """Measures, periods and inducing inputs from the encoded rows of the fit."""
-    measures = _of_one_size(*(_measure_of(X[:, at], one, weights, measure) for at, one in enumerate(layout.columns)))
+    measures = _measures_of(layout, X, weights, measure)
     periods = {p.name: _period(p, layout, X) for p in layout.read_terms if p.term.cyclic or p.term.kind == "season"}
     bare = KernelData(layout, measures, periods, {})
     mass = np.ones(len(X)) if weights is None else weights
@@ -166,28 +156,28 @@ def mean_over(measure: object) -> float:
     return 0.5 * float(measure.low + measure.high)
 
 
-def _measure_of(x: np.ndarray, column: Column, weights: np.ndarray | None, measure: str) -> object:
-    if column.levels is not None:
-        mass = np.bincount(x.astype(int), weights, len(column.levels))
-        return mass / mass.sum()
-    if measure == "empirical":
-        return Empirical.of(x, weights)
-    if measure == "uniform":
-        return Uniform(x.min(), x.max())
-    mean = np.average(x, weights=weights)
-    return Gaussian(mean, np.sqrt(np.average((x - mean) ** 2, weights=weights)))
+def _measures_of(layout: TableLayout, X: np.ndarray, weights: np.ndarray | None, measure: str) -> tuple[object, ...]:
+    """The measure of each column of numbers, the frequencies of each category.
 
-
-def _of_one_size(*measures: object) -> tuple[object, ...]:
-    """Empirical measures of as many points each, the last ones of weight zero: curves that are alike are one batch."""
-    most = max((len(one.points) for one in measures if isinstance(one, Empirical)), default=0)
+    Empirical measures have as many points each, the last ones of weight zero: curves that are alike are one batch.
+    """
     found: list[object] = []
-    for one in measures:
+    for column, x in zip(layout.columns, X.T, strict=False):
+        if column.levels is not None:
+            mass = np.bincount(x.astype(int), weights, len(column.levels))
+            found.append(mass / mass.sum())
+        elif measure == "empirical":
+            found.append(Empirical.of(x, weights))
+        elif measure == "uniform":
+            found.append(Uniform(x.min(), x.max()))
+        else:
+            mean = np.average(x, weights=weights)
+            found.append(Gaussian(mean, np.sqrt(np.average((x - mean) ** 2, weights=weights))))
+    most = max((len(one.points) for one in found if isinstance(one, Empirical)), default=0)
+    for at, one in enumerate(found):
         if isinstance(one, Empirical):
             more = most - len(one.points)
-            found.append(Empirical(np.pad(one.points, (0, more), mode="edge"), np.pad(one.weights, (0, more))))
-        else:
-            found.append(one)
+            found[at] = Empirical(np.pad(one.points, (0, more), mode="edge"), np.pad(one.weights, (0, more)))
     return tuple(found)
 
 

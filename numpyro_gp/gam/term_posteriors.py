@@ -65,8 +65,8 @@ class Dense(NamedTuple):
         return found
 
 
-class LowRank(NamedTuple):
-    """``N(m, (blockdiag(P_c P_c^T) + W W^T)^-1)``, that is ``S_ce = d_ce D_c - V_c^T V_e``.
+class LowRank:
+    """``N(m, (blockdiag(P_c P_c^T) + W W^T)^-1)``, that is ``S_ce = d_ce D_c - V_c^T V_e``: what `BlockLowRank` holds.
 
     Attributes
     ----------
@@ -79,25 +79,15 @@ class LowRank(NamedTuple):
     blocks : Stacks
     """
 
-    mean: np.ndarray
-    factors: list[np.ndarray]
-    covariances: list[np.ndarray]
-    W: np.ndarray
-    shared: np.ndarray
-    half_log: float
-    blocks: Stacks
-
-    @classmethod
-    def of(cls, mean: np.ndarray, factors: list[np.ndarray], W: np.ndarray, blocks: Stacks) -> "LowRank":
-        """From what `BlockLowRank` holds."""
+    def __init__(self, mean: np.ndarray, factors: list[np.ndarray], W: np.ndarray, blocks: Stacks) -> None:
+        self.mean, self.factors, self.W, self.blocks = mean, factors, W, blocks
         inverses = [np.linalg.inv(P) for P in factors]
-        covariances = [one.transpose(0, 2, 1) @ one for one in inverses]
-        projected = blocks.together([D @ own for D, own in zip(covariances, blocks.apart(W), strict=True)])
+        self.covariances = [one.transpose(0, 2, 1) @ one for one in inverses]
+        projected = self._times(self.covariances, W)
         root = np.linalg.cholesky(np.eye(W.shape[1]) + W.T @ projected)
         logs = [np.log(np.diagonal(P, axis1=1, axis2=2)).sum() for P in factors]
-        half_log = float(sum(logs) + np.log(np.diagonal(root)).sum())
-        shared = np.linalg.solve(root, projected.T)
-        return cls(mean, factors, covariances, W, shared, half_log, blocks)
+        self.half_log = float(sum(logs) + np.log(np.diagonal(root)).sum())
+        self.shared = np.linalg.solve(root, projected.T)
 
     def _times(self, stacks: list[np.ndarray], values: np.ndarray) -> np.ndarray:
         pairs = zip(stacks, self.blocks.apart(values), strict=True)

@@ -320,7 +320,7 @@ def are_two_modes(one: Seen, other: Seen) -> bool:
     heights = []
     for seen in (one, other):
         free = seen.fit._in_double["auto_loc"]
-        bound = Bound(BoundParts.of(one.fit.model), Data.of(one.fit.model))
+        bound = Bound(BoundParts(one.fit.model), Data.of(one.fit.model))
         bound.fit_pseudo_data(free)
         loss, slopes = bound.with_settled_pseudo_data(free)
         if not np.abs(slopes).max(initial=0) < MODE:

@@ -28,7 +28,7 @@ DATA["n"] = RNG.poisson(2 * np.exp(np.sin(5 * X)))
 
 def bound_of(formula, family="gaussian", jitter=None, **options):
     model = dataclasses.replace(ngp.gam.model(formula, DATA, family, **options), jitter=jitter)
-    return model, own.Bound(own.BoundParts.of(model), own.Data.of(model))
+    return model, own.Bound(own.BoundParts(model), own.Data.of(model))
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def hours(split=4):
 def test_site_steps_are_halved_until_the_bound_rises():
     """Whole steps from the prior go to 30 000 nats and back to 150 000, the halved ones only down."""
     model = ngp.gam.model("y ~ s(hour) + factor(workingday)", hours(), "negative_binomial")
-    whole, halved = (own.Bound(own.BoundParts.of(model), own.Data.of(model)) for _ in range(2))
+    whole, halved = (own.Bound(own.BoundParts(model), own.Data.of(model)) for _ in range(2))
     losses = []
     for _ in range(3):
         losses.append(whole(whole.start)[0])
@@ -80,7 +80,7 @@ def test_counts_of_wide_rates_end_at_one_bound():
     model = ngp.gam.model(formula, hours(), "negative_binomial")
     ends = []
     for shorter in (0.0, np.log(8.0)):
-        bound = own.Bound(own.BoundParts.of(model), own.Data.of(model))
+        bound = own.Bound(own.BoundParts(model), own.Data.of(model))
         free = bound.start.copy()
         free[bound.parts.vector_layout.places["f_lengthscale"]] -= shorter
         bound.fit_pseudo_data(free)
@@ -171,7 +171,7 @@ def test_a_round_goes_on_with_the_curvature_of_the_last_one():
         f = np.sin(5 * table["x"]) + np.cos(3 * table["z"])
         table["n"] = rng.negative_binomial(3, 3 / (3 + np.exp(1 + f)))
         model = ngp.gam.model("n ~ s(x, num_inducing=8) + s(z, num_inducing=8)", table, "poisson")
-        bound = own.Bound(own.BoundParts.of(model), own.Data.of(model))
+        bound = own.Bound(own.BoundParts(model), own.Data.of(model))
         bound.fit_pseudo_data(bound.start)
         free, is_flat = bound.find_mode(bound.start, 200)
         assert is_flat
@@ -245,7 +245,7 @@ def test_rows_that_leave_more_doubt_reach_the_optimum_of_scipy():
         return 0.5 * (ratio + far - 1 - np.log(ratio)) - weights @ expected
 
     best = min((minimize(loss, [mean, -2.0], method="L-BFGS-B") for mean in (-0.5, 0.0, 0.5)), key=lambda one: one.fun)
-    bound = own.Bound(own.BoundParts.of(model), own.Data.of(model))
+    bound = own.Bound(own.BoundParts(model), own.Data.of(model))
     bound.fit_pseudo_data(bound.start)
     assert abs(bound.with_settled_pseudo_data(bound.start)[0] - best.fun) < 2e-3
     assert abs(bound.marginals.mean[0] - start.constant - best.x[0]) < 0.01 * np.exp(best.x[1])

@@ -33,7 +33,7 @@ def covariance(model, scales, lengths, X):
 def test_the_loss_is_the_evidence_of_the_rows_and_the_density_of_the_prior():
     """With a random effect beside, whose rows repeat, and weights: of a row of weight w the density to the power w."""
     model = ngp.gam.model(FORMULA + " + re(g)", DATA, weights="w")
-    parts = BoundParts.of(model)
+    parts = BoundParts(model)
     evidence = own.Evidence(parts, Data.of(model))
     free = evidence.start + 0.3 * RNG.normal(size=len(evidence.start))
     values = parts.evaluator(free).values
@@ -68,7 +68,7 @@ def test_a_forecast_is_that_of_the_rows_themselves(fit):
         solved = np.linalg.solve(C[:45, :45] + noise**2 * np.eye(45), C[:45, 45:])
         mean = model.start.constant + solved.T @ (Y - model.start.constant)
         variance = np.diagonal(C[45:, 45:] - C[45:, :45] @ solved)
-        seen = fit._term_features(scales, lengths, X)
+        seen = fit._term_features.at(X)(scales, lengths)
         A = seen.A
         np.testing.assert_allclose(model.start.constant + posterior.mean @ A, mean, atol=0.02)
         found = seen.prior.sum(axis=0) - np.sum(A**2, axis=0) + posterior.row_variances(A)
@@ -79,7 +79,7 @@ def test_a_row_of_weight_three_is_as_three_rows():
     """The evidence at any hyper-parameters, whose priors follow from rows of different times alone."""
     once = ngp.gam.model("y ~ trend(t)", DATA, weights=np.full(45, 3.0))
     thrice = ngp.gam.model("y ~ trend(t)", {name: np.repeat(column, 3) for name, column in DATA.items()})
-    one, three = (own.Evidence(BoundParts.of(model), Data.of(model)) for model in (once, thrice))
+    one, three = (own.Evidence(BoundParts(model), Data.of(model)) for model in (once, thrice))
     differences = [each(one.start + 0.5)[0] - each(one.start)[0] for each in (one, three)]
     np.testing.assert_allclose(one.start, three.start, rtol=1e-6)
     np.testing.assert_allclose(*differences, rtol=1e-5)

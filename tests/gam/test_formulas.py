@@ -44,7 +44,7 @@ def test_the_search_ends_at_the_mode():
     """One short step of the search is not its end: 0.96 was left of the slope, and a quarter of a nat of the bound."""
     case = case_of(3)
     fit = ngp.gam(case.formula, case.data, case.family, weights=case.weights)
-    bound = Bound(BoundParts.of(fit.model), Data.of(fit.model))
+    bound = Bound(BoundParts(fit.model), Data.of(fit.model))
     assert np.abs(bound(fit._in_double["auto_loc"])[1]).max() < 0.4
 
 

@@ -44,7 +44,7 @@ def test_the_better_of_two_modes_is_that_of_a_grid():
     """Counts whose curve is smooth to a long lengthscale and wiggly to a short one: 1.9 nats between them."""
     data, _ = wave("poisson", rows=90, cycles=3)
     model = ngp.gam.model("y ~ s(x)", data, "poisson")
-    bound = Bound(BoundParts.of(model), Data.of(model))
+    bound = Bound(BoundParts(model), Data.of(model))
     bound.fit_pseudo_data(bound.start)
     free, _ = own.best_mode(bound, bound.start, 200)
     best, kept = bound.with_settled_pseudo_data(free)[0], bound.pseudo_data
@@ -58,7 +58,7 @@ def test_what_was_tried_for_nothing_is_not_counted():
     model = ngp.gam.model("n ~ s(x, num_inducing=6)", DATA, "poisson")
     ends = []
     for search in (lambda bound: bound.find_mode(bound.start, 200), lambda b: own.best_mode(b, b.start, 200)):
-        bound = Bound(BoundParts.of(model), Data.of(model))
+        bound = Bound(BoundParts(model), Data.of(model))
         bound.fit_pseudo_data(bound.start)
         free, is_flat = search(bound)
         ends.append((free, is_flat, bound.pseudo_data.shift, np.array(bound.losses)))
@@ -86,7 +86,7 @@ def test_the_shape_of_gamma_data_is_as_certain_as_theory_says():
 def test_pseudo_data_are_those_of_the_mode():
     """Not of the last move by which a curvature was found."""
     model = ngp.gam.model("n ~ s(x, num_inducing=6)", DATA, "negative_binomial")
-    found, bound = own.collapsed(model, 200), Bound(BoundParts.of(model), Data.of(model))
+    found, bound = own.collapsed(model, 200), Bound(BoundParts(model), Data.of(model))
     bound.fit_pseudo_data(bound.start)
     free, _ = bound.find_mode(bound.start, 200)
     bound(free)
@@ -125,7 +125,7 @@ def test_the_mode_of_positive_data_is_found_where_whole_site_steps_overflow(rows
     assert found.is_flat
     assert np.isfinite(found.losses).all()
     assert found.losses.max() < found.losses[0] + own.WALL
-    bound = Bound(BoundParts.of(model), Data.of(model))
+    bound = Bound(BoundParts(model), Data.of(model))
     bound.fit_pseudo_data(found.location)
     slopes = found.root.T @ bound.with_settled_pseudo_data(found.location, 1e-6)[1]
     assert np.abs(slopes).max() < 0.1

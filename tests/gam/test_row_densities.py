@@ -33,7 +33,7 @@ def test_weights_of_an_exact_belief_are_the_evidence():
             model, jax.random.key(0), GuideNormal(np.array([0.1, -0.2, 0.3]), 0.2 * np.eye(3), False), 30
         )
         # f(X) = B u does not depend on hyper-parameters: all rows but one determine a curve of mean zero.
-        scaled = term_features(np.ones(3), np.ones(1), X)
+        scaled = term_features.at(X)(np.ones(3), np.ones(1))
         B = np.linalg.solve(term_features.factor(np.ones(3), np.ones(1)).T, scaled.A).T
         rate = (np.ones(N) if mass is None else mass) / NOISE**2
         weights = conditionals(term_features, found, B.T @ (rate * (y - model.start.constant)), (B.T * rate) @ B)
@@ -42,7 +42,7 @@ def test_weights_of_an_exact_belief_are_the_evidence():
         logs = weights_of(draws, looked.at.log_ratio, looked.densities.expected).log_weights.reshape(30, -1)
         wanted = []
         for scales, lengths in zip(draws.scales, draws.lengths, strict=True):
-            A = term_features(scales, lengths, X).A
+            A = term_features.at(X)(scales, lengths).A
             covariance = A.T @ A + np.diag(1 / rate)
             # A row of weight w has the density of noise^2 to the power w, and not that of noise^2 / w.
             power = 0.5 * np.sum(np.log(2 * np.pi / rate)) - 0.5 * np.sum(rate) * NOISE**2 * np.log(
@@ -61,7 +61,7 @@ def test_rows_left_out_have_the_density_of_all_others():
     model = dataclasses.replace(ngp.gam.model("y ~ linear(x) + re(g)", DATA, ngp.likelihoods.Gaussian(1.2)), jitter=0.0)
     term_features, X, left = TermFeatures(model), model.rows.X, model.rows.y - model.start.constant
     found = guide_draws(model, jax.random.key(0), GuideNormal(np.array([0.1, -0.2]), 1e-6 * np.eye(2), False), 4)
-    scaled = term_features(*(own[0] for own in (np.asarray(found.scales), np.asarray(found.lengths))), X)
+    scaled = term_features.at(X)(*(own[0] for own in (np.asarray(found.scales), np.asarray(found.lengths))))
     B = np.linalg.solve(term_features.factor(np.asarray(found.scales)[0], np.zeros(0)).T, scaled.A).T
     weights = conditionals(term_features, found, B.T @ left / 1.44, B.T @ B / 1.44)
     draws = as_draws(found, weights, found.log_density)

@@ -66,7 +66,7 @@ def test_a_predictor_in_single_precision_is_as_near_as_its_numbers():
 def test_what_a_predictor_does_not_know_is_refused_with_the_cure():
     draws = fit_of(ngp.gam.model("y ~ x", DATA), ngp.likelihoods.Gaussian(0.3))._draws()
     features = TermFeatures(ngp.gam.model("y ~ x", DATA))
-    low = LowRank(np.zeros(2), [], [], np.zeros((2, 1)), np.zeros((1, 2)), 0.0, features.blocks)
+    low = LowRank(np.zeros(2), [np.ones((2, 1, 1))], np.zeros((2, 1)), features.blocks)
     with pytest.raises(
         ValueError, match=r"one of low rank\. Take fit\.predict\(data\), which knows fits of many terms"
     ):

@@ -22,8 +22,8 @@ WEIGHTS = RNG.uniform(0.5, 2.0, ROWS)
 
 def bounds_of(formula):
     model = ngp.gam.model(formula, DATA, weights=WEIGHTS)
-    data, parts = collapsed.Data.of(model), collapsed.BoundParts.of(model)
-    tables = own.tabulated(model, data.X, data.weights, data.weighted_residual)
+    data, parts = collapsed.Data.of(model), collapsed.BoundParts(model)
+    tables = own.tabulated(model, data.X, data.weights, data.weights * (data.y - data.offset))
     assert tables is not None
     return collapsed.Bound(parts, data), collapsed.Bound(parts, data, tables)
 
@@ -60,13 +60,13 @@ def test_interpolation_is_exact_for_cubics_and_at_nodes():
 def test_terms_of_two_columns_have_no_tables(formula):
     model = ngp.gam.model(formula, DATA)
     data = collapsed.Data.of(model)
-    assert own.tabulated(model, data.X, data.weights, data.weighted_residual) is None
+    assert own.tabulated(model, data.X, data.weights, data.weights * (data.y - data.offset)) is None
 
 
 def test_counts_add_up_to_the_rows():
     model = ngp.gam.model("y ~ s(k) + factor(g)", DATA)
     data = collapsed.Data.of(model)
-    tables = own.tabulated(model, data.X, data.weights, data.weighted_residual)
+    tables = own.tabulated(model, data.X, data.weights, data.weights * (data.y - data.offset))
     assert tables.grid.shape == (30, 2)
     pairs = np.array([[np.sum((DATA["k"] == k) & (DATA["g"] == g)) for g in "abc"] for k in range(30)])
     np.testing.assert_allclose(tables.counts[0, 1][:, :3], pairs, atol=1e-9)

@@ -30,12 +30,12 @@ def test_features_and_factors_are_those_of_the_kernels():
     X = model.rows.X
     with counted() as programs:
         term_features, double = TermFeatures(model), TermFeatures(model, is_of_programs=False)
-        seen, factor = term_features(scales, lengths, X), term_features.factor(scales, lengths)
+        seen, factor = term_features.at(X)(scales, lengths), term_features.factor(scales, lengths)
     assert programs.count == 0
     assert [at.stop - at.start for at in term_features.cuts(MANY + 7)] == [MANY, 7]
     # The same but for the jitter: terms without a lengthscale have none in the search.
     np.testing.assert_allclose(double.factor(scales, lengths), factor, atol=1e-7)
-    for one, other in zip(double(scales, lengths, X), seen, strict=True):
+    for one, other in zip(double.at(X)(scales, lengths), seen, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-6)
     left = list(lengths)
     for at, part in enumerate(parts):
@@ -75,7 +75,7 @@ def test_features_are_those_that_a_model_in_jax_has(is_double, atol):
     with x64(is_double):
         model = ngp.gam.model(text, DATA)
         wanted = run_quickly(basis, jnp.asarray(lengths, dtype), jnp.asarray(model.rows.X, dtype))
-        found = TermFeatures(model)(np.ones(5), lengths, model.rows.X)
+        found = TermFeatures(model).at(model.rows.X)(np.ones(5), lengths)
     np.testing.assert_allclose(found.A[:-1], wanted, atol=atol)
 
 

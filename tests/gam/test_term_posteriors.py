@@ -26,7 +26,7 @@ def low_rank():
     for own, stack in zip(BLOCKS.places, factors, strict=True):
         for at, P in zip(own, stack, strict=True):
             precision[np.ix_(at, at)] = P @ P.T
-    return LowRank.of(MEAN, factors, W, BLOCKS), np.linalg.inv(precision + W @ W.T)
+    return LowRank(MEAN, factors, W, BLOCKS), np.linalg.inv(precision + W @ W.T)
 
 
 @pytest.mark.parametrize("make", [dense, low_rank, lambda: (Point(MEAN), np.zeros((M, M)))])
