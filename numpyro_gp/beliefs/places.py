@@ -13,11 +13,15 @@ from jaxtyping import Float, Int
 from numpyro_gp.arrays import Array, ArrayLike, value_type
 from numpyro_gp.beliefs.basis import Basis
 from numpyro_gp.beliefs.blocks import (
+    AT_ONCE,
+    HALF_LOG_2PI,
     NUMBERS,
+    TOGETHER,
     Blocks,
     by_last_row,
     by_parts,
     conditional,
+    log_density,
     of_rows,
     row_after_row,
     row_factor,
@@ -26,6 +30,8 @@ from numpyro_gp.beliefs.shared import Shared
 from numpyro_gp.kernels.base import Kernel
 from numpyro_gp.linalg import einsum, matmul
 
+# Mean of ``f`` given others, its variance given what is global, and what that adds (0 without).
+Cavity = tuple[Array, Array, Array]
 # Of a jitter that is taken back from a variance this part may be rounding.
 LEAST = 1e-2
 
@@ -72,6 +78,55 @@ class Places:
         """``e`` of rows, jitter included."""
         return self.noises(rows) + self.jitter * jnp.square(self.scales(rows)) * self.kernel.diagonal(own)
 
+    def _blocks(
+        self, inputs: Array, own: Array, index: Array, own_scale: ArrayLike, own_noise: ArrayLike
+    ) -> tuple[Blocks, Array, Array]:
+        """Rows ``own`` behind the rows ``index``, their scales and their covariance."""
+        at = Blocks.of(inputs, index, own)
+        scale = at.behind(self.scales(at.rows), own_scale)
+        noise = at.behind(self.noises(at.rows), own_noise, 1.0)
+        return at, scale, at.covariance(self.kernel, noise, scale, self.jitter)
+
+    def given(
+        self, inputs: Float[Array, "N D"], own: Float[Array, "B D"], index: Int[Array, "B K"], shared: Shared | None
+    ) -> Cavity:
+        """What is known ``(B,)`` of ``f`` at rows ``own`` given the rows ``index``.
+
+        ``shared``: what inducing points hold, where neighbours have the rest alone.
+        """
+
+        def some(own: Array, index: Array) -> tuple[Array, ...]:
+            at, scale, covariance = self._blocks(inputs, own, index, 1.0, 0.0)
+            behind = at.behind(self.residual[at.rows], 0.0)
+            if shared is not None:
+                return shared.predicted(shared.rows(covariance, at, behind, scale))
+            weights, variance = conditional(covariance)
+            return jnp.sum(weights * behind[:, :-1], axis=-1), variance
+
+        count = index.shape[1]  # many neighbours, in predictions, make large blocks
+        most = max(1, NUMBERS // (count + 1) ** 2) if shared is None else shared.together(count)
+        found: Any = by_parts(some, own, index, at_once=min(AT_ONCE, most), together=min(TOGETHER, most))
+        return found if shared is not None else (*found, jnp.zeros((), found[0].dtype))
+
+    def evidence(
+        self, inputs: Float[Array, "N D"], rows: Int[Array, " B"], index: Int[Array, "B K"], shared: Shared | None
+    ) -> Float[Array, " B"]:
+        """Terms of ``log int p(f) prod_i exp(s_i r_i f_i - s_i^2 f_i^2 / 2) df``, of rows given the earlier ones.
+
+        With ``shared`` their expectation over what is global, whose divergence from its prior is not in them.
+        """
+
+        def some(rows: Array, index: Array) -> Array:
+            at, scale, covariance = self._blocks(inputs, inputs[rows], index, self.scales(rows), self.noises(rows))
+            behind = at.behind(self.residual[at.rows], self.residual[rows])
+            if shared is not None:
+                return shared.expected(shared.rows(covariance, at, behind, scale))
+            return log_density(covariance, behind)
+
+        most = AT_ONCE if shared is None else shared.together(index.shape[1])
+        found = by_parts(some, rows, index, at_once=min(AT_ONCE, most), together=min(TOGETHER, most))
+        return found + 0.5 * jnp.square(self.residual[rows]) + HALF_LOG_2PI
+
     def weights(
         self, inputs: Float[Array, "N D"], own: Float[Array, "B D"], index: Int[Array, "B K"]
     ) -> tuple[Float[Array, "B K"], Float[Array, " B"]]:
@@ -79,9 +134,7 @@ class Places:
 
         Of ``g``, where inducing points hold what is global. Places that are not taken have weight 0.
         """
-        at = Blocks.of(inputs, index, own)
-        scale = at.behind(self.scales(at.rows), 1.0)
-        covariance = at.covariance(self.kernel, at.behind(self.noises(at.rows), 0.0, 1.0), scale, self.jitter)
+        at, scale, covariance = self._blocks(inputs, own, index, 1.0, 0.0)
         if self.basis is None:
             found, variance = conditional(covariance)
         else:

@@ -4,7 +4,7 @@
 over rows, as that of Gaussian data is, and ``q(f_i)`` is the process given those around the row, times its own.
 """
 
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -14,23 +14,11 @@ from jaxtyping import Float, Int
 
 from numpyro_gp.arrays import Array, ArrayLike, Shape, value_type
 from numpyro_gp.beliefs.base import AbstractBelief
-from numpyro_gp.beliefs.blocks import (
-    AT_ONCE,
-    HALF_LOG_2PI,
-    NUMBERS,
-    TOGETHER,
-    Blocks,
-    by_parts,
-    conditional,
-    log_density,
-)
-from numpyro_gp.beliefs.places import Places
+from numpyro_gp.beliefs.places import Cavity, Places
 from numpyro_gp.beliefs.shared import Shared
 from numpyro_gp.checks import fail
 from numpyro_gp.kernels.base import Kernel
 
-# Mean of ``f`` given the pseudo-data of others, its variance given what is global, and what that adds (0 without).
-Cavity = tuple[Array, Array, Array]
 # Pseudo-data, rows, mean of q, the cavity, variance of f, and how often a term of the plate counts.
 _Saved = tuple[Array, Array, Array, Array, Cavity, Array, ArrayLike]
 
@@ -118,71 +106,6 @@ class PseudoRows(AbstractBelief):
         """``h / w^(1/2)``, residuals in units of their noise."""
         root = lax.rsqrt(jnp.maximum(self.precision, jnp.finfo(self.dtype).tiny))
         return jnp.where(self.precision > 0, self.shift * root, 0)
-
-    def _covariance(
-        self, kernel: Kernel, at: Blocks, own_scale: ArrayLike, own_noise: float, jitter: ArrayLike
-    ) -> tuple[Array, Array]:
-        """The covariance of blocks, and their scales."""
-        root = jnp.sqrt(self.precision)[at.rows]
-        noise, scale = at.behind(jnp.ones_like(root), own_noise, 1.0), at.behind(root, own_scale)
-        return at.covariance(kernel, noise, scale, jitter), scale
-
-    def given_others(
-        self,
-        kernel: Kernel,
-        inputs: Array,
-        own: Array,
-        index: Int[Array, "B K"],
-        jitter: ArrayLike,
-        shared: Shared | None = None,
-    ) -> Cavity:
-        """What is known ``(B,)`` of ``f`` at rows ``own`` ``(B, D)`` given the pseudo-data of others.
-
-        ``shared``: what inducing points hold, where neighbours have the rest alone.
-        """
-        residual = self._residual
-
-        def some(own: Array, index: Array) -> tuple[Array, ...]:
-            at = Blocks.of(inputs, index, own)
-            covariance, scale = self._covariance(kernel, at, 1.0, 0.0, jitter)
-            behind = at.behind(residual[at.rows], 0.0)
-            if shared is not None:
-                return shared.predicted(shared.rows(covariance, at, behind, scale))
-            weights, variance = conditional(covariance)
-            return jnp.sum(weights * behind[:, :-1], axis=-1), variance
-
-        count = index.shape[1]  # many neighbours, in predictions, make large blocks
-        most = max(1, NUMBERS // (count + 1) ** 2) if shared is None else shared.together(count)
-        together, at_once = min(TOGETHER, most), min(AT_ONCE, most)
-        found: Any = by_parts(some, own, index, at_once=at_once, together=together)
-        return found if shared is not None else (*found, jnp.zeros((), found[0].dtype))
-
-    def evidence(
-        self,
-        kernel: Kernel,
-        inputs: Array,
-        rows: Int[Array, " B"],
-        index: Int[Array, "B K"],
-        jitter: ArrayLike,
-        shared: Shared | None = None,
-    ) -> Array:
-        """Terms ``(B,)`` of ``log int p(f) prod_i t_i(f_i) df``, of rows given the earlier ones.
-
-        With ``shared`` their expectation over what is global, whose divergence from its prior is not in them.
-        """
-        residual, root = self._residual, jnp.sqrt(self.precision)
-
-        def some(rows: Array, index: Array) -> Array:
-            at = Blocks.of(inputs, index, inputs[rows])
-            covariance, scale = self._covariance(kernel, at, root[rows], 1.0, jitter)
-            behind = at.behind(residual[at.rows], residual[rows])
-            if shared is not None:
-                return shared.expected(shared.rows(covariance, at, behind, scale))
-            return log_density(covariance, behind)
-
-        most = AT_ONCE if shared is None else shared.together(index.shape[1])
-        found: Array = by_parts(some, rows, index, at_once=min(AT_ONCE, most), together=min(TOGETHER, most))
-        return found + 0.5 * jnp.square(residual[rows]) + HALF_LOG_2PI
 
     def said(self, rows: Int[Array, " B"], mean: Array, variance: Array) -> Array:
         """``E_q(f_i) log t_i(f_i)`` of rows whose ``q`` has these moments, ``(B,)``."""

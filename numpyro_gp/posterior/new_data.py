@@ -31,10 +31,13 @@ from numpyro_gp.sites import Observation, Trace, unwrap
 class Plan(NamedTuple):
     """What a prediction is to compute: the look at the model, its site, its plates, and whether draws differ there.
 
-    ``rows``: what the model draws for single rows of the data. ``place``: of data with further axes that of their rows,
-    and of the rows in one of the arrays, by its number.
+    ``named``: arguments with one row for each datum, where they were named. ``rows``: what the model draws for single
+    rows of the data. ``place``: of data with further axes that of their rows, and of the rows in one of the arrays, by
+    its number.
     """
 
+    posterior: Fitted
+    named: Sequence[str] | None
     found: Look
     site: str
     plates: frozenset[str]
@@ -54,7 +57,7 @@ class Plan(NamedTuple):
 def plan_of(posterior: Fitted, call: Call, rows: Sequence[str] | None, site: str | None, new: Sequence[str]) -> Plan:
     """Look at the model, called with new data; refuse what it cannot predict."""
     refuse_old_rows(call)
-    named = call.numbers(rows)  # refused before the model runs
+    numbers = call.numbers(rows)  # refused before the model runs
     found = tracing.look_again(posterior, call, new)
     name = tracing.data_site(found.sites, site)
     data = tracing.new_data(posterior, call, found.sites, name, new)
@@ -64,17 +67,17 @@ def plan_of(posterior: Fitted, call: Call, rows: Sequence[str] | None, site: str
     if not batch:
         cure = 'Observe them in a plate: with numpyro.plate("data", len(X)).'
         fail(f"the data of site {name!r}", "of rows, in a plate", "one number", cure)
-    axis, _, places = row_axes(call.arrays, named, batch)
-    place = (axis, min(named), places[min(named)]) if len(batch) > 1 and min(named) in places else None
-    return Plan(found, name, *data, tracing.rows_of(found.sites, name, data.plates, new), place)
+    axis, _, places = row_axes(call.arrays, numbers, batch)
+    first = min(numbers)
+    place = (axis, first, places[first]) if len(batch) > 1 and first in places else None
+    drawn = tracing.rows_of(found.sites, name, data.plates, new)
+    return Plan(posterior, rows, found, name, *data, drawn, place)
 
 
 def predict_rows(
-    posterior: Fitted,
+    plan: Plan,
     key: Array,
     call: Call,
-    rows: Sequence[str] | None,
-    plan: Plan,
     num_samples: int | None,
     chunk_size: int,
     first: int | None = None,
@@ -84,9 +87,10 @@ def predict_rows(
 
     ``first``: of rows that are a part of more, how many come before; ``known``: what their parts share.
     """
+    posterior = plan.posterior
     check_values(plan.found, call.arrays)
     index = posterior.spread(num_samples, plan.is_random)
-    axis, total, places = rows_to_cut(plan.found, call, rows, plan.batch(call), chunk_size)
+    axis, total, places = rows_to_cut(plan.found, call, plan.named, plan.batch(call), chunk_size)
     part = {number: call.arrays[number] for number in places}
     rest = {number: array for number, array in enumerate(call.arrays) if number not in places}
 
@@ -133,9 +137,9 @@ def predict_within(tolerance: float, predict: Callable[[int], Prediction], most:
         count = min(max(wanted + wanted // 10, 2 * count), 16 * count, most)
 
 
-def check_parts(plan: Plan, call: Call, rows: Sequence[str]) -> None:
-    """Refuse a model whose rows cannot come in the parts of a stream, each of which has all of its ``rows``."""
-    behind = [name for name in call.arguments if name not in rows]
+def check_parts(plan: Plan, call: Call) -> None:
+    """Refuse a model whose rows cannot come in the parts of a stream, each of which has all that was named."""
+    behind = [name for name in call.arguments if name not in (plan.named or ())]
     for plate in sorted(plan.rows.plates):
         check_numbering(plan.found, plate, "rows that come in parts")
         check_behind(plan.found, call, behind, plate, "inputs of the stream")

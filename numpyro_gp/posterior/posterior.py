@@ -188,7 +188,7 @@ class Posterior(AtData):
         key, size = check_key("key", key), check_count("chunk_size", chunk_size)
         call = call_of(self.model, args, kwargs)
         plan = plan_of(self, call, rows, site, others)
-        predict = lambda count: predict_rows(self, key, call, rows, plan, count, size)  # noqa: E731
+        predict = lambda count: predict_rows(plan, key, call, count, size)  # noqa: E731
         if tolerance is None or not plan.is_random:
             return predict(num_samples)
         return predict_within(tolerance, predict, num_samples)

@@ -90,9 +90,9 @@ class Predictor:
         rows = tuple(inputs) if isinstance(inputs, dict) else tuple(call.arguments)[: len(inputs)]
         plan = self._plan or plan_of(self._posterior, call, rows, self._site, self._new)
         if self._reused.is_stream:
-            check_parts(plan, call, rows)
+            check_parts(plan, call)
         size, reused = min(self._size, first.longest), copy.copy(self._reused)
-        found = predict_rows(self._posterior, self._key, call, rows, plan, self._num_samples, size, start, reused)
+        found = predict_rows(plan, self._key, call, self._num_samples, size, start, reused)
         # Kept once it has worked: a call that is refused leaves no mark on those after it.
         self._first, self._call, self._plan, self._reused = first, call, plan, reused
         return found, layout.longest

@@ -16,8 +16,8 @@ from numpyro.distributions.kl import kl_divergence
 from numpyro_gp.arrays import Array, ArrayLike, Shape, current_trace, value_type
 from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.beliefs.blocks import HALF_LOG_2PI
-from numpyro_gp.beliefs.places import Places
-from numpyro_gp.beliefs.pseudo_rows import Cavity, PseudoRows, left_out, natural_moments
+from numpyro_gp.beliefs.places import Cavity, Places
+from numpyro_gp.beliefs.pseudo_rows import PseudoRows, left_out, natural_moments
 from numpyro_gp.beliefs.shared import Shared
 from numpyro_gp.checks import check_floating, check_nonnegative, fail
 from numpyro_gp.kernels.base import Kernel
@@ -61,8 +61,8 @@ class LocalBelief:
     def at(self, X: NewRows) -> tuple[Array, Array]:
         """Mean and variance ``(B,)`` of the function at new rows, given the pseudo-data that are nearest to each."""
         own = jnp.asarray(X.inputs)
-        inputs = jnp.asarray(self.near.inputs)
-        mean, variance, spread = self.belief.given_others(self.kernel, inputs, own, X.index, self.jitter, self.shared)
+        places, shared = self.places()
+        mean, variance, spread = places.given(jnp.asarray(self.near.inputs), own, X.index, shared)
         return level_at(self.level, own) + mean, variance + spread
 
     def places(self) -> tuple[Places, Shared | None]:
@@ -139,9 +139,8 @@ class RowPrior(dist.Distribution):
         if isinstance(value, AbstractBelief):
             belief = lax.stop_gradient(self.checked(value))
             moments, _ = self.moments(value)
-            inputs, rows = self.inputs, self.rows
-            index = jnp.asarray(rows.index)
-            evidence = belief.evidence(self.kernel, inputs, rows.rows, index, self.jitter, self.shared)
+            rows, places = self.rows, belief.places(self.kernel, self.jitter, self.shared)
+            evidence = places.evidence(self.inputs, rows.rows, jnp.asarray(rows.index), self.shared)
             return evidence - belief.said(rows.rows, *moments)
         self.check_whole()
         return -0.5 * jnp.square(jnp.asarray(value)) - HALF_LOG_2PI
@@ -168,7 +167,7 @@ class RowPrior(dist.Distribution):
             belief, rows = self.checked(value), self.rows
             kernel, still, shared = lax.stop_gradient((self.kernel, belief, self.shared))
             own, others = self.inputs[rows.rows], jnp.asarray(rows.others)
-            known = still.given_others(kernel, self.inputs, own, others, self.jitter, shared)
+            known = still.places(kernel, self.jitter, shared).given(self.inputs, own, others, shared)
             cavity: Cavity = lax.stop_gradient(known)
             prior = lax.stop_gradient(self.kernel.diagonal(own))
             counted = rows.near.size / len(rows)
