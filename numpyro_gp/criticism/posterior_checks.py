@@ -14,6 +14,7 @@ from numpyro_gp.criticism.row_evidence import ROWS, chosen
 from numpyro_gp.criticism.weights import POOR, Weights, importance_weights
 from numpyro_gp.guides import AutoGP
 from numpyro_gp.posterior.near import gain_of_neighbours
+from numpyro_gp.posterior.tracing import AskedProcess
 from numpyro_gp.rows.nearest import twins_of
 from numpyro_gp.rows.neighbours import Neighbours, neighbours_in
 
@@ -60,8 +61,8 @@ def more_neighbours(case: Case) -> Iterator[Finding]:
         return
     for near in neighbours_in(case.call.arguments):
         few, rows = near.count, chosen(near.size)[:: max(1, min(ROWS, near.size) // MOST_LEFT_OUT)]
-        seen = (case.posterior, case.key, case.call, near, rows, few, 4 * few)
-        if 4 * few < near.size and (gain := gain_of_neighbours(*seen)):
+        asked = AskedProcess(case.posterior, case.call, frozenset(), None)
+        if 4 * few < near.size and (gain := gain_of_neighbours(asked, case.key, near, rows, few, 4 * few)):
             mean, error = gain
             if mean > max(BETTER, ERRORS * error):
                 text = (

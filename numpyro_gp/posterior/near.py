@@ -128,7 +128,7 @@ def enough_neighbours(asked: tracing.AskedProcess, key: Array, near: Neighbours)
     count = min(LEAST, near.size - 1)
     while count < min(MOST, near.size - 1):
         more = min(4 * count, near.size - 1)
-        gain = gain_of_neighbours(asked.posterior, key, asked.call, near, rows, count, more, asked.name)
+        gain = gain_of_neighbours(asked, key, near, rows, count, more)
         if gain is None:
             cure = "Pass a number, such as neighbours=256."
             fail("neighbours='auto'", "asked of data with Gaussian noise", "another process", cure)
@@ -159,32 +159,26 @@ def near_of(asked: tracing.AskedProcess, draws: tracing.Draw) -> Neighbours:
 
 
 def gain_of_neighbours(
-    posterior: Fitted,
-    key: Array,
-    call: Call,
-    near: Neighbours,
-    rows: np.ndarray,
-    count: int,
-    more: int,
-    gp: str | None = None,
+    asked: tracing.AskedProcess, key: Array, near: Neighbours, rows: np.ndarray, count: int, more: int
 ) -> tuple[float, float] | None:
     """Mean log density of left-out data from ``more`` of the nearest others less that from ``count``, and its error.
 
-    Of the process ``gp``, or the first on such rows, at one draw; None of neighbours on which no process stands.
+    Of the process of a name, or the first on such rows, at one draw; None of neighbours on which no process stands.
     """
     if not all(map(is_known, jax.tree.leaves(near))):
         return None
+    posterior, call = asked.posterior, asked.call
     draw = tracing.draws_of(key, posterior.spread(1, True))
 
     def units(own: Fitted, draw: tracing.Draw, arrays: list[Array]) -> list[Any]:
-        return [scales_of(process) for process in _on(own, draw, arrays, call, near, gp)]
+        return [scales_of(process) for process in _on(asked, own, draw, arrays, near)]
 
     scales = tracing.at_each_draw(units, posterior, draw, call.arrays)
     own = scales[0][0] if scales else near.lengthscale
     few, many = (near.around(number, rows=rows, lengthscale=own) for number in (count, more))
 
     def densities(own: Fitted, draw: tracing.Draw, arrays: list[Array], few: NewRows, many: NewRows) -> list[Array]:
-        data = [process.data for process in _on(own, draw, arrays, call, near, gp)]
+        data = [process.data for process in _on(asked, own, draw, arrays, near)]
         return [one.log_density_at(many, rows) - one.log_density_at(few, rows) for one in data]
 
     found = tracing.at_each_draw(densities, posterior, draw, call.arrays, few, many)
@@ -193,12 +187,12 @@ def gain_of_neighbours(
 
 
 def _on(
-    own: Fitted, draw: tracing.Draw, arrays: list[Array], call: Call, near: Neighbours, gp: str | None
+    asked: tracing.AskedProcess, own: Fitted, draw: tracing.Draw, arrays: list[Array], near: Neighbours
 ) -> list[LocalProcess]:
     """The processes given Gaussian data, at a draw and at the data of the fit, whose rows are as many as these."""
     with recorded_processes() as found:
-        tracing.trace_at(own, draw, call.at(arrays), frozenset())
+        tracing.trace_at(own, draw, asked.call.at(arrays), frozenset())
     # Those of gp_regression: a latent one under a sampler has its values for data.
     local = [one for one in found.values() if isinstance(one, LocalProcess) and one.marginals is None]
-    of_data = [one for one in local if isinstance(one.data, LocalData) and gp in (None, one.name)]
+    of_data = [one for one in local if isinstance(one.data, LocalData) and asked.name in (None, one.name)]
     return [one for one in of_data if one.data.near.inputs.shape == near.inputs.shape]

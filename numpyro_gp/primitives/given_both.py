@@ -177,9 +177,9 @@ class CombinedMarginal(dist.Distribution):
     support = constraints.real_vector
     pytree_data_fields = ("data",)
 
-    def __init__(self, data: CombinedData, *, validate_args: bool | None = None) -> None:
+    def __init__(self, data: CombinedData) -> None:
         self.data = data
-        super().__init__((), data.y.shape, validate_args=validate_args)
+        super().__init__((), data.y.shape)
 
     def log_prob(self, value: Array, intermediates: object = None) -> Array:  # noqa: ARG002
         """``log p(y)`` of one set of data, or of several on the left."""

@@ -184,9 +184,9 @@ class GivenNeighbours(dist.Distribution):
     support = constraints.real
     pytree_data_fields = ("data", "rows", "index")
 
-    def __init__(self, data: Any, rows: Array, index: Array, *, validate_args: bool | None = None) -> None:
+    def __init__(self, data: Any, rows: Array, index: Array) -> None:
         self.data, self.rows, self.index = data, rows, index
-        super().__init__(rows.shape, (), validate_args=validate_args)
+        super().__init__(rows.shape, ())
 
     def log_prob(self, value: Array) -> Array:
         """The terms of the rows; of several sets of data on the left, one after the other."""

@@ -85,17 +85,10 @@ class RowPrior(dist.Distribution):
     _known: tuple[object, object, Any] | None = None
 
     def __init__(
-        self,
-        name: str,
-        kernel: Kernel,
-        rows: NeighbourRows,
-        jitter: ArrayLike,
-        shared: Shared | None = None,
-        *,
-        validate_args: bool | None = None,
+        self, name: str, kernel: Kernel, rows: NeighbourRows, jitter: ArrayLike, shared: Shared | None = None
     ) -> None:
         self.name, self.kernel, self.rows, self.jitter, self.shared = name, kernel, rows, jitter, shared
-        super().__init__(rows.rows.shape, (), validate_args=validate_args)
+        super().__init__(rows.rows.shape, ())
 
     @property
     def dtype(self) -> np.dtype:

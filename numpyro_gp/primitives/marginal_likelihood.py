@@ -29,9 +29,9 @@ class Marginal(dist.Distribution):
     has_rsample = True
     support = constraints.real_vector
 
-    def __init__(self, name: str, loc: Array, spread: Any, *, validate_args: bool | None = None) -> None:
+    def __init__(self, name: str, loc: Array, spread: Any) -> None:
         self.name, self.loc, self.spread, self.lead = name, loc, spread, jax.tree.leaves(spread)[0].shape[:-2]
-        super().__init__((), loc.shape[-1:], validate_args=validate_args)
+        super().__init__((), loc.shape[-1:])
 
     def each(self, function: Callable[..., Result], *own: Array) -> Result:
         """``function(loc, spread, *own)`` of each member; ``own`` ``(..., N)`` has the axes of the plates."""
