@@ -12,9 +12,10 @@ from numpyro_gp.arrays import Array
 from numpyro_gp.gam.densities import filled
 from numpyro_gp.gam.draws import Draws
 from numpyro_gp.gam.model import offset_at
-from numpyro_gp.gam.per_row import at_rows, check_rows, trials_at
+from numpyro_gp.gam.per_row import at_rows, check_rows, trials_at, with_trials
 from numpyro_gp.gam.responses import NewData
 from numpyro_gp.gam.term_features import ROWS, TermFeatures
+from numpyro_gp.likelihoods import Binomial
 from numpyro_gp.posterior import Prediction
 from numpyro_gp.sites import Observation
 
@@ -44,7 +45,18 @@ def predicted(draws: Draws, term_features: TermFeatures, X: np.ndarray, key: Arr
             places = filled(at.start + low + np.arange(sizes[-1]), ROWS)
             likelihood = at_rows(draws.likelihood, layout, X[np.minimum(places, len(X) - 1)], places, count)
             chunks.append(observation(likelihood, *(one.astype(term_features.dtype) for one in (mean, variance))))
-    return Prediction(chunks, sizes, key)
+    is_named = isinstance(term_features.model.family.spec, str)
+    return Prediction(chunks, sizes, key, quantiles=quantiles_of_rows if is_named else None)
+
+
+def quantiles_of_rows(chunk: Observation, rows: int, levels: np.ndarray, num_samples: int) -> np.ndarray:
+    """`quantiles_at` for the first rows of a chunk of predictions."""
+    likelihood, trials = jax.tree.map(np.asarray, chunk.likelihood), None
+    if isinstance(likelihood, Binomial):  # trials of draws and rows, the same at each draw
+        every = np.asarray(likelihood.trials)
+        likelihood, trials = with_trials(likelihood, every[:, 0]), every[0, :rows]
+    mean, variance = (np.asarray(one, float)[:, :rows] for one in (chunk.mean_latent, chunk.variance_latent))
+    return NewData(likelihood).of_trials(trials).quantiles(mean, variance, levels, num_samples)
 
 
 def quantiles_at(draws: Draws, term_features: TermFeatures, X: np.ndarray, levels: np.ndarray) -> np.ndarray:

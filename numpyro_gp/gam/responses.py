@@ -135,11 +135,13 @@ class NewData:
         spread = self.response.variance(f, p) + (values - means[..., None]) ** 2
         return over_draws(means, spread @ self.weights)
 
-    def quantiles(self, mean: np.ndarray, variance: np.ndarray, levels: np.ndarray) -> np.ndarray:
+    def quantiles(
+        self, mean: np.ndarray, variance: np.ndarray, levels: np.ndarray, num_samples: int = SAMPLES
+    ) -> np.ndarray:
         """Quantiles ``(levels, N)``: of normal data exact, of others from draws, the same ones for the same rows."""
         if self.is_normal:
             return _normal_quantiles(mean, np.sqrt(variance + self.parameters["scale"] ** 2), levels)
-        rng, each = np.random.default_rng(0), -(-SAMPLES // len(mean))
+        rng, each = np.random.default_rng(0), -(-num_samples // len(mean))
         f = mean[..., None] + np.sqrt(variance)[..., None] * rng.normal(size=(*mean.shape, each))
         draws = self.response.draw(rng, f, self._wider())
         flat = np.moveaxis(draws, 1, 0).reshape(mean.shape[1], -1)

@@ -141,6 +141,8 @@ class Fit:
     def predict(self, data: object, *, num_samples: int | None = None) -> Prediction:
         """Predict the response for the rows of a table; as `Posterior.predict`, which gives the same numbers.
 
+        Quantiles of a named family are those of `quantiles`, in NumPy, where a posterior compiles what draws them.
+
         Rows far outside of those of the fit are warned of where a term returns to its mean there: `trend` goes on.
         `warnings.filterwarnings("ignore", "Terms return to their mean")` silences the warning.
         """

@@ -9,12 +9,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from numpyro_gp.arrays import Array, ArrayLike, on_device
-from numpyro_gp.checks import check_array, check_count, check_floating, check_key, fail, known
+from numpyro_gp.checks import check_array, check_count, check_floating, check_key, fail, is_known, known
 from numpyro_gp.likelihoods import CallableLikelihood, Gaussian, Likelihood
 from numpyro_gp.posterior import mixture
 from numpyro_gp.posterior.chunks import padded
 from numpyro_gp.posterior.storage import Absent, to_pickle
 from numpyro_gp.sites import Observation
+
+# Quantiles ``(levels, rows)`` of the first rows of a chunk, from so many draws, where a likelihood needs no program:
+# ``(chunk, rows, levels, num_samples)``.
+QuantilesOfRows = Callable[[Observation, int, np.ndarray, int], np.ndarray]
 
 
 class Prediction:
@@ -46,8 +50,16 @@ class Prediction:
     ((4,), (4,), (2, 4))
     """
 
-    def __init__(self, chunks: Sequence[Observation], sizes: list[int], key: Array, axis: int = 0) -> None:
+    def __init__(
+        self,
+        chunks: Sequence[Observation],
+        sizes: list[int],
+        key: Array,
+        axis: int = 0,
+        quantiles: QuantilesOfRows | None = None,
+    ) -> None:
         self._held: Sequence[Observation] | Absent = chunks
+        self._by_numpy = quantiles
         self._sizes, self._key, self._axis, first = sizes, key, axis, chunks[0]
         self.num_draws, self._data_axes = first.mean_latent.shape[0], len(first.batch_shape) + first.event_dim
         moments = self._reduce(mixture.moments)
@@ -139,10 +151,14 @@ class Prediction:
         Exact for a Gaussian likelihood (the mixture's distribution function is inverted by bisection);
         otherwise from ``num_samples`` draws. Those of counts and labels are values that were drawn, and whole.
         """
-        probabilities = jnp.atleast_1d(check_array("levels", levels)).astype(self.mean.dtype)
-        given, count = known(levels), check_count("num_samples", num_samples)
-        if not probabilities.size or (given is not None and not np.all((given > 0) & (given < 1))):
+        array, given, count = check_array("levels", levels), known(levels), check_count("num_samples", num_samples)
+        if not array.size or (given is not None and not np.all((given > 0) & (given < 1))):
             fail("levels", "one or more numbers between 0 and 1", f"{levels}", "Pass [0.05, 0.5, 0.95].")
+        if self._by_numpy is not None and given is not None and is_known(self.mean):
+            wanted = np.atleast_1d(np.asarray(given, float))
+            of_rows = [self._by_numpy(*own, wanted, count) for own in zip(self._chunks, self._sizes, strict=True)]
+            return jnp.asarray(np.concatenate(of_rows, axis=1).astype(self.mean.dtype))
+        probabilities = jnp.atleast_1d(array).astype(self.mean.dtype)
         if isinstance(self.likelihood.uncensored, Gaussian):
             rows = self._reduce(partial(mixture.gaussian_quantiles, probabilities=probabilities))
             return jnp.moveaxis(rows, -1, 0)
@@ -196,12 +212,13 @@ MOMENTS = ("mean", "variance", "function_mean", "function_variance")
 
 def _parts(prediction: Prediction) -> tuple[tuple[object, ...], tuple[object, ...]]:
     arrays = (list(prediction._chunks), prediction._key, *(getattr(prediction, name) for name in MOMENTS))
-    return arrays, (tuple(prediction._sizes), prediction._axis, prediction.num_draws, prediction._data_axes)
+    fixed = prediction._axis, prediction.num_draws, prediction._data_axes, prediction._by_numpy
+    return arrays, (tuple(prediction._sizes), *fixed)
 
 
 def _of_parts(fixed: tuple[Any, ...], arrays: tuple[Any, ...]) -> Prediction:
     found = object.__new__(Prediction)
-    sizes, found._axis, found.num_draws, found._data_axes = fixed
+    sizes, found._axis, found.num_draws, found._data_axes, found._by_numpy = fixed
     found._held, found._key, *moments = arrays
     found._sizes = list(sizes)
     vars(found).update(zip(MOMENTS, moments, strict=True))
