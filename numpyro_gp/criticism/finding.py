@@ -20,9 +20,10 @@ class Finding(NamedTuple):
     Attributes
     ----------
     fault : str
-        Its name: "R-hat", "divergences", "stranded particles", "effective draws", "noise", "inducing inputs", "jitter",
-        "neighbours", "repeated rows", "long lengthscale", "residuals not normal", "residuals follow the inputs",
-        "calibration", "fits differ", "Pareto k", "parameters differ" or "lengthscale at its prior".
+        Its name: "R-hat", "divergences", "stranded particles", "no numbers", "effective draws", "noise",
+        "inducing inputs", "jitter", "neighbours", "repeated rows", "long lengthscale", "residuals not normal",
+        "residuals follow the inputs", "calibration", "fits differ", "Pareto k", "parameters differ" or
+        "lengthscale at its prior".
     sentence : str
     number, threshold : float
         What was found, and where it becomes a fault.

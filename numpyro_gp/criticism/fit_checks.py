@@ -75,6 +75,18 @@ def stranded(case: Case) -> Iterator[Finding]:
         yield Finding("stranded particles", text, float(far.size), 0.0, cure)
 
 
+def no_numbers(case: Case) -> Iterator[Finding]:
+    """Data that are no number under some of the draws, so that nothing is known of them."""
+    for name, seen in case.evidence.sites.items():
+        if bad := int(np.isnan(seen.z).sum()):
+            text = f"Predictions of {name} without the datum itself are no numbers at {bad} of {seen.z.size} data, so "
+            text += "that these are not judged"
+            cure = "give noise and lengthscales priors that exclude values with which a covariance has no factor"
+            if seen.level.dtype == np.float32:
+                cure = "use float64, by jax.config.update('jax_enable_x64', True) before the first array is made"
+            yield Finding("no numbers", text, float(bad), 0.0, cure)
+
+
 def effective_draws(case: Case) -> Iterator[Finding]:
     """Chains with too few independent draws."""
     sizes = {label: float(effective_sample_size(x)) for label, x in _chains(case).items()}

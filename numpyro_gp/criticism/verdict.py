@@ -24,6 +24,7 @@ LOOKS: tuple[Callable[[Case], Iterator[Finding]], ...] = (
     fit_checks.r_hat,
     fit_checks.divergences,
     fit_checks.stranded,
+    fit_checks.no_numbers,
     fit_checks.effective_draws,
     fit_checks.noise,
     fit_checks.inducing,

@@ -22,9 +22,9 @@ SHORT = np.asarray(hyperparameters()["lengthscale"] < 0.85)
 
 def test_without_evidence_nothing_is_found():
     empty = Case(Evidence({}, {}, {}, {}, {}, None, False))
-    every = [looks.r_hat, looks.divergences, looks.stranded, looks.effective_draws, looks.noise]
+    every = [looks.r_hat, looks.divergences, looks.stranded, looks.no_numbers, looks.effective_draws, looks.noise]
     every += [looks.inducing, looks.long_lengthscale, looks.not_normal, looks.follow, looks.calibration]
-    assert [list(look(empty)) for look in every] == [[]] * 10
+    assert [list(look(empty)) for look in every] == [[]] * 11
 
 
 def test_the_parameter_of_divergences_is_named(capsys):
@@ -42,6 +42,20 @@ def test_stranded_particles_are_told_before_all_that_they_spoil():
     found = ngp.diagnose.verdict(fit, X, y, Z=Z)[0]
     assert (found.fault, found.number) == ("stranded particles", far.sum())
     assert found.sentence.startswith(f"{far.sum()} of {DRAWS} particles are stranded far below the others: [7, 97,")
+
+
+def test_a_draw_under_which_a_covariance_has_no_factor_is_told(capsys):
+    """One of the draws has no noise beside a function that is one level: all that is left out is NaN."""
+
+    def model(X, y=None):
+        scale = numpyro.sample("scale", dist.LogNormal(0.0, 1.0))
+        ngp.gp_regression("y", ngp.kernels.RBF(1.0, 1e5), X, scale**2, obs=y)
+
+    scales = jnp.asarray(np.where(np.arange(DRAWS) == 3, 1e-12, 0.2))
+    findings = ngp.diagnose.verdict(ngp.Posterior.from_mcmc(model, {"scale": scales}), X, y)
+    (found,) = [one for one in findings if one.fault == "no numbers"]
+    assert found.number == len(X)
+    assert "No fault" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
