@@ -31,13 +31,14 @@ def build(
     mixing=INNER_WIDTH,
     noise=0.3,
     start=None,
+    joined="concatenate",
 ):
     """Model and guide of a chain of layers, for data inputs ``X`` ``(N, D)``.
 
     ``latent`` is the recipe of latent inputs (None: an encoder), ``inner`` the standard deviation of inner layers'
     whitened values at the start. ``carry_latent`` lets inner layers pass latent inputs on beside the data's;
     otherwise their mean cuts them off. They mix ``mixing`` functions, None is one for each column. ``start`` is the
-    number of one of the stack's ``starts``.
+    number of one of the stack's ``starts``, ``joined`` how its latent inputs join the others.
     """
     key, columns = jax.random.key(seed), X.shape[1]
     distinct = len(np.unique(np.asarray(X), axis=0))
@@ -46,7 +47,7 @@ def build(
     if carries:  # the latent column makes repeated centres different points
         Z = jnp.resize(Z, (num_inducing, columns))
     width, mixing = None if carry_latent else columns, mixing and min(mixing, columns + carries)
-    layers = ngp.deep.stack(X, name, Z, width=width, mixing=mixing, key=key)
+    layers = ngp.deep.stack(X, name, Z, width=width, mixing=mixing, latent=joined, key=key)
 
     def model(X, y=None, batch=None):
         scale = numpyro.sample("scale", dist.LogNormal(jnp.log(noise), 1.0))
