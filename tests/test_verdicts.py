@@ -9,7 +9,7 @@ from scipy import optimize
 import numpyro_gp as ngp
 from examples.papers.additive import additive_numbers
 from examples.papers.deep import decoupled_map, gradient_noise
-from examples.papers.importance import importance_weighting, latent_scores
+from examples.papers.importance import importance_weighting, latent_scores, normality, weights_from_fit
 from examples.papers.orthogonal import decoupled_convergence
 
 pytestmark = pytest.mark.experiments
@@ -47,6 +47,37 @@ def test_of_two_starts_the_higher_bound_counts_and_pairs_share_their_starts():
     assert latent_scores.levels(rows).splitlines()[2:] == ["| a | 1.000 ± 0.000 |  | 6.000 ± 0.577 |  |"]
     assert latent_scores.pairs(rows).splitlines()[2:] == ["| a (3) | 0.000 ± 0.577 |  |  |"]
     assert latent_scores.by_start(rows).splitlines()[2:] == ["| a | 3 of 3 | 1.000 ± 0.000 | 3.000 ± 0.000 |"]
+
+
+def test_ways_after_a_fit_are_paired_by_split():
+    rows = [
+        {"set": "airfoil", "split": split, "way": way} | dict.fromkeys(weights_from_fit.METRICS, gain + split)
+        for split in (2, 0, 1)
+        for way, gain in (("IW", 3 + split), ("first", 0), ("VI", 1))
+    ]
+    found = weights_from_fit.differences(rows)
+    assert found["VI", "first"] == [1.0, 1.0, 1.0]
+    assert sorted(found["IW", "VI"]) == [2.0, 3.0, 4.0]
+    last = weights_from_fit.pairs(rows).splitlines()[-1]
+    assert last.endswith("| **3.000 ± 0.577** (3) | **3.000 ± 0.577** (3) | **3.000 ± 0.577** (3) |")
+
+
+def test_draws_with_two_bumps_are_told_from_normal_ones(rng):
+    """Of ten columns half are normal and half far bumps; beyond the twentieth that a test sees by chance counts."""
+    normal = rng.normal(size=(500, 10))
+    bumps = normal + 10 * (np.arange(10) < 5) * (np.arange(500) % 2)[:, None]
+    statistic, share = normality.shapiro(bumps)
+    assert 0.5 <= share <= 0.7
+    assert 0.7 < statistic < 0.999
+    assert normality.shapiro(normal)[0] > 0.99
+    rows = [
+        {"set": "a", "way": way, "split": split, "statistic": "0.5", "share": share, "log_density": "1"}
+        for split, share in enumerate(("0.25", "0.35", "0.45"))
+        for way in ("LV-GP", "GP-LV-GP")
+    ]
+    np.testing.assert_allclose(normality.more_than_chance(rows, "a"), [0.2, 0.3, 0.4])
+    assert normality.table(rows).splitlines()[-1].startswith("| a (3) | 0.500 ± 0.000 | **0.35 ± 0.06** |")
+    assert normality.ways_table(rows).splitlines()[-1].startswith("| a | GP-LV-GP - LV-GP | 0.000 ± 0.000 (3) |")
 
 
 def test_independent_draws_agree_with_a_function_at_the_first_sample_alone(rng):

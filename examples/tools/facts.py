@@ -105,7 +105,13 @@ def fresh(folder, name):
     return with_error(*of_mean([float(row["fresh"]) for row in rows]))
 
 
+def core_hours(folder, name):
+    """Hours of one core that the rows of a table took, by the processor seconds in them."""
+    return f"{sum(float(row['seconds']) for row in rows_of(folder, name)) / 3600:.1f}"
+
+
 FACTS = {
+    **{f"core hours, {name}": functools.partial(core_hours, name=name) for name in ("weights_from_fit",)},
     "neighbours, fresh winewhite": functools.partial(fresh, name="winewhite"),
     "Cox, from anywhere": functools.partial(
         of_way, name="functionals_cox", way="SVI, 400 steps from anywhere", column="covered"

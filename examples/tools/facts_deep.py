@@ -6,7 +6,12 @@ import numpy as np
 from scipy import stats
 
 from examples.papers.deep import decoupled_map, decoupled_seconds, gradient_noise
-from examples.papers.importance import importance_gradients, importance_weighting, latent_scores
+from examples.papers.importance import (
+    importance_gradients,
+    importance_weighting,
+    latent_scores,
+    weights_from_fit,
+)
 from examples.tools import run_tables
 from examples.tools.tables import (
     COUNTS,
@@ -104,6 +109,11 @@ def letters_apart(folder, first, second):
     return judged(importance_weighting.differences(rows_of(folder, "importance_weighting"))[first, second])
 
 
+def after_the_fit(folder, pair, metric="log_density"):
+    """Two layers on airfoil from the fit by VI: the first of two ways less the second, paired by split."""
+    return judged(weights_from_fit.differences(rows_of(folder, "weights_from_fit"), metric)[pair])
+
+
 def signal_gain(folder):
     """Signal over noise of the doubly reparametrised gradient less that of the plain one, by samples."""
     rows = rows_of(folder, "importance_gradients")
@@ -191,6 +201,8 @@ FACTS = {
     "depth, bike": functools.partial(latent_gain, name="bike", pair=(3, 1)),
     "weights above, airfoil": functools.partial(latent_gain, name="airfoil", pair=(4, 3)),
     "weights above, airfoil, bound": functools.partial(latent_gain, name="airfoil", pair=(4, 3), score="bound"),
+    "weights after the fit": functools.partial(after_the_fit, pair=("IW", "VI")),
+    "weights after the fit, bound": functools.partial(after_the_fit, pair=("IW", "VI"), metric="bound_5"),
     "weights, energy": functools.partial(gained, name="energy", pair=(2, 1)),
     **{
         f"latent estimate, {name}": functools.partial(latent_gain, name=name, score="estimate", starts=["usual"])

@@ -37,7 +37,12 @@ from examples.papers.deep import (
 )
 from examples.papers.gam import gam_interactions_tables, gam_peers_tables
 from examples.papers.hyperparameters import defaults
-from examples.papers.importance import importance_gradients, importance_weighting, latent_scores
+from examples.papers.importance import (
+    importance_gradients,
+    importance_weighting,
+    latent_scores,
+    weights_from_fit,
+)
 from examples.papers.orthogonal import decoupled_convergence, equal_seconds
 from examples.papers.several import long_runs
 from examples.papers.stein import stein_air_quality, stein_classification, stein_regression, stein_space_time
@@ -358,6 +363,8 @@ TABLES = {
         ("seconds", "stein.auto, 20 particles", "stein, 2 particles", "maximum likelihood", "variational", "NUTS"),
     ),
     "two_modes": two_modes.table,
+    "weights_from_fit": weights_from_fit.table,
+    "weights_from_fit, pairs": weights_from_fit.pairs,
 }  # fmt: skip
 SHOWN = ("set", "ours", "best printed GP", "verdict", "gain over linear: ours", "printed")  # of the table `beyond`
 # Tables with printed values, which are not here: rows and the folder of data.

@@ -103,7 +103,7 @@ def main():
     parser.add_argument("--smoke", action="store_true", help="tiny sizes, to see that it runs")
     options = parser.parse_args()
     if options.smoke:
-        options.sets, options.splits, options.steps, options.more = ["challenger"], 2, 4, 3
+        options.sets, options.splits, options.steps, options.more = ["challenger"], 1, 4, 3
         options.inducing, options.draws, options.bounds = 4, 5, 1
     jax.config.update("jax_enable_x64", True)
     options.out.mkdir(parents=True, exist_ok=True)
