@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from numpyro_gp.kernels import RBF, Empirical, Gaussian, Matern12, Matern32, Uniform
+from numpyro_gp.kernels import RBF, Empirical, Gaussian, Matern12, Matern32, Uniform, ZeroMean
 from numpyro_gp.kernels.measures import Measure, legendre
 from numpyro_gp.kernels.profiles import RATES, double_mean, integral, of_average, over_normal
 from numpyro_gp.kernels.zero_mean import CLOSED_FORM_BELOW, NODES
@@ -176,6 +176,8 @@ def distances(x: Any, columns: np.ndarray, period: float | None) -> np.ndarray:
 class Curve:
     """The kernel of a curve at inducing inputs ``(M,)`` and rows ``(U,)``, for any lengthscale.
 
+    ``given`` is a measure, or a measure and a period.
+
     Attributes
     ----------
     kind : type
@@ -191,16 +193,16 @@ class Curve:
         Whether matrices have slopes.
     """
 
-    def __init__(
-        self, kind: type, measure: Measure, period: float | None, Z: np.ndarray, X: np.ndarray, is_sloped: bool = True
-    ) -> None:
-        points = weights = np.zeros(0)
-        if isinstance(measure, Empirical):
-            points, weights = np.asarray(measure.points, float), np.asarray(measure.weights, float)
+    def __init__(self, kind: type, given: Any, Z: np.ndarray, X: np.ndarray, is_sloped: bool = True) -> None:
+        self.measure, self.period = given if isinstance(given, tuple) else (given, None)
+        self.kind, points, weights = kind if self.period is None else RBF, np.zeros(0), np.zeros(0)
+        if isinstance(self.measure, Empirical):
+            points, weights = np.asarray(self.measure.points, float), np.asarray(self.measure.weights, float)
             points, weights = points[weights > 0], weights[weights > 0]
-        self.kind, self.measure, self.period = kind if period is None else RBF, measure, period
+        else:
+            ZeroMean(kind(1.0, 1.0), self.measure)  # refuses what has no closed form
         self.columns, self.weights, self.is_sloped = np.concatenate([points, Z, X]), weights, is_sloped
-        self.gaps = distances(self.columns[: len(points) + len(Z), None], self.columns, period)
+        self.gaps = distances(self.columns[: len(points) + len(Z), None], self.columns, self.period)
 
     def average(self, lengthscale: float, d: np.ndarray, slope: np.ndarray | None = None) -> Average:
         """Of inducing inputs and rows, from what `deviation` says of all gaps; without the slope with none."""

@@ -53,28 +53,28 @@ def grid_of(model: Model, part: ReadTerm, size: int) -> tuple[tuple[np.ndarray, 
     return tuple(axes), rows
 
 
-def side_by_side(grids: dict[str, tuple[np.ndarray, tuple[int, ...]]]) -> list[tuple[np.ndarray, list[str]]]:
-    """Sets of rows, each with the grids of terms that read no column in common: two hundred curves are one grid.
+def side_by_side(grids: dict[str, tuple[np.ndarray, tuple[int, ...]]]) -> tuple[np.ndarray, dict[str, slice]]:
+    """Rows that hold all grids, and where each stands. Terms that read no column in common share their rows.
 
-    A grid shorter than the rows of its set repeats its last row.
+    So two hundred curves are one grid; one that is shorter than its set of rows repeats its last row.
     """
-    sets: list[tuple[set[int], list[str]]] = []
+    sets: list[list[str]] = []
     for name, (_, columns) in grids.items():
-        free = next((one for one in sets if one[0].isdisjoint(columns)), None)
-        if free is None:
-            sets.append((set(columns), [name]))
+        free = (own for own in sets if all(set(columns).isdisjoint(grids[one][1]) for one in own))
+        if (own := next(free, None)) is None:
+            sets.append([name])
         else:
-            free[0].update(columns)
-            free[1].append(name)
-    found = []
-    for _, names in sets:
-        size = max(len(grids[name][0]) for name in names)
-        rows = np.zeros((size, grids[names[0]][0].shape[1]))
+            own.append(name)
+    parts: list[np.ndarray] = []
+    places: dict[str, slice] = {}
+    for names in sets:
+        start, size = sum(map(len, parts)), max(len(grids[name][0]) for name in names)
+        parts.append(np.zeros((size, grids[names[0]][0].shape[1])))
         for name in names:
-            own, columns = grids[name]
-            rows[:, columns] = own[np.minimum(np.arange(size), len(own) - 1)][:, columns]
-        found.append((rows, names))
-    return found
+            points, columns = grids[name]
+            parts[-1][:, columns] = points[np.minimum(np.arange(size), len(points) - 1)][:, columns]
+            places[name] = slice(start, start + len(points))
+    return np.concatenate(parts), places
 
 
 def components(term_posterior: Normal, scaled: ScaledFeatures, blocks: Stacks) -> tuple[np.ndarray, np.ndarray]:
@@ -106,13 +106,8 @@ def effects_of(
     model, blocks = term_features.model, term_features.blocks
     parts = model.layout.read_terms
     grids = {part.name: grid_of(model, part, size) for part in parts}
-    sets = side_by_side({part.name: (grids[part.name][1], part.columns) for part in parts})
-    places: dict[str, slice] = {}
-    start = 0
-    for rows, names in sets:
-        places |= {name: slice(start, start + len(grids[name][1])) for name in names}
-        start += len(rows)
-    X = np.concatenate([rows for rows, _ in sets]) if sets else np.zeros((1, model.rows.X.shape[1]))
+    points = {part.name: (grids[part.name][1], part.columns) for part in parts}
+    X, places = side_by_side(points) if points else (np.zeros((1, model.rows.X.shape[1])), {})
     each, sums = -(-FUNCTIONS // draws.size), MixtureMoments()
     functions: dict[str, list[np.ndarray]] = {part.name: [] for part in parts}
     features_at = term_features.at(X)

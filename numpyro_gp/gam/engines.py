@@ -73,8 +73,7 @@ def by_quasi_newton(model: Model, most_steps: int, tables: bool = True) -> Engin
     if not np.isfinite(found.losses[-1]):
         cure = "Look for huge or almost equal values in the columns, or pass batch= for stochastic steps."
         fail("the bound", "finite", f"{found.losses[-1]} after {len(found.losses)} steps", cure, ArithmeticError)
-    natural = {"shift": found.shift, "precision": found.precision}
-    values = {f"f{NATURAL_MARK}{name}": value for name, value in natural.items()}
+    values = {f"f{NATURAL_MARK}shift": found.shift, f"f{NATURAL_MARK}precision": found.precision}
     values |= {"auto_loc": found.location, "auto_scale_tril": found.root}
     steps = len(found.losses)
     return of_values(values, found.losses, steps, still_rose(steps, found.is_flat), True)

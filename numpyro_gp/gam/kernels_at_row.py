@@ -12,7 +12,8 @@ from numpyro_gp.gam.column_kernels import Curve, Entries, average, deviation_alo
 from numpyro_gp.gam.model import Model
 from numpyro_gp.gam.row_features import fixed_matrices, inducing_of
 from numpyro_gp.gam.table_layout import ReadTerm, is_difference
-from numpyro_gp.gam.term_kernels import SMOOTH, composed, count_lengthscales
+from numpyro_gp.gam.term_kernels import composed, count_lengthscales
+from numpyro_gp.gam.terms import TIME
 from numpyro_gp.kernels.profiles import of_average
 
 
@@ -28,8 +29,7 @@ class CurveAtRow:
     """A `Curve` at draws of its lengthscale ``(S,)``, whose averages ``a (S, M)``, ``b (S, 1)`` are found once."""
 
     def __init__(self, kind: type, given: object, lengths: np.ndarray, Z: np.ndarray) -> None:
-        measure, period = given if isinstance(given, tuple) else (given, None)
-        self.curve, self.lengths = Curve(kind, measure, period, Z, Z[:0]), lengths
+        self.curve, self.lengths = Curve(kind, given, Z, Z[:0]), lengths
         kind, gaps = self.curve.kind, self.curve.gaps
         found = [self.curve.average(float(length), deviation_alone(kind, gaps, float(length))) for length in lengths]
         self.a, self.b = np.stack([one.a for one in found]), np.array([[one.b] for one in found])
@@ -50,16 +50,15 @@ class TermAtRow:
     """A term at draws of its lengthscales ``(S, P)``."""
 
     def __init__(self, model: Model, part: ReadTerm, lengths: np.ndarray) -> None:
-        self.term, self.columns, kind = part.term, list(part.columns), part.term.kind
+        self.term, self.columns, self.count = part.term, list(part.columns), count_lengthscales(part)
         self.given, self.Z = model.kernel_data.column_data(part), inducing_of(model, part)
-        self.count = count_lengthscales(part) if kind in SMOOTH else 0
-        if kind not in (*SMOOTH, "linear", "factor", "re"):
+        if part.term.kind in TIME:
             cure = "Take fit.predict(data), which knows all terms."
             fail("terms of a fit with a predictor", "curves, surfaces, lines and levels", part.name, cure)
         self.curves = [
             CurveAtRow(part.term.kernel, self.given[at], lengths[:, at], self.Z[:, at]) for at in range(self.count)
         ]
-        self.levels = kind
+        self.levels = part.term.kind
         if self.curves:
             is_own = not is_difference(part, model.layout.read_terms)
             self.levels = "" if part.term.by is None else "re" if is_own else "factor"
@@ -68,9 +67,10 @@ class TermAtRow:
     def at(self, row: np.ndarray) -> AtRow:
         """At an encoded row ``(D,)``."""
         read = row[self.columns]
-        found = [curve.at(x) for curve, x in zip(self.curves, read, strict=False)]
-        levels = [self._fixed(read[self.count :])] if self.levels else []
-        whole: AtRow = composed(self.term, found or levels, *(levels if found else []))
+        if not self.curves:
+            return self._fixed(read)
+        curves = [curve.at(x) for curve, x in zip(self.curves, read, strict=False)]
+        whole: AtRow = composed(self.term, curves, self._fixed(read[self.count :]) if self.levels else None)
         return whole
 
     def _fixed(self, read: np.ndarray) -> AtRow:

@@ -100,8 +100,7 @@ class Model:
         with numpyro.plate("data", X.shape[0], subsample_size=batch) as rows:
             likelihood = likelihood if batch is None else at_rows_of(likelihood, rows, X.shape[0])
             likelihood = with_trials(likelihood, trials_at(self.layout, X[rows]))
-            weighted = nullcontext() if weights is None else handlers.scale(scale=weights[rows])
-            with weighted:
+            with nullcontext() if weights is None else handlers.scale(scale=weights[rows]):
                 observe("y", f(X[rows]), likelihood, obs=None if y is None else y[rows])
 
     def process(self, dtype: np.dtype | None = None) -> AdditiveGP:

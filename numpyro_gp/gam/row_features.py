@@ -19,7 +19,6 @@ from numpyro_gp.gam.table_layout import ReadTerm, is_difference
 from numpyro_gp.gam.term_kernels import SMOOTH, composed, count_lengthscales, mean_over
 from numpyro_gp.gam.terms import TIME
 from numpyro_gp.gam.time_kernels import MATRICES
-from numpyro_gp.kernels import Empirical, ZeroMean
 from numpyro_gp.kernels.category import around_average
 from numpyro_gp.kernels.jitter import least_jitter_of
 
@@ -181,13 +180,7 @@ def kernel_of(model: Model, part: ReadTerm, Z: np.ndarray, X: np.ndarray, is_slo
     if term.kind not in SMOOTH:
         fixed = fixed_matrices(term.kind, given, Z, X)
         return lambda _: fixed
-    curves = []
-    for place in range(count):
-        own = given[place]
-        measure, period = own if isinstance(own, tuple) else (own, None)
-        if not isinstance(measure, Empirical):
-            ZeroMean(term.kernel(1.0, 1.0), measure)  # refuses what has no closed form
-        curves.append(Curve(term.kernel, measure, period, Z[:, place], X[:, place], is_sloped))
+    curves = [Curve(term.kernel, given[at], Z[:, at], X[:, at], is_sloped) for at in range(count)]
     levels = None
     if term.by:
         kind = "factor" if is_difference(part, model.layout.read_terms) else "re"

@@ -77,13 +77,12 @@ class TableLayout:
                 got = f"{missing.sum()} of {len(values)} missing"
                 fail(f"column {column.name!r}", "known in the rows to predict", got, cure)
         encoded = self.encoded(read, len(read[0][1]) if read else count_rows(data))
-        for at, column in enumerate(self.columns if read else ()):
-            if (bad := ~np.isfinite(encoded[:, at])).any():
-                got = f"{float(column.decode(encoded[bad, at][:1])[0])} in {bad.sum()} of {len(encoded)} rows"
-                fail(f"column {column.name!r}", "finite in the rows to predict", got, "Leave these rows out.")
         if not len(encoded):
             fail("the table of new rows", "of one row or more", "none", "Look at what selected its rows.")
         for at, (column, values) in enumerate(read):
+            if (bad := ~np.isfinite(encoded[:, at])).any():
+                got = f"{float(column.decode(encoded[bad, at][:1])[0])} in {bad.sum()} of {len(encoded)} rows"
+                fail(f"column {column.name!r}", "finite in the rows to predict", got, "Leave these rows out.")
             if column.is_category:
                 _refuse_text_of_levels(column, values[encoded[:, at] == len(column.levels or ())])
         for part, at in self.of_known_levels:
@@ -139,12 +138,8 @@ def _refuse_text_of_levels(column: Column, new: np.ndarray) -> None:
 def is_difference(part: ReadTerm, parts: tuple[ReadTerm, ...]) -> bool:
     """Whether a curve by levels stands beside the curve of all, so that it says how they differ."""
     own = part.term
-    beside = (other.term for other in parts)
-    return (
-        own.kind == "s"
-        and bool(own.by)
-        and any(other.kind == "s" and not other.by and other.columns == own.columns for other in beside)
-    )
+    curves_of_all = [other.term.columns for other in parts if other.term.kind == "s" and not other.term.by]
+    return own.kind == "s" and bool(own.by) and own.columns in curves_of_all
 
 
 @dataclasses.dataclass(frozen=True)

@@ -167,8 +167,7 @@ def cycle_matrices(measure: Empirical, Z: np.ndarray, X: np.ndarray) -> MatrixFu
 
 def season_matrices(given: tuple[Empirical, float], Z: np.ndarray, X: np.ndarray) -> MatrixFunction:
     """Of `season`: a curve on a circle times a correlation that falls."""
-    circle, period = given
-    curve = Curve(Matern32, circle, float(period), Z, X)
+    curve = Curve(Matern32, given, Z, X)
     gaps, size = np.abs(Z[:, None] - np.concatenate([Z, X])), len(Z)
 
     def at(lengths: np.ndarray) -> KernelMatrices:

@@ -20,7 +20,7 @@ CASES = [(kind, measure) for kind in KINDS for measure in (COUNTED, Uniform(-1.0
 @pytest.mark.parametrize(("kind", "measure"), CASES)
 def test_kernels_are_those_of_the_library_and_slopes_are_differences(kind, measure):
     """On both sides of the lengthscale where integrals change their form, 0.2 of the interval."""
-    curve, step = own.Curve(kind, measure, None, Z, X), 1e-5
+    curve, step = own.Curve(kind, measure, Z, X), 1e-5
     rows, points = jnp.asarray(X)[:, None], jnp.asarray(Z)[:, None]
 
     def dense(length):
@@ -32,13 +32,13 @@ def test_kernels_are_those_of_the_library_and_slopes_are_differences(kind, measu
         for one, wanted, high, low in zip(found, run_quickly(dense, jnp.asarray(length)), more, less, strict=True):
             np.testing.assert_allclose(one.value, wanted, rtol=1e-8, atol=1e-12)
             np.testing.assert_allclose(one.slopes[0], (high.value - low.value) / (2 * step), rtol=1e-5, atol=1e-8)
-        for one, alone in zip(found, own.Curve(kind, measure, None, Z, X, is_sloped=False)(length), strict=True):
+        for one, alone in zip(found, own.Curve(kind, measure, Z, X, is_sloped=False)(length), strict=True):
             np.testing.assert_array_equal(alone.value, one.value)
             assert alone.slopes.shape == (0, *one.value.shape)
 
 
 def test_a_period_is_that_of_the_library():
-    found = own.Curve(Matern52, COUNTED, 3.0, Z, X)(0.7)
+    found = own.Curve(Matern52, (COUNTED, 3.0), Z, X)(0.7)
     wanted = ngp.kernels.ZeroMean(ngp.kernels.Periodic(1.0, 0.7, 3.0), COUNTED).matrix(Z[:, None], X[:, None])
     np.testing.assert_allclose(found.cross.value, wanted, atol=1e-12)
 

@@ -39,7 +39,7 @@ def test_grids_that_share_no_column_stand_side_by_side():
     line, plane = np.zeros((3, 3)), np.zeros((4, 3))
     line[:, 0], plane[:, 1:] = [1.0, 2.0, 3.0], [[5, 7], [5, 8], [6, 7], [6, 8]]
     second = np.array([[0.0, 9.0, 0.0]])
-    sets = side_by_side({"a": (line, (0,)), "b": (plane, (1, 2)), "c": (second, (1,))})
-    assert [names for _, names in sets] == [["a", "b"], ["c"]]
-    np.testing.assert_array_equal(sets[0][0], [[1, 5, 7], [2, 5, 8], [3, 6, 7], [3, 6, 8]])
-    np.testing.assert_array_equal(sets[1][0], second)
+    rows, places = side_by_side({"a": (line, (0,)), "b": (plane, (1, 2)), "c": (second, (1,))})
+    assert places == {"a": slice(0, 3), "b": slice(0, 4), "c": slice(4, 5)}
+    np.testing.assert_array_equal(rows[:4], [[1, 5, 7], [2, 5, 8], [3, 6, 7], [3, 6, 8]])
+    np.testing.assert_array_equal(rows[4:], second)
