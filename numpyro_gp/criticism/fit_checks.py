@@ -175,7 +175,7 @@ def not_normal(case: Case) -> Iterator[Finding]:
     for name, seen in case.evidence.sites.items():
         if not seen.is_normal or (count := seen.z.size) < 20:
             continue
-        z = (seen.z - seen.z.mean()) / seen.z.std()
+        z = (seen.z - seen.z.mean()) / (seen.z.std() or 1.0)  # of equal data all residuals are one number
         skewness, kurtosis = float((z**3).mean()), float((z**4).mean()) - 3
         limits = max(SKEWNESS, ERRORS * np.sqrt(6 / count)), max(KURTOSIS, ERRORS * np.sqrt(24 / count))
         number, limit = max((abs(skewness), limits[0]), (kurtosis, limits[1]), key=lambda pair: pair[0] / pair[1])

@@ -189,10 +189,13 @@ def gain_of_neighbours(
 def _on(
     asked: tracing.AskedProcess, own: Fitted, draw: tracing.Draw, arrays: list[Array], near: Neighbours
 ) -> list[LocalProcess]:
-    """The processes given Gaussian data, at a draw and at the data of the fit, whose rows are as many as these."""
+    """The processes given Gaussian data, at a draw and at the data of the fit, on these rows or on as many."""
     with recorded_processes() as found:
         tracing.trace_at(own, draw, asked.call.at(arrays), frozenset())
     # Those of gp_regression: a latent one under a sampler has its values for data.
     local = [one for one in found.values() if isinstance(one, LocalProcess) and one.marginals is None]
     of_data = [one for one in local if isinstance(one.data, LocalData) and asked.name in (None, one.name)]
-    return [one for one in of_data if one.data.near.inputs.shape == near.inputs.shape]
+    # In the program the arrays of these neighbours have a place among those of the model.
+    places = [place for place, array in enumerate(asked.call.arrays) if array is near.index]
+    same = [one for one in of_data if any(one.data.near.index is arrays[place] for place in places)]
+    return same or [one for one in of_data if one.data.near.inputs.shape == near.inputs.shape]

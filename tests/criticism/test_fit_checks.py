@@ -44,6 +44,12 @@ def test_stranded_particles_are_told_before_all_that_they_spoil():
     assert found.sentence.startswith(f"{far.sum()} of {DRAWS} particles are stranded far below the others: [7, 97,")
 
 
+def test_residuals_that_are_all_one_number_have_no_shape():
+    equal = np.zeros(40, np.float32)
+    seen = Seen(equal, np.arange(40), 40, equal, 1 + equal, 0.5 + equal, equal, None, True)
+    assert list(looks.not_normal(Case(Evidence({"y": seen}, {}, {}, {}, {}, None, False)))) == []
+
+
 def test_a_draw_under_which_a_covariance_has_no_factor_is_told(capsys):
     """One of the draws has no noise beside a function that is one level: all that is left out is NaN."""
 

@@ -12,7 +12,7 @@ import pytest
 
 import numpyro_gp as ngp
 from numpyro_gp.criticism.finding import Case
-from numpyro_gp.criticism.posterior_checks import repeated_rows
+from numpyro_gp.criticism.posterior_checks import more_neighbours, repeated_rows
 from numpyro_gp.rows.call import call_of
 from tests.compiling import counted
 
@@ -80,14 +80,14 @@ def test_a_process_finds_its_own_of_several_neighbours():
     np.testing.assert_allclose(found.mean, by_numpy(NEW, 12)[0], rtol=1e-8, atol=1e-9)
 
 
-def left_out(count):
+def left_out(count, y=Y):
     """Log densities of the data from the nearest others."""
     K, found = k(X, X) + 0.09 * np.eye(60), []
     for row in range(60):
         some = np.argsort((((X - X[row]) / SCALE) ** 2).sum(axis=1))[1 : count + 1]
         weights = np.linalg.solve(K[np.ix_(some, some)], K[some, row])
         variance = K[row, row] - weights @ K[some, row]
-        found.append(-0.5 * np.log(2 * np.pi * variance) - (Y[row] - weights @ Y[some]) ** 2 / 2 / variance)
+        found.append(-0.5 * np.log(2 * np.pi * variance) - (y[row] - weights @ y[some]) ** 2 / 2 / variance)
     return np.array(found)
 
 
@@ -150,6 +150,14 @@ def test_draws_leave_each_datum_out_and_the_verdict_looks_at_more_neighbours(cap
     assert findings["neighbours"].number == pytest.approx((left_out(8) - left_out(2)).mean(), rel=1e-6)
     assert "better from 8 neighbours than from the 2 of the fit" in capsys.readouterr().out
     assert "repeated rows" not in findings
+
+
+def test_the_verdict_asks_each_process_at_neighbours_of_its_own():
+    """Of two on as many rows, which are in another order: the data of one are zeros."""
+    near, other, own = ngp.neighbours(X, 2), ngp.neighbours(X[::-1], 2), posterior()
+    found = list(more_neighbours(Case(None, own, call_of(model, (near, Y, other), {}), KEY)))
+    expected = [(left_out(8, y) - left_out(2, y)).mean() for y in (Y, 0 * Y)]
+    np.testing.assert_allclose([one.number for one in found], expected, rtol=1e-5)
 
 
 def test_the_verdict_counts_rows_that_repeat_with_their_data():
