@@ -134,10 +134,10 @@ def inducing(case: Case) -> Iterator[Finding]:
         gap, share = float(fact.gap.mean()), float(fact.left.mean() / fact.prior.mean())
         noise = noises[0] if len(noises) == len(case.evidence.sites) == len(case.evidence.processes) == 1 else np.inf
         threshold = min(UNEXPLAINED, OF_NOISE * float(noise / fact.prior.mean()))
-        if share > threshold and not gap < PROVEN:
+        if share > threshold and not abs(gap) < PROVEN:  # in float32 rounding may put the upper bound below the lower
             text = f"The {fact.size} inducing inputs of {name} leave {100 * share:.2g} % of its prior variance at the "
             text += f"data unexplained, and {100 * threshold:.2g} % is little"
-            text += f" (the log evidence may be {gap:.2g} nats per datum higher)" if np.isfinite(gap) else ""
+            text += f" (the log evidence may be {gap:.2g} nats per datum higher)" if 0 < gap < np.inf else ""
             if fact.by_jitter.mean() > 0.5 * fact.left.mean():
                 yield _jitter(name, share, threshold, fact.left.dtype)
                 continue

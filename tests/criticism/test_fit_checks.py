@@ -11,7 +11,7 @@ import pytest
 
 import numpyro_gp as ngp
 from numpyro_gp.criticism import fit_checks as looks
-from numpyro_gp.criticism.evidence import Evidence
+from numpyro_gp.criticism.evidence import Evidence, Fact
 from numpyro_gp.criticism.finding import Case
 from numpyro_gp.criticism.row_evidence import Seen
 from tests.criticism import faults
@@ -42,6 +42,15 @@ def test_stranded_particles_are_told_before_all_that_they_spoil():
     found = ngp.diagnose.verdict(fit, X, y, Z=Z)[0]
     assert (found.fault, found.number) == ("stranded particles", far.sum())
     assert found.sentence.startswith(f"{far.sum()} of {DRAWS} particles are stranded far below the others: [7, 97,")
+
+
+def test_bounds_that_rounding_has_exchanged_prove_nothing():
+    """An upper bound 7.4 nats per datum below the lower one, as of collapsed bounds in float32 with little noise."""
+    for gap, faults in ((-7.4, 1), (0.001, 0), (-0.001, 0), (np.nan, 1)):
+        fact = Fact(np.full(3, 0.2), np.ones(3), np.zeros(3), None, None, np.full(3, gap), 5, (), False)
+        found = list(looks.inducing(Case(Evidence({}, {"f": fact}, {}, {}, {}, None, False))))
+        assert len(found) == faults
+        assert not any("nats" in one.sentence for one in found)
 
 
 def test_residuals_that_are_all_one_number_have_no_shape():
