@@ -46,10 +46,10 @@ def test_stranded_particles_are_told_before_all_that_they_spoil():
 
 def test_bounds_that_rounding_has_exchanged_prove_nothing():
     """An upper bound 7.4 nats per datum below the lower one, as of collapsed bounds in float32 with little noise."""
-    for gap, faults in ((-7.4, 1), (0.001, 0), (-0.001, 0), (np.nan, 1)):
+    for gap, count in ((-7.4, 1), (0.001, 0), (-0.001, 0), (np.nan, 1)):
         fact = Fact(np.full(3, 0.2), np.ones(3), np.zeros(3), None, None, np.full(3, gap), 5, (), False)
         found = list(looks.inducing(Case(Evidence({}, {"f": fact}, {}, {}, {}, None, False))))
-        assert len(found) == faults
+        assert len(found) == count
         assert not any("nats" in one.sentence for one in found)
 
 
