@@ -19,6 +19,7 @@ from numpyro.distributions.transforms import ParameterFreeTransform, biject_to
 from numpyro_gp.arrays import Array, ArrayLike, over_axes
 from numpyro_gp.beliefs.triangular_products import lower_outer_square
 from numpyro_gp.linalg import half_log_det, inverse_factors, matmul, symmetric_gradient
+from numpyro_gp.programs.trace import is_traced
 
 # Optimisers find natural parameters by this part of their names, which no user's own parameter has by chance.
 NATURAL_MARK = "/ngp:natural_"
@@ -150,18 +151,32 @@ def _with_diagonal(matrix: Array, diagonal: Array) -> Array:
     return below + diagonal[..., None] * eye
 
 
+def _factor_of(x: Array) -> Array:
+    return _with_diagonal(x, jax.nn.softplus(jnp.diagonal(x, axis1=-2, axis2=-1)))
+
+
+def _free_of(y: Array) -> Array:
+    diagonal = jnp.diagonal(y, axis1=-2, axis2=-1)
+    return _with_diagonal(y, diagonal + jnp.log(-jnp.expm1(-diagonal)))
+
+
+_factor_at_once, _free_at_once = jax.jit(_factor_of), jax.jit(_free_of)
+
+
 class _LowerFactorTransform(ParameterFreeTransform):
-    """Keep what lies below the diagonal, map the diagonal by softplus, drop the rest."""
+    """Keep what lies below the diagonal, map the diagonal by softplus, drop the rest.
+
+    NumPyro asks for both ways operation by operation, where an engine starts and where a fit ends: each is one program.
+    """
 
     domain = constraints.independent(constraints.real, 2)
     codomain = _LowerFactor()
 
     def __call__(self, x: Array) -> Array:
-        return _with_diagonal(x, jax.nn.softplus(jnp.diagonal(x, axis1=-2, axis2=-1)))
+        return _factor_of(x) if is_traced() else _factor_at_once(x)
 
     def _inverse(self, y: Array) -> Array:
-        diagonal = jnp.diagonal(y, axis1=-2, axis2=-1)
-        return _with_diagonal(y, diagonal + jnp.log(-jnp.expm1(-diagonal)))
+        return _free_of(y) if is_traced() else _free_at_once(y)
 
     def log_abs_det_jacobian(self, x: Array, y: Array, intermediates: object = None) -> Array:  # noqa: ARG002
         """Of the diagonal, the only entries that are not kept as they are."""
