@@ -151,7 +151,9 @@ def set_up_by_shapes(guide: object, given: Arguments) -> Any:
 
     Nothing is computed: parameters come from elsewhere. Where values matter, and not shapes alone, it is left as it is.
     """
-    if not isinstance(guide, AutoGuide) or guide.prototype_trace is not None or _reads_density(guide):
+    parts = guide if isinstance(guide, AutoGuideList) else (guide,)
+    reads_density = any(isinstance(part, READ_THE_DENSITY) for part in parts)
+    if not isinstance(guide, AutoGuide) or guide.prototype_trace is not None or reads_density:
         return guide
     fresh = unused(guide)
 
@@ -172,11 +174,6 @@ def set_up_by_shapes(guide: object, given: Arguments) -> Any:
         return guide  # its coordinates have the bounds of the data
     swapped(fresh, lambda tracer: jax.random.key(0) if is_key(tracer) else jnp.zeros(tracer.shape, tracer.dtype))
     return fresh
-
-
-def _reads_density(guide: object) -> bool:
-    parts = guide if isinstance(guide, AutoGuideList) else (guide,)
-    return any(isinstance(part, READ_THE_DENSITY) for part in parts)
 
 
 def _own_sites(guide: object) -> list[Any]:
