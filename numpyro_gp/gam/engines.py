@@ -80,15 +80,17 @@ def by_quasi_newton(model: Model, most_steps: int, tables: bool = True) -> Engin
 
 
 def of_values(
-    values: Mapping[str, np.ndarray], losses: np.ndarray, steps: int, notes: tuple[str, ...], is_double: bool
+    values: Mapping[str, np.ndarray] | None, losses: object, steps: int, notes: tuple[str, ...], is_double: bool
 ) -> EngineResult:
-    """The result that parameters of the guide are, found a moment ago or read from a file."""
+    """The result that parameters are, found a moment ago or read from a file; chains have none."""
+    if values is None:
+        return EngineResult(None, steps, notes)
     result = FitResult({name: _rounded(value) for name, value in values.items()}, _rounded(losses), None)
     kept = {name: np.asarray(value) for name, value in values.items()} if is_double else None
     return EngineResult(result, steps, notes, in_double=kept)
 
 
-def _rounded(value: np.ndarray) -> Array:
+def _rounded(value: object) -> Array:
     """In the precision of JAX, rounded before: JAX would compile a program for it."""
     return jnp.asarray(np.asarray(value, jnp.result_type(float)))
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpyro_gp.gam.bounds import inverse_of
 from numpyro_gp.gam.collapsed import Bound, BoundParts, Data, PseudoData
 from numpyro_gp.gam.column_kernels import Sloped
-from numpyro_gp.gam.hyperparameters import BoundArguments, ClosedFormPriors, vector_layout_of
+from numpyro_gp.gam.hyperparameters import BoundArguments, vector_layout_of
 from numpyro_gp.gam.model import Model
 from numpyro_gp.gam.modes import Collapsed, at_mode
 from numpyro_gp.gam.row_features import kernel_of
@@ -98,8 +98,8 @@ class Evidence(Bound):
 
     def search(self, most_steps: int, rng: np.random.Generator) -> tuple[np.ndarray, bool]:
         """The best mode of those that draws of the prior lead to."""
-        origin, spread = self._prior()
-        draws = origin + spread * rng.normal(size=(DRAWS, len(origin)))
+        spread = self.parts.evaluator.spread
+        draws = self.start + spread * rng.normal(size=(DRAWS, len(spread)))
         draws[0] = self.start
         scores = np.array([self.value(one) for one in draws])
         best = draws[np.argsort(scores)[:SOME]]
@@ -111,11 +111,6 @@ class Evidence(Bound):
             ends.append((self.value(free), free, is_flat))
         _, free, is_flat = min(ends, key=lambda end: end[0])
         return free, is_flat
-
-    def _prior(self) -> tuple[np.ndarray, np.ndarray]:
-        """Middle and spread of the logarithms, by the priors where they are known."""
-        own = self.parts.evaluator
-        return own.start, own.spread if isinstance(own, ClosedFormPriors) else np.ones(len(own.start))
 
     def _descended(self, free: np.ndarray, spread: np.ndarray) -> np.ndarray:
         from scipy.optimize import minimize

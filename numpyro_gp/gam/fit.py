@@ -1,18 +1,14 @@
 """``ngp.gam``: from a formula and a table to a fit."""
 
 import os
-from typing import Any
-
-import jax.numpy as jnp
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_choice, check_count, check_key, fail
-from numpyro_gp.gam.engines import EngineResult, of_values, run
+from numpyro_gp.gam.engines import of_values, run
 from numpyro_gp.gam.model import model
 from numpyro_gp.gam.result import Fit
 from numpyro_gp.gam.saved import read
 from numpyro_gp.programs.threefry import part_of
-from numpyro_gp.training import FitResult
 
 ENGINES = ("svi", "nuts", "svgd")
 
@@ -107,11 +103,5 @@ def load(path: str | os.PathLike[str], family: object = None) -> Fit:
     [0.5]
     """
     saved = read(path, family)
-    params: Any = saved.params
-    losses: Any = saved.losses
-    if saved.engine == "svi":
-        found = of_values(params, losses, saved.steps, saved.notes, saved.is_double)
-    else:
-        result = None if params is None else FitResult(params, jnp.asarray(losses), None)
-        found = EngineResult(result, saved.steps, saved.notes, saved.posterior)
-    return Fit._later(found, saved.model, saved.engine, saved.key)
+    found = of_values(saved.params, saved.losses, saved.steps, saved.notes, saved.is_double)
+    return Fit._later(found._replace(posterior=saved.posterior), saved.model, saved.engine, saved.key)

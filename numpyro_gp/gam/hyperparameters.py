@@ -259,7 +259,7 @@ class CompiledPriors:
 
         free = np.zeros(vector_layout.size, self.dtype)
         self._program = prepared(jax.jacfwd(flat, has_aux=True), free)
-        self.start = self._run(free)[1][1]
+        self.start, self.spread = self._run(free)[1][1], np.ones(len(free))  # as if logarithms had that
 
     def _run(self, free: np.ndarray) -> Any:
         """Slopes, with the values and the start."""
