@@ -86,10 +86,8 @@ def _advice_on(finding: Finding, about: AdviceContext, has_outliers: bool) -> tu
         if kind == "gaussian" and about.inside > 0.9 and not has_outliers:  # what curves leave open counts as noise
             cure = f"give curves that turn often more, as num_inducing={2 * CURVE}"
     elif finding.fault == "Pareto k":
-        text = (
-            "The scales and lengthscales have no normal posterior, which this engine takes it for, so intervals may be "
-        )
-        text += f"too narrow or too wide (Pareto k {finding.number:.2f}, above {finding.threshold})"
+        text = "The scales and lengthscales have no normal posterior, which this engine takes it for, so intervals may "
+        text += f"be too narrow or too wide (Pareto k {finding.number:.2f}, above {finding.threshold})"
         cure = 'compare with engine="nuts", which takes it as it is'
         cure += f", or go on, num_steps={2 * about.steps}" if about.is_stochastic else ""
     return text, cure

@@ -8,7 +8,7 @@ quasi-Newton method finds their mode, and its curvature their covariance.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -239,8 +239,6 @@ class Bound:
         Steps are in the coordinates that the lower ``root (d, d)`` of a covariance whitens. Its curvature need not be
         that of these rows: a step that overshoots is cut by the line search.
         """
-        from scipy.optimize import minimize
-
         if not len(free):  # nothing but sites: the constant alone, of counts or labels
             self.with_settled_pseudo_data(free)
             return free, True
@@ -251,10 +249,8 @@ class Bound:
         while (left := most_steps - len(self.losses)) > 0:
             # Of a fall relative to the loss: what a unit of the response adds to all losses must not end the search.
             size = max(abs(self(free)[0]), len(self.data.y))
-            options = {"maxiter": left if is_whole else STEPS_OF_A_ROUND, "maxfun": left, "gtol": slope}
-            options["ftol"] = 0.1 * FLAT / size
-            whole = self.with_wall(free, scale)
-            found = minimize(whole, np.zeros(len(free)), jac=True, method="L-BFGS-B", options=options)
+            most = left if is_whole else STEPS_OF_A_ROUND
+            found = self.descended(free, scale, maxiter=most, maxfun=left, gtol=slope, ftol=0.1 * FLAT / size)
             free = free + scale @ found.x
             if (is_whole and found.success) or before - found.fun < FLAT:
                 if (self.pseudo_data.weight < 0).any():  # rows that pull at each other: one step has not settled them
@@ -265,6 +261,13 @@ class Bound:
             scale = scale @ np.linalg.cholesky(found.hess_inv.todense())  # the next round goes on with its curvature
             slope = whitened
         return free, False
+
+    def descended(self, origin: np.ndarray, root: np.ndarray, **options: float) -> Any:
+        """What quasi-Newton steps in the whitened ``z`` of `with_wall` end at, as SciPy says it."""
+        from scipy.optimize import minimize
+
+        loss, start = self.with_wall(origin, root), np.zeros(len(origin))
+        return minimize(loss, start, jac=True, method="L-BFGS-B", options=options)
 
     def with_wall(self, origin: np.ndarray, root: np.ndarray) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
         """The loss and its slope at ``origin + root z`` in ``z``; a steep wall where a step is far too long.

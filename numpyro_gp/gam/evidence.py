@@ -103,7 +103,8 @@ class Evidence(Bound):
         draws[0] = self.start
         scores = np.array([self.value(one) for one in draws])
         best = draws[np.argsort(scores)[:SOME]]
-        some = sorted((self._descended(one, spread) for one in best), key=self.value)
+        some = [one + spread * self.descended(one, np.diag(spread), maxiter=STEPS).x for one in best]
+        some = sorted(some, key=self.value)
         counted, ends = len(self.losses), []
         for one in some[:BEST]:
             self.losses = self.losses[:counted]  # each has as many steps as are asked for
@@ -111,14 +112,6 @@ class Evidence(Bound):
             ends.append((self.value(free), free, is_flat))
         _, free, is_flat = min(ends, key=lambda end: end[0])
         return free, is_flat
-
-    def _descended(self, free: np.ndarray, spread: np.ndarray) -> np.ndarray:
-        from scipy.optimize import minimize
-
-        whole, start = self.with_wall(free, np.diag(spread)), np.zeros(len(free))
-        found = minimize(whole, start, jac=True, method="L-BFGS-B", options={"maxiter": STEPS})
-        moved: np.ndarray = free + spread * found.x
-        return moved
 
     def weighted(self, free: np.ndarray, root: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Mean and lower root of the covariance of the posterior, by weighted draws of the normal at its mode.

@@ -21,11 +21,8 @@ def check_response(name: str, family: Family, y: np.ndarray, trials: np.ndarray 
     """Refuse a response that its family cannot have, or that has nothing to explain."""
     if not np.isfinite(y).all():
         fail(f"response {name!r}", "finite", f"{y[~np.isfinite(y)][0]}", "Leave these rows out.")
-    if family.link == "identity" and len(y) > 1 and np.ptp(y) == 0:
-        cure = "Look at the column: there is nothing to explain."
-        fail(f"response {name!r}", "of values that differ", f"{y[0]:g} in all {len(y)} rows", cure)
     if family.link == "identity" and len(y) > 1:
-        _check_size(name, y)
+        _check_spread(name, y)
     if isinstance(family.spec, str):  # what the parameters are does not matter: to draw them compiles little programs
         one, named = np.ones((), jnp.result_type(float)), NAMED[family.spec]
         likelihood = named.kind(*(one for _ in named.parameters(Start())))
@@ -41,8 +38,11 @@ def check_response(name: str, family: Family, y: np.ndarray, trials: np.ndarray 
         raise
 
 
-def _check_size(name: str, y: np.ndarray) -> None:
-    """Squares of a response, and what so many rows say in units of one over it, are numbers of the precision of JAX."""
+def _check_spread(name: str, y: np.ndarray) -> None:
+    """Values differ; and their squares, and what so many rows say in units of one over them, are numbers of JAX."""
+    if np.ptp(y) == 0:
+        cure = "Look at the column: there is nothing to explain."
+        fail(f"response {name!r}", "of values that differ", f"{y[0]:g} in all {len(y)} rows", cure)
     most, spread = float(jnp.finfo(jnp.result_type(float)).max), float(np.abs(y - y[0]).max())
     low, high = math.sqrt(1e6 * len(y) / most), math.sqrt(most / 1e6)
     if not low < spread < high:

@@ -257,9 +257,8 @@ def ti(
     >>> str(ngp.gam.s("a") + ngp.gam.s("b") + ngp.gam.ti("a", "b"))
     's(a) + s(b) + ti(a, b)'
     """
-    return dataclasses.replace(
-        te(*columns, kernel=kernel, num_inducing=num_inducing, scale=scale, lengthscale=lengthscale), kind="ti"
-    )
+    whole = te(*columns, kernel=kernel, num_inducing=num_inducing, scale=scale, lengthscale=lengthscale)
+    return dataclasses.replace(whole, kind="ti")
 
 
 def re(group: str, *, by: str | None = None, scale: object = None) -> Term:
