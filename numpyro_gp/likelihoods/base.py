@@ -15,7 +15,7 @@ import numpy as np
 import numpyro.distributions as dist
 from jaxtyping import Float
 
-from numpyro_gp.arrays import Array, ArrayLike, value_type
+from numpyro_gp.arrays import Array, ArrayLike, value_type, widened
 from numpyro_gp.checks import check_count, check_finite, fail, known, when_known
 from numpyro_gp.likelihoods.closures import Closure
 from numpyro_gp.likelihoods.points import Latent, at_points, latent_points
@@ -56,6 +56,8 @@ class Likelihood(abc.ABC):
         values, target = jnp.asarray(f), jnp.asarray(y)
         if jnp.issubdtype(target.dtype, jnp.floating):
             target = target.astype(values.dtype)
+        elif jnp.issubdtype(target.dtype, jnp.integer):
+            target = widened(target)
         conditional = self.conditional(values)
         if isinstance(conditional, CATEGORICAL):  # of labels 0.0, 1.0 as well
             target = target.astype(int)

@@ -109,7 +109,9 @@ class Beta(Likelihood):
 
     def _variance(self, latent: Latent) -> Array:
         k = like("concentration", self.concentration, latent.mean)
-        first, inverse = expected_mean(self.link, latent), partial(mean_of, self.link)
+        mean, inverse = expected_mean(self.link, latent), partial(mean_of, self.link)
         cuts = composite_cuts(0.0, 1.0, latent.mean)
-        between = expect(lambda f: inverse(f) * inverse(-f), latent.mean, latent.variance, cuts=cuts)  # E m (1 - m)
-        return first * (1 - first) - between * k / (1 + k)
+        # A sum of what is not negative: `mean (1 - mean)` less a part of `within` would cancel.
+        within = expect(lambda f: inverse(f) * inverse(-f), latent.mean, latent.variance, cuts=cuts)
+        spread = expect(lambda f, mean: (inverse(f) - mean) ** 2, latent.mean, latent.variance, mean, cuts=cuts)
+        return within / (1 + k) + spread

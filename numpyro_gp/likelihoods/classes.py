@@ -204,9 +204,9 @@ class Ordinal(Likelihood):
         return jnp.sum(self._above(latent), axis=-1)
 
     def _variance(self, latent: Latent) -> Array:
-        above = self._above(latent)  # E y^2 = sum_k (2 k - 1) p(y >= k)
-        odd = jnp.expand_dims(jnp.asarray(2.0 * np.arange(self.classes - 1) + 1.0, above.dtype), range(above.ndim - 1))
-        return jnp.sum(odd * above, axis=-1) - jnp.sum(above, axis=-1) ** 2
+        masses = jnp.exp(self._log_masses(latent.mean, self._spread(latent)))
+        labels = jnp.expand_dims(jnp.arange(self.classes, dtype=masses.dtype), range(masses.ndim - 1))
+        return jnp.sum(masses * (labels - self._mean(latent)[..., None]) ** 2, axis=-1)
 
     def _above(self, latent: Latent) -> Float[Array, "*batch K"]:
         """``p(y >= k)`` for ``k = 1 ... K``."""

@@ -213,13 +213,15 @@ def _moments_by_quantiles(d: dist.Distribution) -> tuple[Array, Array]:
 
 
 def _moments_by_draws(d: dist.Distribution) -> tuple[Array, Array]:
-    """The same draws at every call, so that predictions are."""
+    """The same draws at every call, so that predictions are; squares are of what is left beside the first draw."""
+    keys = jax.random.split(jax.random.key(0), DRAWS // TOGETHER)
+    first = jax.lax.stop_gradient(jnp.asarray(d.sample(keys[0]), float))
 
     def add(sums: tuple[Array, Array], key: Array) -> tuple[tuple[Array, Array], None]:
-        drawn = jax.vmap(lambda own: jnp.asarray(d.sample(own), float))(jax.random.split(key, TOGETHER))
+        drawn = jax.vmap(lambda own: jnp.asarray(d.sample(own), float) - first)(jax.random.split(key, TOGETHER))
         return (sums[0] + drawn.sum(0), sums[1] + (drawn**2).sum(0)), None
 
     zero = jnp.zeros(d.batch_shape)
-    sums, _ = jax.lax.scan(add, (zero, zero), jax.random.split(jax.random.key(0), DRAWS // TOGETHER))
-    mean = sums[0] / DRAWS
-    return mean, jnp.maximum(sums[1] / DRAWS - mean**2, 0.0)
+    sums, _ = jax.lax.scan(add, (zero, zero), keys)
+    left = sums[0] / DRAWS
+    return first + left, jnp.maximum(sums[1] / DRAWS - left**2, 0.0)

@@ -6,6 +6,7 @@ import numpy as np
 import numpyro.distributions as dist
 import pytest
 from numpy.testing import assert_allclose
+from scipy import stats
 
 from numpyro_gp import likelihoods as L
 from numpyro_gp.likelihoods import Gaussian, Poisson, Softmax, as_likelihood
@@ -125,3 +126,12 @@ def test_targets_of_callables_are_compared_with_the_support():
     pair = as_likelihood(lambda f, g: dist.Gamma(jnp.exp(f), jnp.exp(g)))
     with pytest.raises(ValueError, match="in the support"):
         pair.check_targets(np.array([-1.0]))
+
+
+@pytest.mark.parametrize("dtype", [jnp.uint8, jnp.int8])
+def test_counts_of_one_byte_do_not_wrap(dtype):
+    """``log y!`` is that of ``y + 1``, which is 0 after 255, and -128 after 127."""
+    most = int(jnp.iinfo(dtype).max)
+    counts = as_likelihood(lambda f: dist.NegativeBinomialLogits(2.0, f))
+    found = counts.log_prob(jnp.array([most, 3], dtype), jnp.full(2, 2.0))
+    assert_allclose(found, stats.nbinom(2, 1 / (1 + np.exp(2.0))).logpmf([most, 3]), rtol=1e-5)

@@ -70,3 +70,15 @@ def test_boolean_and_whole_labels_pass():
     Bernoulli().check_targets(np.array([True, False]))
     for label in (np.array(True), np.array(1)):
         assert_allclose(Bernoulli().predictive_log_prob(label, 0.0, 1.0), np.log(0.5), rtol=1e-9)
+
+
+def test_a_label_that_is_certain_has_no_variance_below_zero():
+    """In single precision the mean of squares of labels up to 100 has lost all digits of a small variance."""
+    cutpoints, f = np.linspace(-3.0, 3.0, 101), np.linspace(-4.0, 8.0, 25)
+    found = Ordinal(cutpoints.astype(np.float32)).predictive_variance(f.astype(np.float32), np.zeros(25, np.float32))
+    above = special.ndtr(f[:, None] - cutpoints)
+    masses = -np.diff(above, prepend=1.0, append=0.0, axis=1)
+    labels = np.arange(102)
+    expected = np.sum(masses * (labels - np.sum(masses * labels, axis=1, keepdims=True)) ** 2, axis=1)
+    assert np.all(np.asarray(found) >= 0)
+    assert_allclose(found, expected, rtol=2e-3, atol=1e-6)

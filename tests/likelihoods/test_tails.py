@@ -9,6 +9,7 @@ import scipy.stats as st
 from numpy.testing import assert_allclose
 
 from numpyro_gp.likelihoods.tails import log_mass, log_tails, moments_of
+from tests.precision import x64
 
 REAL = np.array([-30.0, -3.0, -0.2, 0.3, 2.0, 9.0, 80.0])
 POSITIVE = np.array([1e-3, 0.2, 1.0, 3.0, 30.0])
@@ -115,3 +116,11 @@ def test_draws_of_a_support_that_depends_on_them(kind):
         below, above = log_tails(made, jnp.asarray(y))
     assert_allclose(below, known.logcdf(y), rtol=1e-6)
     assert_allclose(above, known.logsf(y), rtol=1e-6)
+
+
+def test_moments_by_draws_around_a_large_mean_keep_their_spread():
+    """1000 +- 0.1, in single precision, whose squares have no digit of the variance."""
+    with x64(False):
+        mean, variance = moments_of(dist.FoldedDistribution(dist.Normal(jnp.array([1000.0, 3.0]), 0.1)))
+    assert_allclose(mean, [1000.0, 3.0], atol=0.02)
+    assert_allclose(variance, [0.01, 0.01], rtol=0.2)
