@@ -148,7 +148,8 @@ def _pair(angles: Array) -> Array:
 @features.register(stationary.Periodic)
 def _(kernel: stationary._Stationary, key: Array, num: int, points: Float[Array, "N D"]) -> Features:
     if isinstance(kernel, stationary.Periodic) and points.shape[1] == 1:
-        return Partial(_harmonics, kernel, jnp.arange(HARMONICS + 1, dtype=points.dtype))
+        numbers = jnp.arange(HARMONICS + 1, dtype=points.dtype)
+        return Partial(_harmonics, kernel, stationary._centre(points), numbers)
     # In several columns `Periodic` is an RBF kernel of the points on the circles.
     return Partial(_waves, kernel, stationary._centre(points), _frequencies(kernel, key, num, points))
 
@@ -182,7 +183,9 @@ def _waves(kernel: stationary._Stationary, centre: Array, frequencies: Float[Arr
 HARMONICS = 256
 
 
-def _harmonics(kernel: stationary.Periodic, numbers: Float[Array, " C"], X: Float[Array, "N 1"]) -> Blocks:
+def _harmonics(
+    kernel: stationary.Periodic, centre: Float[Array, "1 1"], numbers: Float[Array, " C"], X: Float[Array, "N 1"]
+) -> Blocks:
     """``exp((cos t - 1) / l^2) = sum_n c_n cos(n t)``; the coefficients by the trapezoid rule, exact to rounding."""
     count = numbers.shape[0] - 1
     precision = jnp.reshape(kernel.lengthscale, ()) ** -2
@@ -194,7 +197,7 @@ def _harmonics(kernel: stationary.Periodic, numbers: Float[Array, " C"], X: Floa
     weights = weights / jnp.sum(weights)  # one, where these are all harmonics
     known = weights > jnp.finfo(weights.dtype).eps
     roots = jnp.where(known, jnp.sqrt(jnp.where(known, weights, 1)), 0) * jnp.sqrt(kernel.variance)
-    angles = 2 * math.pi * X / per_input("period", kernel.period, X) * numbers[None, :]
+    angles = 2 * math.pi * (X - centre) / per_input("period", kernel.period, X) * numbers[None, :]
     return ((_pair(angles) * roots[None, :, None]).reshape(X.shape[0], 1, -1),)
 
 

@@ -66,7 +66,7 @@ def scales_of(t: Any, y: Any, periods: tuple[float, ...] = ()) -> Scales:
     """Those of rows at times ``t (N,)``, in any order; rows may be missing, and several may be of one time."""
     xp: ModuleType = np if isinstance(t, np.ndarray) else jnp
     order = xp.argsort(t)
-    t, y = t[order], y[order]
+    t, y = t[order] - t[order[0]], y[order]  # in days since 1970 the phases of waves would be lost in float32
     gaps, moves, middles = xp.diff(t), xp.diff(y), 0.5 * (t[1:] + t[:-1])
     apart = gaps > 1e-6 * (t[-1] - t[0])
     gap = xp.nanmedian(xp.where(apart, gaps, np.nan))

@@ -71,6 +71,13 @@ def test_a_short_period_keeps_its_variance_whatever_number_is_asked_for(lengthsc
         np.testing.assert_allclose(matrix, kernel.matrix(points), atol=1.5 * error)
 
 
+def test_harmonics_of_days_since_1970_keep_their_phase_in_single_precision():
+    kernel, points = k.Periodic(1.0, 0.5, 7.3), 7e5 + jnp.arange(12, dtype=jnp.float32)[:, None]
+    gaps = np.arange(12) - np.arange(12)[:, None]
+    expected = np.exp(-2 * (np.sin(np.pi * gaps / 7.3) / 0.5) ** 2)
+    np.testing.assert_allclose(inner(features(kernel, jax.random.key(0), 1, points)(points)), expected, atol=1e-4)
+
+
 def deviation(kernel, points, wanted=None, num=20000):
     """Largest distance of the inner products from the kernel, or from another, in their standard errors."""
 

@@ -48,6 +48,13 @@ def test_traced_rows_have_the_same_scales_in_single_precision():
     np.testing.assert_allclose(traced, known, rtol=2e-3)
 
 
+def test_waves_of_days_since_1970_keep_their_phase_in_single_precision():
+    t = np.arange(210.0)
+    y = np.tile([0.0, 9.0, 2.0, 7.0, 1.0, 8.0, 3.0], 30) + RNG.normal(size=210)
+    late = scales_of((t + 7e5).astype(np.float32), y.astype(np.float32), (7.0,))
+    np.testing.assert_allclose(late, scales_of(t, y, (7.0,)), rtol=1e-3)
+
+
 def opened(part, values, **options):
     """The kernel at values of its sites, and the medians of their priors."""
     with handlers.trace() as trace, handlers.substitute(data=values), handlers.seed(rng_seed=0):
