@@ -18,6 +18,7 @@ import numpy as np
 from examples import two_modes
 from examples.papers.additive import additive_coverage, additive_numbers, additive_steps
 from examples.papers.beyond import (
+    after_fit,
     beyond_tables,
     how_long,
     memory,
@@ -312,6 +313,7 @@ TABLES = {
     "gam_many_terms": gam_peers_tables.many_terms,
     "gam_programs": gam_peers_tables.programs,
     "gpu": on_a_gpu,
+    "after_fit": after_fit.table,
     "how_long": how_long.table,
     "memory": memory.table,
     "importance_gradients": importance_gradients.table,
