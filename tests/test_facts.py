@@ -29,7 +29,7 @@ def test_words_and_rows_do_not_change_alone(tmp_path):
     assert facts.restated(text.replace("intervals, on 8 of 11", "intervals, on 8 of 12"), rebuild.RESULTS) == text
     for name in (
         "stein_regression", "stein_classification", "stein_air_quality", "stein_air_quality_spread", "two_modes",
-        "conditioned_particles", "stein_space_time",
+        "conditioned_particles", "stein_space_time", "stein_paper_model",
     ):  # fmt: skip
         shutil.copy(path_of(rebuild.RESULTS, f"{name}.csv"), tmp_path)
     rows = rows_of(tmp_path, "stein_regression")
@@ -53,6 +53,10 @@ def test_a_difference_counts_by_a_t_test(tmp_path):
     assert facts_stein.beyond(tmp_path, "NUTS") == "Ahead by a t test on 1 of 3 sets, behind on one"
     assert facts_stein.behind_nuts(tmp_path) == "Behind by a t test on c (1.100)"
     assert facts_stein.over_sets(tmp_path, "NUTS") == "0.067 ± 0.639 (3)"
+    save(tmp_path / "stein_paper_model.csv", rows[6:])
+    found = facts_stein.with_the_model_of_the_paper(tmp_path, "NUTS")
+    assert found == "0.200 ± 0.115 (3) on b, **-1.100 ± 0.058** (3) on c"
+    assert facts.core_hours(tmp_path, "stein_paper_model") == "0.0"
     save(
         tmp_path / "stein_regression.csv",
         [row | {"method": row["method"].replace("NUTS", "stein.auto, 2 particles")} for row in rows],

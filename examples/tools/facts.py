@@ -111,7 +111,10 @@ def core_hours(folder, name):
 
 
 FACTS = {
-    **{f"core hours, {name}": functools.partial(core_hours, name=name) for name in ("weights_from_fit",)},
+    **{
+        f"core hours, {name}": functools.partial(core_hours, name=name)
+        for name in ("weights_from_fit", "normality", "stein_paper_model")
+    },
     "neighbours, fresh winewhite": functools.partial(fresh, name="winewhite"),
     "Cox, from anywhere": functools.partial(
         of_way, name="functionals_cox", way="SVI, 400 steps from anywhere", column="covered"

@@ -10,6 +10,7 @@ from examples.papers.importance import (
     importance_gradients,
     importance_weighting,
     latent_scores,
+    normality,
     weights_from_fit,
 )
 from examples.tools import run_tables
@@ -18,6 +19,7 @@ from examples.tools.tables import (
     apart,
     direction,
     judged,
+    listed,
     means,
     of_mean,
     path_of,
@@ -114,6 +116,21 @@ def after_the_fit(folder, pair, metric="log_density"):
     return judged(weights_from_fit.differences(rows_of(folder, "weights_from_fit"), metric)[pair])
 
 
+def not_normal(folder):
+    """On which sets a test sees more predictive densities that are not normal than it does by chance."""
+    rows = rows_of(folder, "normality")
+    found = {name: direction(normality.more_than_chance(rows, name)) for name in dict.fromkeys(r["set"] for r in rows)}
+    signs = {sign: [name for name, own in found.items() if own == sign] for sign in (1, 0)}
+    return f"on {listed(signs[1])}" + (f", not seen on {listed(signs[0])}" if signs[0] else "")
+
+
+def joined_apart(folder, way):
+    """By how much another place of the latent input is above a column beside the data's, by set."""
+    rows = rows_of(folder, "normality")
+    found = {name: normality.gaps(rows, name, way, "log_density") for name in dict.fromkeys(r["set"] for r in rows)}
+    return ", ".join(f"{judged(own, 2)} on {name}" for name, own in found.items() if own)
+
+
 def signal_gain(folder):
     """Signal over noise of the doubly reparametrised gradient less that of the plain one, by samples."""
     rows = rows_of(folder, "importance_gradients")
@@ -203,6 +220,9 @@ FACTS = {
     "weights above, airfoil, bound": functools.partial(latent_gain, name="airfoil", pair=(4, 3), score="bound"),
     "weights after the fit": functools.partial(after_the_fit, pair=("IW", "VI")),
     "weights after the fit, bound": functools.partial(after_the_fit, pair=("IW", "VI"), metric="bound_5"),
+    "not normal": not_normal,
+    "latent inputs added": functools.partial(joined_apart, way="LV-GP, added"),
+    "latent inputs between": functools.partial(joined_apart, way="GP-LV-GP"),
     "weights, energy": functools.partial(gained, name="energy", pair=(2, 1)),
     **{
         f"latent estimate, {name}": functools.partial(latent_gain, name=name, score="estimate", starts=["usual"])

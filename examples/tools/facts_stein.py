@@ -17,6 +17,12 @@ def gaps(folder, other):
     return stein_regression.within_splits(rows_of(folder, "stein_regression"), stein_regression.ENOUGH)[other]
 
 
+def with_the_model_of_the_paper(folder, other):
+    """Particles less another method, by set, with the kernel and priors of the paper."""
+    found = stein_regression.within_splits(rows_of(folder, "stein_paper_model"), stein_regression.ENOUGH)[other]
+    return ", ".join(f"{judged(own)} on {name}" for name, own in found.items())
+
+
 def over_sets(folder, other):
     return judged([np.mean(own) for own in gaps(folder, other).values()])
 
@@ -206,6 +212,10 @@ FACTS = {
     "beyond, variational": functools.partial(beyond, other="variational"),
     "beyond, 2 starts": functools.partial(beyond, other="variational, 2 starts"),
     "near NUTS": near_nuts,
+    **{
+        f"model of the paper, {short}": functools.partial(with_the_model_of_the_paper, other=other)
+        for short, other in (("ML", "maximum likelihood"), ("VI", "variational"), ("NUTS", "NUTS"))
+    },
     "days, density": days_apart,
     "days, seconds": functools.partial(times_nuts_on_air, name="stein_air_quality", engines=("stein_auto", "NUTS")),
     "months, seconds": functools.partial(times_nuts_on_air, name="stein_space_time", engines=stein_space_time.PAIR),

@@ -42,6 +42,7 @@ from examples.papers.importance import (
     importance_gradients,
     importance_weighting,
     latent_scores,
+    normality,
     weights_from_fit,
 )
 from examples.papers.orthogonal import decoupled_convergence, equal_seconds
@@ -334,6 +335,7 @@ TABLES = {
     "latent_scores, starts": latent_scores.by_start,
     "long_runs, K": run_tables.by_samples,
     "neighbours": neighbours.table,
+    "normality, ways": normality.ways_table,
     "neighbours_more": neighbours_more.table,
     "neighbours_peers": neighbours_peers.table,
     "noisy_coverage": covered,
@@ -364,6 +366,7 @@ TABLES = {
         stein_regression.seconds_table,
         ("seconds", "stein.auto, 20 particles", "stein, 2 particles", "maximum likelihood", "variational", "NUTS"),
     ),
+    "stein_paper_model": stein_regression.paired_table,
     "two_modes": two_modes.table,
     "weights_from_fit": weights_from_fit.table,
     "weights_from_fit, pairs": weights_from_fit.pairs,
@@ -378,6 +381,7 @@ PRINTED = {
     "latent_scores": latent_scores.table,
     "latent_scores, levels": latent_scores.levels,
     "latent_scores, pairs": latent_scores.pairs,
+    "normality": normality.table,
     "long_runs, depth printed": printed_tables.by_depth,
 }
 
