@@ -2,7 +2,7 @@
 
     export OMP_NUM_THREADS=1 XLA_FLAGS=--xla_cpu_multi_thread_eigen=false
     python -m examples.papers.importance.normality --data DATA
-    python -m examples.papers.importance.normality --data DATA --sets forest --ways "LV-GP, added" GP-LV-GP
+    python -m examples.papers.importance.normality --data DATA --sets forest autompg --ways "LV-GP, added" GP-LV-GP
 
 Salimbeni, Dutordoir et al. (2019), table 3. Fits by VI from the start at the targets, with the paper's 128 inducing
 inputs and batches of 512, in fewer steps. The Shapiro-Wilk statistic of 2000 draws at each test row is below one where
