@@ -21,6 +21,8 @@ from numpyro_gp.linalg import matmul
 from numpyro_gp.stein.direction import average, from_rows, of_row, to_rows
 
 Named = Mapping[str, Array]
+# Rounds in which rows come to one size: the logarithm of what is left halves in each.
+BALANCED = 6
 
 
 @value_type(static=("every", "memory"))
@@ -134,6 +136,36 @@ def symmetric_power(matrix: Array, power: float) -> Array:
     return matmul(vectors * size[None, :] ** power, vectors.T)
 
 
+def _in_units(matrix: Array) -> tuple[Array, Array]:
+    """Units ``u (d,)`` and the matrix over ``u u^T``, whose rows have a largest entry near 1.
+
+    What is small beside other coordinates because of its unit is then no rounding error. Powers of two round nothing.
+    """
+    sizes, units = jnp.abs(0.5 * (matrix + matrix.T)), jnp.ones_like(matrix[0])
+    for _ in range(BALANCED):
+        largest = jnp.max(sizes / units[:, None] / units[None], axis=1)
+        units = units * jnp.exp2(jnp.round(0.5 * jnp.log2(jnp.where(largest == 0, 1, largest))))
+    return units, matrix / units[:, None] / units[None]
+
+
+def absolute(matrix: Array) -> Array:
+    """The matrix of absolute eigenvalues, in units of its own."""
+    units, balanced = _in_units(matrix)
+    return units[:, None] * symmetric_power(balanced, 1.0) * units[None]
+
+
+def root_of(matrix: Array) -> Array:
+    """``R`` with ``R R^T`` the absolute matrix."""
+    units, balanced = _in_units(matrix)
+    return units[:, None] * symmetric_power(balanced, 0.5)
+
+
+def inverse_root_of(matrix: Array) -> Array:
+    """``R`` with ``R R^T`` the inverse of the absolute matrix: the inverse of the transposed `root_of`."""
+    units, balanced = _in_units(matrix)
+    return symmetric_power(balanced, -0.5) / units[:, None]
+
+
 def in_coordinates(root: Array | None, particles: Named, scores: Named) -> tuple[dict, dict]:
     """Particles ``z = root^-1 x`` and scores ``root^T s`` by name, from those of ``x``; as they are without a root."""
     if root is None:
@@ -155,7 +187,7 @@ def average_curvature(log_target: Callable[[dict[str, Array]], Array], particles
         density = log_target(unravel(row))
         hessian = jax.jacfwd(jax.grad(lambda row: log_target(unravel(row))))(row)
         is_flat = jnp.all(hessian == 0, axis=1)
-        return symmetric_power(jnp.where(jnp.isfinite(density), hessian, jnp.nan), 1.0), is_flat
+        return absolute(jnp.where(jnp.isfinite(density), hessian, jnp.nan)), is_flat
 
     sizes, flat = lax.map(size, to_rows(particles))
     healthy = jnp.isfinite(sizes).all((1, 2))
@@ -215,13 +247,13 @@ class Moving:
         moved = Moved(inner_state, origin, identity, jnp.zeros_like(identity), jnp.zeros((), int))
         if not isinstance(self.metric, Spread):
             return moved
-        return self.turned(moved, symmetric_power(self.metric.covariance(particles, transforms), 0.5))
+        return self.turned(moved, root_of(self.metric.covariance(particles, transforms)))
 
     def get_params(self, state: Moved) -> dict[str, Array]:
         """Particles ``x``, and what they share."""
         params = self.inner.get_params(state.inner)
         moved = {name: params[name] for name in state.origin}
-        shift = from_rows(matmul(to_rows(moved), state.root), moved)
+        shift = from_rows(matmul(to_rows(moved), state.root.T), moved)
         return {**params, **{name: state.origin[name] + part for name, part in shift.items()}}
 
     def update(self, gradients: dict[str, Array], state: Moved, value: Array | None = None) -> Moved:
@@ -232,7 +264,7 @@ class Moving:
         """The same particles in other coordinates."""
         params = self.inner.get_params(state.inner)
         moved = {name: params[name] for name in state.origin}
-        shift = from_rows(matmul(to_rows(moved), state.root - root), moved)
+        shift = from_rows(matmul(to_rows(moved), (state.root - root).T), moved)
         return state._replace(origin=jax.tree.map(jnp.add, state.origin, shift), root=root)
 
     def measured(self, state: Moved, log_target: Callable[[dict[str, Array], dict[str, Array]], Array]) -> Moved:
@@ -248,7 +280,7 @@ class Moving:
             particles = {name: params.pop(name) for name in state.origin}
             found, is_flat, is_found = average_curvature(lambda one: log_target(one, params), particles)
             curvature = blended(state.curvature, found, is_flat, self.metric.memory)
-            root = symmetric_power(jnp.where(is_found, curvature, jnp.eye(*found.shape, dtype=found.dtype)), -0.5)
+            root = inverse_root_of(jnp.where(is_found, curvature, jnp.eye(*found.shape, dtype=found.dtype)))
             new = self.turned(state, root)
             kept = functools.partial(jnp.where, is_found)
             origin = jax.tree.map(kept, new.origin, state.origin)

@@ -14,7 +14,7 @@ from numpyro_gp.checks import check_count, check_key, fail
 from numpyro_gp.linalg import matmul
 from numpyro_gp.programs.keep import run
 from numpyro_gp.stein.direction import of_row, to_rows
-from numpyro_gp.stein.metric import symmetric_power
+from numpyro_gp.stein.metric import inverse_root_of, root_of
 from numpyro_gp.stein.svgd import SVGD
 
 DEGREES = 5.0  # of freedom: the tails of the proposal are heavier than those of a posterior
@@ -121,7 +121,7 @@ def weights(
 
 
 class Centres(NamedTuple):
-    """A mixture of Student's t: its centres ``(n, d)``, and powers -1/2 and 1/2 of the curvature at each."""
+    """A mixture of Student's t: its centres ``(n, d)``, roots of the inverse curvature at each, and of the curvature."""
 
     rows: Array
     roots: Array
@@ -131,7 +131,7 @@ class Centres(NamedTuple):
     def at(cls, density: Callable[[Array], Array], rows: Array) -> "Centres":
         """Those at the rows, as wide as the density is there."""
         curvature = lax.map(lambda row: jax.jacfwd(jax.grad(density))(row), rows)
-        return cls(rows, *(jax.vmap(lambda h, p=power: symmetric_power(h, p))(curvature) for power in (-0.5, 0.5)))
+        return cls(rows, jax.vmap(inverse_root_of)(curvature), jax.vmap(root_of)(curvature))
 
     def draw(self, key: Array, count: int) -> Array:
         """Draws ``(count, d)``, of each centre in turn."""

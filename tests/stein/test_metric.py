@@ -18,6 +18,9 @@ from numpyro_gp.stein.metric import (
     average_curvature,
     from_rows,
     in_coordinates,
+    absolute,
+    inverse_root_of,
+    root_of,
     symmetric_power,
     to_rows,
 )
@@ -73,16 +76,15 @@ def test_a_linear_change_of_coordinates_changes_nothing(kind, rng):
 def test_of_a_normal_the_curvature_gives_its_covariance():
     svgd, state = after(correlated, (np.eye(3),), Curvature(), START, steps=1)
     root = np.asarray(state.optim_state.root)
-    np.testing.assert_allclose(root @ root, COVARIANCE, rtol=1e-8)
-    np.testing.assert_allclose(root, root.T, rtol=1e-12)
+    np.testing.assert_allclose(root @ root.T, COVARIANCE, rtol=1e-8)
     # A single step of the optimiser in these coordinates, typed out: x + root 0.3 phi(root^-1 x, root score).
-    z, score = START @ np.linalg.inv(root), np.linalg.solve(COVARIANCE, (MEAN - START).T).T @ root
+    z, score = START @ np.linalg.inv(root).T, np.linalg.solve(COVARIANCE, (MEAN - START).T).T @ root
     squared = ((z[:, None] - z[None]) ** 2).sum(-1)
     h = np.median(squared[np.triu_indices(6, 1)]) / np.log(7)
     kernel = (1 + squared / h) ** -0.5
     push = (1 + squared / h) ** -1.5 / h
     phi = (kernel @ score + (push[..., None] * (z[:, None] - z[None])).sum(1)) / 6
-    np.testing.assert_allclose(svgd.unconstrained(state)["x"], START + 0.3 * phi @ root, rtol=1e-8)
+    np.testing.assert_allclose(svgd.unconstrained(state)["x"], START + 0.3 * phi @ root.T, rtol=1e-8)
 
 
 @pytest.mark.long
@@ -102,7 +104,7 @@ def test_without_steps_the_particles_stay_while_coordinates_change():
     last = svgd.update(svgd.update(moved)[0])[0]
     # 0.75 of what was remembered, twice the first, and 0.25 of the first again.
     np.testing.assert_allclose(last.optim_state.curvature, 1.75 * first.curvature, rtol=1e-10)
-    np.testing.assert_allclose(last.optim_state.root, symmetric_power(1.75 * first.curvature, -0.5), rtol=1e-10)
+    np.testing.assert_allclose(last.optim_state.root, inverse_root_of(1.75 * first.curvature), rtol=1e-10)
     np.testing.assert_allclose(svgd.unconstrained(last)["x"], start, rtol=0, atol=1e-12)
 
 
@@ -138,6 +140,17 @@ def test_curvature_in_unconstrained_coordinates_counts_by_its_size():
     np.testing.assert_allclose(symmetric_power(jnp.asarray(matrix), 1.0), [[3.0, 2.0], [2.0, 3.0]], rtol=1e-12)
     flat = symmetric_power(jnp.diag(jnp.asarray([4.0, 0.0])), -0.5)
     np.testing.assert_allclose(flat, np.diag([0.5, 0.5 * np.finfo(float).eps ** (-1 / 3)]), rtol=1e-9)
+
+
+def test_coordinates_of_other_units_keep_their_widths_in_single_precision(rng):
+    """An intercept of thousands beside a logarithm: its width, or that of the other, was taken for rounding."""
+    half, units = rng.normal(size=(4, 4)), np.array([3000.0, 0.1, 20.0, 1.0])
+    matrix = units[:, None] * (half @ half.T) * units[None]
+    root, inverse = (np.asarray(of(jnp.asarray(matrix, jnp.float32)), float) for of in (root_of, inverse_root_of))
+    np.testing.assert_allclose(root @ root.T, matrix, rtol=1e-4)
+    np.testing.assert_allclose(root.T @ inverse, np.eye(4), atol=1e-4)
+    np.testing.assert_allclose(absolute(jnp.asarray(matrix, jnp.float32)), matrix, rtol=1e-4)
+    np.testing.assert_allclose(absolute(jnp.asarray(-matrix, jnp.float32)), matrix, rtol=1e-4)
 
 
 def test_rows_and_coordinates(rng):
@@ -180,7 +193,7 @@ def test_spread_of_constrained_draws_is_taken_where_particles_move(rng):
     svgd = SVGD(model, optax.sgd(0.1), IMQ(), 3, metric=Spread(draws), evaluation="vmap")
     root = np.asarray(svgd.init(KEY).optim_state.root)
     expected = np.cov(np.column_stack([np.log(draws["rate"]), draws["w"]]).T, bias=True)
-    np.testing.assert_allclose(root @ root, expected, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(root @ root.T, expected, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.long
@@ -221,11 +234,13 @@ def test_draws_are_scaled_by_their_own_covariance():
 
 
 def test_particles_are_the_origin_and_the_turned_coordinates():
-    """``x = origin + z root``, and a step counts as one."""
-    z, origin, root = START[:, :2], np.array([1.0, -2.0]), np.array([[2.0, 0.5], [0.5, 1.0]])
+    """``x = origin + root z``, and a step counts as one."""
+    z, origin, root = START[:, :2], np.array([1.0, -2.0]), np.array([[2.0, 0.5], [0.0, 1.0]])
     inner = SimpleNamespace(get_params=lambda state: state, update=lambda gradients, state, value: gradients)
     moving = Moving(inner, Curvature())
     state = moving.start({"x": jnp.asarray(z)}, {"x": ("x", None)})
     state = state._replace(origin={"x": jnp.asarray(np.tile(origin, (6, 1)))}, root=jnp.asarray(root))
-    np.testing.assert_allclose(moving.get_params(state)["x"], origin + z @ root, rtol=1e-12)
+    np.testing.assert_allclose(moving.get_params(state)["x"], origin + z @ root.T, rtol=1e-12)
+    turned = moving.turned(state, jnp.eye(2))
+    np.testing.assert_allclose(moving.get_params(turned)["x"], origin + z @ root.T, rtol=1e-12)
     assert int(moving.update({"x": z}, state).step) == 1
