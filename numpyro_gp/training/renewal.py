@@ -4,6 +4,9 @@ They are arguments of the model, of the same shapes, so that no program compiles
 itself is its ``units()``: the neighbours that it stands on, and lengthscales for them.
 """
 
+import functools
+from collections.abc import Sequence
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -63,7 +66,7 @@ class Renewal:
         self.feed.now = [*placed, *arrays[len(placed) :]]
 
     def _lengthscales(self, state: object, arrays: list[Array]) -> list[Array | None]:
-        """Those of each of the neighbours among the arguments, by the process that stands on it; None where none does.
+        """Those of each of the neighbours among the arguments, by the processes that stand on it; None where none does.
 
         Of a guide at one of its draws, and of particles at their median.
         """
@@ -73,8 +76,13 @@ class Renewal:
             with handlers.block(), recorded_processes() as found:
                 model(*args, **kwargs) if model is not None else None
             units = [process.units() for process in found.values() if hasattr(process, "units")]
-            by_near = {id(near): scale for near, scale in units if scale is not None}
-            return [by_near.get(id(near)) for near in _neighbours(given)]
+            return [_least([scale for own, scale in units if own is near]) for near in _neighbours(given)]
+
+
+def _least(scales: Sequence[Array | None]) -> Array | None:
+    """The shortest lengthscale of each column, where several processes stand on the same neighbours, as of a sum."""
+    known = [scale for scale in scales if scale is not None]
+    return functools.reduce(jnp.minimum, known) if known else None
 
 
 def _placed(new: Array, old: Array) -> Array:

@@ -67,6 +67,22 @@ def test_particles_have_the_units_of_their_median():
     assert np.array_equal(found.index, near.rescaled(middle).index)
 
 
+def test_of_two_processes_on_the_same_neighbours_the_shortest_lengthscales_count():
+    """A smooth one that is named last took them for itself: 40 in both columns tells no row from another."""
+
+    def pair(near, y):
+        with numpyro.plate("data", near.size) as idx:
+            for site, lengthscale in (("rough", jnp.asarray(SCALE)), ("smooth", jnp.asarray([40.0, 4.0]))):
+                ngp.gp_regression(site, ngp.kernels.RBF(1.0, lengthscale), near[idx], 0.05, obs=y)
+
+    near = ngp.neighbours(X, 3)
+    engine = SVI(pair, lambda near, y: None, optax.sgd(0.0), Trace_ELBO())
+    state = engine.init(jax.random.key(0), near, Y)
+    feed = feed_of(engine, jax.random.key(0), Arguments((near, jnp.asarray(Y)), {}))
+    Renewal(engine, feed, 10, 0).at(1, state)
+    np.testing.assert_allclose(feed.call.at(feed.now).args[0].lengthscale, [0.3, 4.0])
+
+
 def test_a_step_does_not_deal_out_all_rows():
     """NumPyro's own plate makes an array of all their numbers; rows are those of `permuted_rows` in place of that."""
     large = RNG.uniform(size=(5000, 2))
