@@ -158,7 +158,7 @@ def greedy_variance(kernel: HasMatrix, X: ArrayLike, num_inducing: int, key: Arr
     X = check_request(X, num_inducing)
     if key is not None:
         X = jax.random.permutation(check_key("key", key), X)
-    indices, distinct, _ = _checked_pivots(kernel, X, int(num_inducing))
+    indices, distinct, *_ = _checked_pivots(kernel, X, int(num_inducing))
     check_distinct(num_inducing, distinct)
     return X[indices]
 
@@ -178,7 +178,8 @@ def enough(kernel: HasMatrix, X: ArrayLike, tolerance: float = 0.01) -> int:
     X
         Inputs, ``(N, D)``.
     tolerance
-        Share of the prior variance that may be left unexplained, above 0 and below 1.
+        Share of the prior variance that may be left unexplained, above 0 and below 1; refused where so little is
+        rounding, in single precision from some 1e-5 to 1e-3 on, the more the more points.
 
     Returns
     -------
@@ -198,24 +199,28 @@ def enough(kernel: HasMatrix, X: ArrayLike, tolerance: float = 0.01) -> int:
         fail("tolerance", "a share, below 1", share, "Pass tolerance=0.01.")
     size, rows = min(32, len(X)), len(X)
     while True:
-        _, distinct, left = _checked_pivots(kernel, X, size)
-        found = np.flatnonzero(np.asarray(left) <= share)
+        _, distinct, left, told = _checked_pivots(kernel, X, size)
+        found = np.flatnonzero(np.asarray(left)[: int(told)] <= share)
+        if not found.size and int(told) < int(distinct):
+            least = f"at least {float(left[int(told) - 1]):.2g}, below which all that is left is rounding in {left.dtype}"
+            cure = "Pass a larger one, or compute in double precision: JAX_ENABLE_X64=1."
+            fail("tolerance", least, f"{share:.3g}", cure)
         if found.size or size == rows:
             return min(int(found[0]) + 1 if found.size else size, int(distinct))
         size = min(2 * size, rows)
 
 
-def _checked_pivots(kernel: HasMatrix, X: Array, size: int) -> tuple[Array, Array, Array]:
+def _checked_pivots(kernel: HasMatrix, X: Array, size: int) -> tuple[Array, Array, Array, Array]:
     """`pivots` without the last entry: refuse what is no kernel, or one that is not finite at ``X``."""
     for method in ("matrix", "diagonal"):
         if not callable(getattr(kernel, method, None)):
             cure = "Pass a kernel such as numpyro_gp.kernels.RBF(1.0, 1.0)."
             fail("kernel", "an object with matrix(X1, X2) and diagonal(X)", type(kernel).__name__, cure, TypeError)
-    indices, distinct, left, finite = jax.jit(lambda X: pivots(kernel, X, size))(X)
+    indices, distinct, left, told, finite = jax.jit(lambda X: pivots(kernel, X, size))(X)
     if not finite:
         cure = "Check its hyper-parameters: variance and lengthscale must be positive and finite."
         fail("kernel", "finite at X", "NaN or infinite variances", cure)
-    return indices, distinct, left
+    return indices, distinct, left, told
 
 
 def random_subset(key: Array, X: ArrayLike, num_inducing: int) -> Array:
@@ -268,17 +273,18 @@ def check_distinct(num_inducing: int, distinct: int | Array) -> None:
         fail("num_inducing", required, num_inducing, f"Pass num_inducing={int(distinct)} or less.")
 
 
-def pivots(kernel: HasMatrix, X: Array, size: int) -> tuple[Array, Array, Array, Array]:
-    """A pivoted Cholesky factorisation: row indices, the number of distinct ones, what is left, whether all is finite.
+def pivots(kernel: HasMatrix, X: Array, size: int) -> tuple[Array, Array, Array, Array, Array]:
+    """A pivoted Cholesky factorisation: row indices, the number of distinct ones, what is left, how many rows were told.
 
-    What is left ``(size,)`` is the share of the trace after each row.
+    What is left ``(size,)`` is the share of the trace after each row. Rows behind those that were told apart by their
+    variance are the farthest. Last whether all is finite.
     """
     prior = jnp.asarray(kernel.diagonal(X))
     # Rounding of the sum of `size` squares that is subtracted from the largest variance.
     rounding = 10.0 * size * float(jnp.finfo(prior.dtype).eps) * jnp.max(prior)
 
     def choose(number: Array, carry: tuple[Array, ...]) -> tuple[Array, ...]:
-        indices, factor, left, distances, distinct, shares = carry
+        indices, factor, left, distances, distinct, told, shares = carry
         exhausted = jnp.max(left) <= rounding
         index = jnp.where(exhausted, jnp.argmax(distances), jnp.argmax(left))
         column = jnp.asarray(kernel.matrix(X, X[index][None, :]))[:, 0] - matmul(factor[:, index], factor)
@@ -287,9 +293,11 @@ def pivots(kernel: HasMatrix, X: Array, size: int) -> tuple[Array, Array, Array,
         distinct = distinct + (distances[index] > 0)
         distances = jnp.minimum(distances, squared_distances(X, X[index]))
         shares = shares.at[number].set(jnp.sum(left) / jnp.sum(prior))
-        return indices.at[number].set(index), factor.at[number].set(row), left, distances, distinct, shares
+        told = told + ~exhausted
+        return indices.at[number].set(index), factor.at[number].set(row), left, distances, distinct, told, shares
 
     factor, shares = jnp.zeros((size, X.shape[0]), prior.dtype), jnp.zeros(size, prior.dtype)
-    start = (jnp.zeros(size, int), factor, prior, jnp.full(X.shape[0], jnp.inf, X.dtype), jnp.asarray(0), shares)
-    indices, factor, _, _, distinct, shares = lax.fori_loop(0, size, choose, start)
-    return indices, distinct, shares, jnp.all(jnp.isfinite(prior)) & jnp.all(jnp.isfinite(factor))
+    none, far = jnp.asarray(0), jnp.full(X.shape[0], jnp.inf, X.dtype)
+    start = (jnp.zeros(size, int), factor, prior, far, none, none, shares)
+    indices, factor, _, _, distinct, told, shares = lax.fori_loop(0, size, choose, start)
+    return indices, distinct, shares, told, jnp.all(jnp.isfinite(prior)) & jnp.all(jnp.isfinite(factor))

@@ -8,9 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from numpyro_gp.kernels import RBF
 from numpyro_gp.starting.inducing import enough, greedy_variance, kmeans, random_subset
 from tests.compiling import counted
 from tests.optimised import optimised
+from tests.precision import x64
 
 KEY = jax.random.key(5)
 
@@ -75,6 +77,18 @@ def test_enough_is_never_above_the_number_of_distinct_rows():
     assert enough(matern32(1.0), X, 1e-9) == 3
     with pytest.raises(ValueError, match="tolerance must be a share, below 1"):
         enough(matern32(1.0), X, 1.0)
+
+
+def test_enough_does_not_count_rows_that_rounding_alone_tells_apart():
+    """In single precision nearly all of 300 inducing inputs were said to be needed for 1e-6."""
+    X, kernel = np.linspace(0.0, 10.0, 300)[:, None], RBF(1.0, 1.0)
+    exact = [enough(kernel, X, tolerance) for tolerance in (1e-3, 1e-6)]
+    assert exact[1] < 25
+    with x64(False):
+        kernel = RBF(1.0, 1.0)
+        assert enough(kernel, X, 1e-3) == exact[0]
+        with pytest.raises(ValueError, match="tolerance must be at least .* is rounding in float32"):
+            enough(kernel, X, 1e-6)
 
 
 @pytest.mark.long
