@@ -202,7 +202,7 @@ def enough(kernel: HasMatrix, X: ArrayLike, tolerance: float = 0.01) -> int:
         _, distinct, left, told = _checked_pivots(kernel, X, size)
         found = np.flatnonzero(np.asarray(left)[: int(told)] <= share)
         if not found.size and int(told) < int(distinct):
-            least = f"at least {float(left[int(told) - 1]):.2g}, below which all that is left is rounding in {left.dtype}"
+            least = f"at least {float(left[int(told) - 1]):.2g}, below which all is rounding in {left.dtype}"
             cure = "Pass a larger one, or compute in double precision: JAX_ENABLE_X64=1."
             fail("tolerance", least, f"{share:.3g}", cure)
         if found.size or size == rows:
@@ -274,7 +274,7 @@ def check_distinct(num_inducing: int, distinct: int | Array) -> None:
 
 
 def pivots(kernel: HasMatrix, X: Array, size: int) -> tuple[Array, Array, Array, Array, Array]:
-    """A pivoted Cholesky factorisation: row indices, the number of distinct ones, what is left, how many rows were told.
+    """A pivoted Cholesky factorisation: row indices, the number of distinct ones, what is left, how many are told.
 
     What is left ``(size,)`` is the share of the trace after each row. Rows behind those that were told apart by their
     variance are the farthest. Last whether all is finite.

@@ -121,7 +121,7 @@ def weights(
 
 
 class Centres(NamedTuple):
-    """A mixture of Student's t: its centres ``(n, d)``, roots of the inverse curvature at each, and of the curvature."""
+    """A mixture of Student's t: its centres ``(n, d)``, roots of the inverse curvature there, and of the curvature."""
 
     rows: Array
     roots: Array

@@ -87,7 +87,7 @@ def test_enough_does_not_count_rows_that_rounding_alone_tells_apart():
     with x64(False):
         kernel = RBF(1.0, 1.0)
         assert enough(kernel, X, 1e-3) == exact[0]
-        with pytest.raises(ValueError, match="tolerance must be at least .* is rounding in float32"):
+        with pytest.raises(ValueError, match=r"tolerance must be at least .* is rounding in float32"):
             enough(kernel, X, 1e-6)
 
 

@@ -15,10 +15,10 @@ from numpyro_gp.stein import IMQ, SVGD, Curvature, Spread
 from numpyro_gp.stein.metric import (
     Moving,
     _check_width,
+    absolute,
     average_curvature,
     from_rows,
     in_coordinates,
-    absolute,
     inverse_root_of,
     root_of,
     symmetric_power,
