@@ -266,7 +266,9 @@ def design(
     components: dict[str, tuple[int, ...]] = {"constant": ()} if constant else {}
     components |= {labels[d]: (d,) for d in range(columns)}
     for first, second in pairs_of(pairs, labels):
-        components[f"{labels[first]}:{labels[second]}"] = (first, second)
+        if (both := f"{labels[first]}:{labels[second]}") in components:
+            fail("names", f"other than {both!r}, that of a pair", f"{list(labels)}", "Give the column another name.")
+        components[both] = (first, second)
     sizes = check_count("num_inducing", num_inducing, 2), check_count("pair_inducing", pair_inducing, 2)
     check_choice("measure", measure, ("uniform", "empirical", "gaussian"))
     if measure == "gaussian" and family is not RBF:

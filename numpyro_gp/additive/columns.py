@@ -62,12 +62,26 @@ class Column:
             return (as_numbers(self.name, values) - self.shift) / self.scale
         known = {level: code for code, level in enumerate(self.levels)}
         some, place = distinct(values)
-        codes: np.ndarray = np.array([known.get(plain(value), len(known)) for value in some], float)[place]
+        found = [plain(value) for value in some]
+        if any(isinstance(value, float) and value not in known for value in found):
+            found = [_as_level(value, self.levels) for value in found]
+        codes: np.ndarray = np.array([known.get(value, len(known)) for value in found], float)[place]
         return codes
 
     def decode(self, coded: np.ndarray) -> np.ndarray:
         """Numbers in the units of the data."""
         return coded * self.scale + self.shift
+
+
+def _as_level(value: Any, levels: tuple[Any, ...]) -> Any:
+    """The level that a number is, where one of the two was rounded to single precision: 0.1 is one level."""
+    if not isinstance(value, float) or value in levels:
+        return value
+    with np.errstate(over="ignore"):
+        rounded = {level: np.float32(level) for level in (*levels, value) if isinstance(level, float)}
+    own = rounded.pop(value)
+    same = (level for level, one in rounded.items() if one == own and float(own) in (level, value))
+    return next(same, value)
 
 
 def distinct(values: np.ndarray) -> tuple[np.ndarray, Any]:
@@ -81,11 +95,13 @@ def distinct(values: np.ndarray) -> tuple[np.ndarray, Any]:
 def plain(value: Any) -> Any:
     """A level as it is compared: one value is one level, whatever its type is in another table.
 
-    Whole numbers are integers, and dates those of Python: of a day, or of a day and a time in UTC.
+    Whole numbers are integers, bytes are text, and dates those of Python: of a day, or of a day and a time in UTC.
     """
     if isinstance(value, (np.datetime64, np.timedelta64)):
         value = value.astype(f"{value.dtype.kind}8[us]").item()  # NumPy gives integers for some of its units
     value = value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, bytes):
+        return value.decode(errors="backslashreplace")
     if isinstance(value, datetime.datetime):
         value = _naive(value)
         return value.date() if value.time() == datetime.time() else value
@@ -100,8 +116,9 @@ def _naive(value: Any) -> object:
 
 
 def _in_order(level: object) -> tuple[str, Any]:
-    """By what levels are sorted: those of one type by their values, dates and times together."""
-    return ("date", level.isoformat()) if isinstance(level, datetime.date) else (str(type(level)), level)
+    """By what levels are sorted: those of one type by their values, dates and times together, and all numbers."""
+    kind = int if type(level) is float else type(level)
+    return ("date", level.isoformat()) if isinstance(level, datetime.date) else (str(kind), level)
 
 
 def _keys_of(data: Any) -> Mapping[str, object]:
@@ -148,8 +165,12 @@ def column_values(data: Any, expression: str, reader: str = "") -> np.ndarray:
         return values
     call = re.fullmatch(r"(\w+)\((.*)\)", expression)
     if call and call[1] in FUNCTIONS:
+        given = column_values(data, call[2], reader or expression)
+        if are_dates(given):
+            cure = f"Make a column of numbers first, such as the days since the first of {call[2]}."
+            fail(f"column {call[2]!r}", f"of numbers, as {expression} reads them", "dates", cure)
         with np.errstate(divide="ignore", invalid="ignore"):
-            inner = as_numbers(call[2], column_values(data, call[2], reader or expression))
+            inner = as_numbers(call[2], given)
             found: np.ndarray = FUNCTIONS[call[1]](inner)
         if (bad := np.isnan(found) & ~np.isnan(inner)).any():  # not a missing value, which is left out
             got = f"{call[2]} = {inner[bad][0]:.6g}, {bad.sum()} of {len(bad)} rows"
@@ -218,6 +239,14 @@ def is_numeric(values: np.ndarray) -> bool:
     return values.dtype.kind in "fiumM" or (values.dtype.kind == "O" and as_dates(values) is not None)
 
 
+def are_dates(values: np.ndarray) -> bool:
+    """Whether values are dates, of NumPy or of Python."""
+    if values.dtype.kind != "O":
+        return values.dtype.kind == "M"
+    known = values[~is_missing(values)]
+    return len(known) > 0 and isinstance(known[0], datetime.date)
+
+
 def as_dates(values: np.ndarray) -> np.ndarray | None:
     """Objects of Python that are dates, or numbers, as arrays of them."""
     missing = is_missing(values)
@@ -271,8 +300,10 @@ def number_column(name: str, values: np.ndarray, weights: np.ndarray) -> Column:
         fail(f"column {name!r}", "one that varies", f"{x[0]:.6g} in every row", "Leave its term out.")
     mean = float(np.average(x, weights=weights))
     spread = float(np.sqrt(np.average((x - mean) ** 2, weights=weights)))
-    is_date = values.dtype.kind == "M" or (values.dtype.kind == "O" and isinstance(values[0], datetime.date))
-    return Column(name, None, mean, spread, float(x.min()), float(x.max()), is_date)
+    if not 0 < spread < np.inf:
+        cure = "Give it in other units."
+        fail(f"column {name!r}", "of values whose squares are numbers", f"{x.min():.3g} to {x.max():.3g}", cure)
+    return Column(name, None, mean, spread, float(x.min()), float(x.max()), are_dates(values))
 
 
 def category_column(name: str, values: np.ndarray, role: str) -> Column:

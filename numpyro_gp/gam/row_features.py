@@ -66,7 +66,9 @@ def whitened(kernel: KernelMatrices, relative: float, is_sloped: bool = True) ->
     size = len(gram.value)
     potrf, trtri = get_lapack_funcs(("potrf", "trtri"), (gram.value,))
     jitter = relative * np.trace(gram.value) / size
-    factor, _ = potrf(gram.value + jitter * np.eye(size), lower=1, clean=1)
+    factor, failed = potrf(gram.value + jitter * np.eye(size), lower=1, clean=1)
+    if failed:  # what is there then is the factor of a part; a search comes back from such a step
+        raise np.linalg.LinAlgError("the matrix must be positive definite")
     inverse, _ = trtri(factor, lower=1)
     values = inverse @ cross.value
     slopes = np.empty((len(cross.slopes) if is_sloped else 0, *values.shape))
@@ -112,7 +114,7 @@ class RowFeatures:
     def __call__(self, lengths: np.ndarray) -> tuple[Features, np.ndarray]:
         """Features and ``L^-1 (M, M)`` at lengthscales ``(C, P)``; arrays that the next call writes to."""
         values, variances, slopes, variance_slopes = self.features
-        before = self._lengths
+        before, self._lengths = self._lengths, None  # what ends in the middle leaves features of two lengthscales
         for at, (place, own) in enumerate(zip(self.components, self.slices, strict=True)):
             if before is not None and np.array_equal(before[at, : place.moved], lengths[at, : place.moved]):
                 continue

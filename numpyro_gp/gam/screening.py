@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from numpyro_gp.additive.columns import Column, column_values, names_of
+from numpyro_gp.additive.columns import Column, column_values, is_category, is_missing, names_of
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_count, check_key, fail
 from numpyro_gp.gam.fit import fit
 from numpyro_gp.gam.response_checks import explained
 from numpyro_gp.gam.result import Fit
-from numpyro_gp.gam.table_layout import incomplete, lay_out
+from numpyro_gp.gam.table_layout import as_response, incomplete, lay_out
 from numpyro_gp.gam.terms import Term, Terms, s, ti
 
 # Cells on each axis, and the score from which a pair is tried: two deviations of what noise alone would have.
@@ -124,7 +124,10 @@ def screen(
     _check_share(held_out)
     wanted, name = explained(terms, response)
     own_key = jax.random.key(0) if key is None else check_key("key", key)
-    table = {name: column_values(data, name) for name in names_of(data)}
+    if options.get("weights") is not None:
+        cure = "Leave them out: rows that are held out judge with one voice each."
+        fail("weights", "None in a screening", f"a {type(options['weights']).__name__}", cure)
+    wanted, table = _as_arrays(wanted, data, name)
     table = _rows(table, ~incomplete(wanted, table, name))
     train, test = _split(wanted, table, name, held_out, own_key)
 
@@ -143,7 +146,8 @@ def screen(
         term, score = left[0].term, left[0].score
         new = fit(wanted + term, train, family, key=own_key, **options)
         gain = _density(new, test) - density
-        error = float(gain.std() / np.sqrt(len(gain)))
+        # Of one row no error is known, and it judges nothing.
+        error = float(gain.std() / np.sqrt(len(gain))) if len(gain) > 1 else np.inf
         kept = float(gain.mean()) > error
         tried.append(Tried(term, score, float(gain.mean()), error, kept))
         if kept:
@@ -156,6 +160,19 @@ def _check_share(held_out: Any) -> None:
     if not is_number or not 0 < held_out < 1:
         cure = "Pass 0.2: a fifth of the rows judges what the others say."
         fail("held_out", "a share between 0 and 1", f"{held_out!r:.60}", cure, ValueError if is_number else TypeError)
+
+
+def _as_arrays(wanted: Terms, data: object, response: str) -> tuple[Terms, dict[str, np.ndarray]]:
+    """Columns as arrays, which do not say that numbers are levels, as a table of pandas does: here the terms say it."""
+    table = {name: column_values(data, name) for name in names_of(data)}
+    if is_category(data, response):
+        missing = is_missing(table[response])
+        codes = as_response(response, table[response][~missing], True).encode(table[response])
+        table[response] = np.where(missing, np.nan, codes)
+    named = [term.kind == "column" and is_category(data, term.columns[0]) for term in wanted.items]
+    pairs = zip(wanted.items, named, strict=True)
+    items = (dataclasses.replace(term, kind="factor") if is_named else term for term, is_named in pairs)
+    return dataclasses.replace(wanted, items=tuple(items)), table
 
 
 def _rows(table: dict[str, np.ndarray], rows: np.ndarray) -> dict[str, np.ndarray]:

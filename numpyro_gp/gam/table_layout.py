@@ -6,6 +6,7 @@ import numpy as np
 
 from numpyro_gp.additive.columns import (
     Column,
+    are_dates,
     as_array,
     as_numbers,
     category_column,
@@ -83,6 +84,10 @@ class TableLayout:
             if (bad := ~np.isfinite(encoded[:, at])).any():
                 got = f"{float(column.decode(encoded[bad, at][:1])[0])} in {bad.sum()} of {len(encoded)} rows"
                 fail(f"column {column.name!r}", "finite in the rows to predict", got, "Leave these rows out.")
+            if not column.is_category and are_dates(values) != column.is_date:
+                required, got = ("dates", "numbers") if column.is_date else ("numbers", "dates")
+                cure = "Give it as the data of the fit had it: a number is no date, nor its days since 1970."
+                fail(f"column {column.name!r}", f"of {required}, as in the rows of the fit", got, cure)
             if column.is_category:
                 _refuse_text_of_levels(column, values[encoded[:, at] == len(column.levels or ())])
         for part, at in self.of_known_levels:
@@ -189,7 +194,7 @@ def lay_out(
     number = {key: at for at, key in enumerate(wanted)}
     parts = tuple(ReadTerm(term, tuple(number[key] for key in keys)) for term, keys in reads if term.kind != "offset")
     offsets = tuple(number[keys[0]] for term, keys in reads if term.kind == "offset")
-    response_column = _response(response, y[used], is_category(data, response))
+    response_column = as_response(response, y[used], is_category(data, response))
     place = None if trials is None else len(wanted) - 1
     layout = TableLayout(tuple(columns.values()), parts, offsets, response_column, place)
     X = layout.encoded([(columns[key], values[key][used]) for key in wanted], int(used.sum()))
@@ -251,7 +256,7 @@ def _weights(weights: object, data: object, size: int) -> np.ndarray:
     return values
 
 
-def _response(name: str, values: np.ndarray, has_levels: bool) -> Column:
+def as_response(name: str, values: np.ndarray, has_levels: bool) -> Column:
     """Numbers as they are, or two levels."""
     if not has_levels and (is_numeric(values) or values.dtype.kind == "b"):
         return Column(name)

@@ -101,6 +101,10 @@ def test_a_traced_design_has_the_kernels_of_an_eager_one():
         (lambda: layout(pairs=[("age",)]), "pairs must be 'all' or a sequence of pairs"),
         (lambda: layout(pairs=[("age", "height")]), "columns must be numbers below 3 or names among"),
         (lambda: anova.design(np.ones((4, 1))), "input 'x0' must be a column that varies"),
+        (  # whose effect that of the pair would replace
+            lambda: anova.design(np.arange(12.0).reshape(4, 3), names=["a", "b", "a:b"], pairs=[("a", "b")]),
+            "names must be other than 'a:b', that of a pair",
+        ),
         (lambda: layout().map(np.array([[10.0, 3.0, 0.0]])), "input 'group' must be one of the levels"),
         (lambda: layout().map(np.zeros((2, 2))), "X must be an array with 3 columns"),
         (lambda: layout().process("f", scale=0.0), "scale must be positive"),

@@ -154,3 +154,29 @@ def test_whole_numbers_are_names_however_many():
     assert len(columns.category_column("a", np.arange(60.0), "category").levels) == 60
     with pytest.raises(ValueError, match=r"60 numbers. Cut it into groups, or take s\(a\)"):
         columns.category_column("a", np.arange(60.0) / 7, "category")
+
+
+def test_a_level_is_one_in_either_precision_and_as_bytes():
+    """Else it is new, and a random effect says of it what its prior says."""
+    doses = np.array([0.1, 0.2, 0.7, 1.0])
+    for fitted, new in [(doses, doses.astype(np.float32)), (doses.astype(np.float32), doses)]:
+        assert columns.category_column("dose", fitted, "category").encode(new).tolist() == [0, 1, 2, 3]
+    close = np.array([0.1, 0.1 + 1e-12])  # two levels, and a third that is none of them
+    found = columns.category_column("dose", close, "category")
+    assert found.encode(np.array([*close, 0.1 + 2e-12, 1e300])).tolist() == [0, 1, 2, 2]
+    text = columns.category_column("g", np.array([b"a", b"b"]), "category")
+    assert (text.levels, text.encode(np.array(["b", "a"])).tolist()) == (("a", "b"), [1, 0])
+
+
+def test_numbers_as_levels_are_in_order_whether_they_are_whole_or_not():
+    """Of a response with the levels 1 and 1.5 the larger one is 1."""
+    assert columns.category_column("dose", np.array([2.0, 1.5, 1.0, 0.5]), "category").levels == (0.5, 1, 1.5, 2)
+
+
+def test_a_function_of_dates_and_numbers_whose_squares_are_none_are_refused():
+    data = {"day": np.array(["2020-01-01", "2020-01-02"], "datetime64[D]")}
+    with pytest.raises(ValueError, match=r"column 'day' must be of numbers, as log\(day\) reads them, but got dates"):
+        columns.column_values(data, "log(day)")
+    for size in (1e-200, 1e200):
+        with pytest.raises(ValueError, match="must be of values whose squares are numbers"), np.errstate(over="ignore"):
+            columns.number_column("a", size * np.arange(3.0), np.ones(3))

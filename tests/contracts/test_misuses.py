@@ -18,7 +18,7 @@ TABLE = {
 # What no caller did wrong: a run that stops, and what Python's protocols ask for.
 NO_MISUSES = {"non_finite", "FitInterrupted", "IndexError", "AttributeError"}
 # Caught where it is raised, and by the search for a mode.
-NO_MISUSES |= {"UnfitStart", "np.linalg.LinAlgError in gam/bounds.py"}
+NO_MISUSES |= {"UnfitStart", "np.linalg.LinAlgError in gam/bounds.py", "np.linalg.LinAlgError in gam/row_features.py"}
 # What the user's own source of batches raised, a step later.
 NO_MISUSES |= {"self.waiting in rows/feeds.py"}
 # NumPyro's own words, as it says them where values are known.

@@ -96,3 +96,17 @@ def test_chunks_are_the_whole():
     parts = [places(lengths)[0] for _, places in chunks]
     for part, one in zip(own.Features(*(np.concatenate(leaves, -1) for leaves in zip(*parts))), whole, strict=True):
         np.testing.assert_allclose(part, one, atol=1e-12)
+
+
+def test_an_interrupt_leaves_no_features_of_other_lengthscales():
+    """And a matrix without a factor is one: LAPACK leaves what it has of it, and says so in a number."""
+    model = ngp.gam.model("y ~ s(x, num_inducing=4) + s(z, num_inducing=4)", DATA)
+    found, lengths = own.RowFeatures(model, model.rows.X[:5]), np.ones((3, 1))
+    before = found(lengths)[0].values.copy()
+    whole, indefinite = found.components[1], own.without_slopes(np.array([[1.0, 2.0], [2.0, 1.0]]), 0)
+    none = own.KernelMatrices(indefinite, indefinite, own.without_slopes(np.ones(2), 0))
+    found.components[1] = whole._replace(kernel=lambda _: none)
+    with pytest.raises(np.linalg.LinAlgError):
+        found(2 * lengths)
+    found.components[1] = whole
+    np.testing.assert_array_equal(found(lengths)[0].values, before)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import numpyro_gp as ngp
+from numpyro_gp.gam import screening
 from numpyro_gp.gam.screening import CELLS, _cells, pairs_of, score, scores_of
 
 
@@ -106,3 +107,32 @@ def test_a_weak_product_is_found_once_the_strong_one_is_explained():
     assert found.scores["z", "w"] < 2 < found.tried[1].score
     assert [str(one.term) for one in found.tried] == ["ti(x, z)", "ti(z, w)"]
     assert found.tried[1].kept
+
+
+def test_numbers_that_a_table_calls_levels_are_levels(monkeypatch):
+    """As in `ngp.gam`: of arrays they would be a line. And a response of two such levels is 0 and 1."""
+    pandas = pytest.importorskip("pandas")
+    seen, rng = [], np.random.default_rng(0)
+    fitted = screening.fit
+    monkeypatch.setattr(screening, "fit", lambda *given, **options: seen.append(fitted(*given, **options)) or seen[-1])
+    levels = pandas.Categorical(np.arange(40) % 4 + 1)
+    label = pandas.Categorical([None, *rng.integers(1, 3, 39)])
+    table = pandas.DataFrame({"a": rng.normal(size=40), "g": levels, "y": label})
+    ngp.gam.screen("y ~ a + g", table, "bernoulli", num_steps=5, most=1)
+    layout, rows = seen[0].model.layout, seen[0].model.rows
+    assert [part.name for part in layout.read_terms] == ["linear(a)", "factor(g)"]
+    assert (set(rows.y), layout.columns[1].levels) == ({0.0, 1.0}, (1, 2, 3, 4))
+    table["y"] = levels
+    with pytest.raises(ValueError, match="response 'y' must be numbers or two levels, but got 4 levels"):
+        ngp.gam.screen("y ~ a", table, "poisson")
+
+
+def test_one_row_judges_nothing_and_weights_are_refused():
+    """The deviation of one gain is zero, which every gain is above."""
+    rng = np.random.default_rng(1)
+    a, b = rng.normal(size=(2, 60))
+    data = {"a": a, "b": b, "y": 3 * a * b + 0.1 * rng.normal(size=60)}
+    (tried,) = ngp.gam.screen("y ~ a + b", data, most=1, held_out=0.01, num_steps=20).tried
+    assert (tried.error, tried.kept) == (np.inf, False)
+    with pytest.raises(ValueError, match="weights must be None in a screening"):
+        ngp.gam.screen("y ~ a + b", data, weights="a")

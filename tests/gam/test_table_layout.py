@@ -113,3 +113,17 @@ def test_a_date_is_one_level_in_any_unit():
     for same in (days.astype("M8[s]"), days.astype("M8[us]"), pandas.Series(days), utc, tokyo):
         np.testing.assert_array_equal(layout.encode({"day": same}), rows.X)
     assert layout.encode({"day": [datetime.date(2020, 1, 1), datetime.date(2021, 1, 1)]}).tolist() == [[0.0], [2.0]]
+
+
+def test_dates_are_no_numbers_in_the_rows_to_predict():
+    """They are days since 1970, which a line of years or months would take for some."""
+    days = np.datetime64("2020-01-01") + np.arange(5)
+    rows = {"number": np.arange(5.0), "date": days, "python": days.astype(object)}
+    for fitted, own in rows.items():
+        layout = laid("y ~ x", DATA | {"x": own})[0]
+        for new, values in rows.items():
+            if (fitted == "number") == (new == "number"):
+                assert layout.encode({"x": values}).shape == (5, 1)
+                continue
+            with pytest.raises(ValueError, match=r"column 'x' must be of (dates|numbers), as in the rows of the fit"):
+                layout.encode({"x": values})
