@@ -1,5 +1,7 @@
 """Successes among trials with one latent function (mathematics.md section 7.1)."""
 
+from functools import partial
+
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
@@ -116,7 +118,15 @@ class Binomial(Likelihood):
         return like("trials", self.trials, latent.mean) * expected_mean("logit", latent)
 
     def _variance(self, latent: Latent) -> Array:
-        share, trials = expected_mean("logit", latent), like("trials", self.trials, latent.mean)
-        cuts = composite_cuts(0.0, 1.0, latent.mean)
-        spread = expect(lambda f, share: (sigmoid(f) - share) ** 2, latent.mean, latent.variance, share, cuts=cuts)
-        return trials * share * (1 - share) + trials * (trials - 1) * spread
+        trials, cuts = like("trials", self.trials, latent.mean), composite_cuts(0.0, 1.0, latent.mean)
+        within = expect(lambda f: sigmoid(f) * sigmoid(-f), latent.mean, latent.variance, cuts=cuts)
+        # Differences of the smaller share, as `1 - share` has lost its digits where the larger one rounds to 1.
+        sign = jnp.where(latent.mean > 0, -1.0, 1.0).astype(latent.mean.dtype)
+        given = latent.mean, latent.variance, latent.mean, sign
+        shift, square = (expect(partial(_change, power=power), *given, cuts=cuts) for power in (1, 2))
+        return trials * within + trials**2 * jnp.maximum(square - shift**2, 0)
+
+
+def _change(f: Array, middle: Array, sign: Array, *, power: int) -> Array:
+    """By how much the share at ``f`` differs from that at the middle, to a power; ``sign`` takes it from one side."""
+    return (sigmoid(sign * f) - sigmoid(sign * middle)) ** power

@@ -41,3 +41,11 @@ def test_single_precision_knows_many_trials():
     exact -= 0.5e-8 * 1e6 * expit(float(f[0])) * expit(-float(f[0]))
     assert found.dtype == np.float32
     assert_allclose(found, exact, atol=0.02)
+
+
+def test_the_variance_of_a_share_near_one_keeps_its_digits_in_single_precision():
+    f = np.linspace(-14.0, 14.0, 15, dtype=np.float32)
+    found = Binomial(np.float32(1e6)).predictive_variance(f, np.zeros_like(f))
+    share = expit(-np.abs(f.astype(float)))
+    assert found.dtype == np.float32
+    assert_allclose(found, 1e6 * share * (1 - share), rtol=1e-2)
