@@ -8,7 +8,7 @@ import datetime
 import numbers
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
 
 import numpy as np
@@ -126,13 +126,24 @@ def _keys_of(data: Any) -> Mapping[str, object]:
     if getattr(getattr(data, "dtype", None), "names", None):
         return {name: name for name in data.dtype.names}
     if hasattr(data, "keys") and hasattr(data, "__getitem__"):
-        return {str(name): name for name in data.keys()}  # noqa: SIM118  (of a pandas table, its columns)
+        return _by_text(data.keys())  # of a pandas table, its columns
     if hasattr(data, "columns") and hasattr(data, "__getitem__"):
-        return {str(name): name for name in data.columns}
+        return _by_text(data.columns)
     cure = 'Pass {"age": ages, "dose": doses}, or a table of pandas or polars.'
     if isinstance(data, (str, os.PathLike)):
         cure = f"Read the file first: pandas.read_csv({os.fspath(data)!r})."
     fail("data", "a dictionary of columns or a table", f"a {type(data).__name__}", cure, TypeError)
+
+
+def _by_text(names: Iterable[object]) -> dict[str, object]:
+    """Names by their text, of which no two may be one."""
+    found: dict[str, object] = {}
+    for name in names:
+        if (text := str(name)) in found and found[text] != name:
+            cure = "Give one of them another name."
+            fail("names of columns", "different as text", f"{found[text]!r} and {name!r}", cure)
+        found[text] = name
+    return found
 
 
 def names_of(data: object) -> list[str]:

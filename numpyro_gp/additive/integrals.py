@@ -164,14 +164,25 @@ def _some(found: dict[str, Squares], basis: AdditiveBasis, such: str = "") -> di
     return found
 
 
+def _is_rounding(first: np.ndarray, second: np.ndarray, size: float) -> bool:
+    """Whether numbers of a size differ by rounding alone: of a narrow range far from zero no fixed part of it is."""
+    if first.shape != second.shape:
+        return False
+    eps = max(float(np.finfo(one.dtype).eps) for one in (first, second))
+    return bool(np.all(np.abs(first - second) <= 16 * eps * size))
+
+
 def _check_measure(column: int, first: tuple[str, object], second: tuple[str, object]) -> None:
     """Refuse two measures of one column: functions that average to zero under each of them are not orthogonal."""
     kinds: list[Any] = [jax.tree.structure(measure) for _, measure in (first, second)]
 
     def check(*leaves: np.ndarray) -> None:
         half = len(leaves) // 2
-        pairs = zip(leaves[:half], leaves[half:], strict=True)
-        if kinds[0] != kinds[1] or not all(a.shape == b.shape and np.allclose(a, b) for a, b in pairs):
+        pairs = list(zip(leaves[:half], leaves[half:], strict=True))
+        # Points and weights have a size each, two ends, or a mean and its deviation, one: a mean may be zero.
+        sizes = [max(np.abs(one).max(initial=0.0) for one in pair) for pair in pairs]
+        sizes = sizes if isinstance(first[1], Empirical) else [max(sizes, default=0.0)] * half
+        if kinds[0] != kinds[1] or not all(_is_rounding(*pair, size) for pair, size in zip(pairs, sizes, strict=True)):
             got = f"others for {first[0]!r} and {second[0]!r}"
             cure = "Use one measure for each column in all components, such as Uniform(0.0, 1.0)."
             fail(f"the measure of column {column}", "the same in all components", got, cure)

@@ -270,7 +270,8 @@ def _spread(x: np.ndarray, mass: np.ndarray, size: int) -> np.ndarray:
     The curve is a Matern 5/2 process with a lengthscale of half a standard deviation: a pivoted Cholesky factorisation.
     """
     values, place = np.unique(x, return_inverse=True)
-    some = np.unique(np.linspace(0, len(values) - 1, 1000).astype(int))  # enough to choose from
+    enough = max(1000, size)  # to choose from
+    some = np.unique(np.linspace(0, len(values) - 1, min(enough, len(values))).astype(int))
     values, weight = values[some], np.sqrt(np.bincount(place, mass)[some])
     left, columns = np.ones(len(values)), np.zeros((size, len(values)))
     chosen: list[int] = []

@@ -180,3 +180,8 @@ def test_a_function_of_dates_and_numbers_whose_squares_are_none_are_refused():
     for size in (1e-200, 1e200):
         with pytest.raises(ValueError, match="must be of values whose squares are numbers"), np.errstate(over="ignore"):
             columns.number_column("a", size * np.arange(3.0), np.ones(3))
+
+
+def test_names_that_are_one_as_text_are_refused():
+    with pytest.raises(ValueError, match="names of columns must be different as text, but got 1 and '1'"):
+        columns.column_values({1: np.ones(2), "1": np.zeros(2)}, "1")

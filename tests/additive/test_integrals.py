@@ -2,8 +2,9 @@
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
-from numpyro_gp.additive.integrals import _one_integral, category_columns, kernel_columns, measure_words
+from numpyro_gp.additive.integrals import _check_measure, _one_integral, category_columns, kernel_columns, measure_words
 from numpyro_gp.kernels import RBF, CategoryDelta, Constant, Empirical, Uniform, ZeroMean, ZeroMeanCategory
 
 
@@ -29,3 +30,12 @@ def test_the_measure_in_words():
     assert measure_words(2.0 * curve) == "over an interval"
     assert measure_words(curve * levels) == "over an interval and over the levels"
     assert measure_words(RBF(1.0, 1.0).on(0) + Constant(1.0)) == ""
+
+
+def test_measures_that_differ_by_their_own_scale_are_two():
+    """A thousandth of the number is no rounding of a day since 1970, and 1e-8 none of lengths in metres."""
+    for low, high, other in [(20000.0, 20001.0, 20000.1), (0.0, 2e-9, 1e-9)]:
+        one = "a", Uniform(jnp.float32(low), jnp.float32(high))
+        _check_measure(0, one, ("b", Uniform(np.nextafter(np.float32(low), np.float32(1)), jnp.float32(high))))
+        with pytest.raises(ValueError, match="the measure of column 0 must be the same in all components"):
+            _check_measure(0, one, ("b", Uniform(jnp.float32(other), jnp.float32(high))))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.term_kernels import kernel_data_of
+from numpyro_gp.gam.term_kernels import _spread, kernel_data_of
 from tests.gam.known import kernel_of_term
 
 N = 12
@@ -253,3 +253,9 @@ def test_ends_hold_numbers_in_single_precision_and_no_more():
     ngp.gam.model("y ~ s(x, cyclic=(0, 0.1))", {"x": x, "y": np.arange(30.0)})
     with pytest.raises(ValueError, match=r"cyclic of s\(x\) must be the ends of the column"):
         ngp.gam.model("y ~ s(x, cyclic=(0, 1e-9))", {"x": 1.5e-9 * np.arange(30.0) / 29, "y": np.arange(30.0)})
+
+
+def test_many_inducing_inputs_are_as_many_values():
+    """A thousand values were looked at, and of more some were taken again."""
+    points = _spread(np.arange(1010.0), np.ones(1010), 1005)
+    assert len(np.unique(points)) == 1005
