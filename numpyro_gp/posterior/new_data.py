@@ -101,6 +101,8 @@ def predict_rows(
         return unwrap(tracing.trace_at(posterior.at(fixed[0]), draw, own, plan.plates, chunk)[plan.site]["fn"])
 
     size = chunk_size if places else total  # no array has rows: in one piece
+    if known is not None and not places:
+        known.prepared = None  # what was made of the arrays of the call before
     if size < total and (counted := sorted(plan.rows.plates & plan.found.counted)):
         warn_of_one_piece(total, size, f"it computes with the numbers of the rows of plate {counted[0]!r}")
         size = total

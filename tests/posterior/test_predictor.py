@@ -8,11 +8,13 @@ import copy
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 import pytest
 
+import numpyro_gp as ngp
 from numpyro_gp.posterior import chunks as module
 from numpyro_gp.posterior import predictor as reading
-from tests.fits import KEY, NEW, X, fit
+from tests.fits import KERNEL, KEY, NEW, X, Z, fit
 
 POSTERIOR = fit("draws")
 
@@ -75,3 +77,17 @@ def test_fewer_rows_of_inputs_that_groups_share():
         np.testing.assert_allclose(predictor(X[rows]).mean, wanted[:, rows], rtol=1e-10)
     stream = [one.mean for one in posterior.predict(KEY, iter([X[:3], X[3:4]]))]
     np.testing.assert_allclose(jnp.concatenate(stream, axis=1), wanted, rtol=1e-10)
+
+
+def test_a_predictor_of_rows_that_no_array_has_reads_the_arrays_of_each_call():
+    """Rows of all groups below each other, which the model takes apart: nothing is cut, and nothing is of another call."""
+
+    def model(X):
+        f = ngp.gp("f", KERNEL, Z)
+        with numpyro.plate("group", 2, dim=-2), numpyro.plate("data", X.shape[0] // 2):
+            ngp.observe("y", f(X.reshape(2, -1, 1)), ngp.likelihoods.Gaussian(0.1))
+
+    posterior = ngp.Posterior.from_mcmc(model, {"f": jnp.linspace(-1.0, 1.0, 2 * len(Z)).reshape(2, -1)})
+    predictor = posterior.predictor(KEY)
+    for inputs in (X[:6], X[6:]):
+        np.testing.assert_allclose(predictor(inputs).mean, posterior.predict(KEY, inputs).mean, rtol=1e-12)
