@@ -22,7 +22,16 @@ from numpyro_gp.linalg import factorise, matmul
 from numpyro_gp.posterior.data_inside import is_same
 from numpyro_gp.posterior.fitted import Fitted
 from numpyro_gp.posterior.sources import Source
-from numpyro_gp.posterior.tracing import Draw, Values, at_each_draw, check_source, draws_of, look_again, run_model
+from numpyro_gp.posterior.tracing import (
+    Draw,
+    Values,
+    at_each_draw,
+    check_source,
+    draws_of,
+    key_of,
+    look_again,
+    run_model,
+)
 from numpyro_gp.primitives.given_both import CombinedMarginal
 from numpyro_gp.primitives.given_neighbours import GivenNeighbours
 from numpyro_gp.primitives.local_process import SeenProcesses
@@ -100,9 +109,10 @@ def training_draws(posterior: Fitted, draws: Draw, call: Call) -> TrainingDraws:
         is_point = not _beliefs(trace)
         key = jax.random.fold_in(draw[0], 3)
         seen = data_sites(trace)
-        terms = {n: log_likelihood(s["fn"], s["value"], None if is_point else key) for n, s in seen.items()}
+        keys = {name: key_of(key, name) for name in seen}  # the noise of one site is not that of another
+        terms = {n: log_likelihood(s["fn"], s["value"], None if is_point else keys[n]) for n, s in seen.items()}
         latent = {name: site["value"] for name, site in trace.items() if _is_value(site)}
-        copies = {name: site["fn"].sample(key) for name, site in seen.items() if _has_copies(site)}
+        copies = {n: site["fn"].sample(jax.random.fold_in(keys[n], 1)) for n, site in seen.items() if _has_copies(site)}
         return latent, {name: term for name, term in terms.items() if term is not None}, copies
 
     def data(source: Source, draw: Draw, arrays: list[Array]) -> tuple[dict[str, Any], ...]:

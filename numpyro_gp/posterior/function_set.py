@@ -1,7 +1,6 @@
 """Functions drawn from a posterior, as one value that can be called, kept and differentiated."""
 
 import dataclasses
-import zlib
 from collections.abc import Callable
 from typing import Any, overload
 
@@ -17,7 +16,7 @@ from numpyro_gp.linalg import einsum
 from numpyro_gp.posterior.fitted import Fitted
 from numpyro_gp.posterior.local_functions import LocalDraw, LocalFunctions, local_draw
 from numpyro_gp.posterior.near import near_of, scales_of
-from numpyro_gp.posterior.tracing import AskedProcess, Draw, draws_of, plates_at
+from numpyro_gp.posterior.tracing import AskedProcess, Draw, draws_of, key_of, plates_at
 from numpyro_gp.primitives.function_draw import FunctionDraw, function_draw
 from numpyro_gp.primitives.local_process import LocalProcess
 from numpyro_gp.programs.keep import compiled
@@ -127,7 +126,7 @@ def posterior_functions(
         return Functions(found)
 
     def at(process: Any, draw: Draw, rows: object) -> Array:
-        joint, own = process.joint(rows), _key_of(draw[0], process.name)
+        joint, own = process.joint(rows), key_of(draw[0], process.name)
         # Noise by the number of the row, and a lower factor: what comes later leaves earlier values as they are.
         each = lambda number: jax.random.normal(jax.random.fold_in(own, number), joint.batch_shape, joint.loc.dtype)  # noqa: E731
         noise = jax.vmap(each, out_axes=-1)(jnp.arange(rows.shape[0]))
@@ -164,13 +163,8 @@ def _local(asked: AskedProcess, draws: Draw, num_features: int) -> LocalFunction
 
 def _random(key: Array, name: str, dtype: np.dtype) -> tuple[Array, Normal]:
     """A key for the features of a function of the process ``name``, and its standard normal noise."""
-    key_features, key_noise = jax.random.split(_key_of(key, name))
-    return key_features, lambda part, shape: jax.random.normal(_key_of(key_noise, part), shape, dtype)
-
-
-def _key_of(key: Array, name: str) -> Array:
-    """A key for what has this name."""
-    return jax.random.fold_in(key, zlib.crc32(name.encode()) >> 1)  # a number that 32 bits with a sign hold
+    key_features, key_noise = jax.random.split(key_of(key, name))
+    return key_features, lambda part, shape: jax.random.normal(key_of(key_noise, part), shape, dtype)
 
 
 def _names(X: Functional | ArrayLike) -> list[bytes]:

@@ -1,5 +1,6 @@
 """A model run at a draw of its posterior: one runner, one rule on which sites take values, and what it then holds."""
 
+import zlib
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
@@ -147,6 +148,11 @@ def trace_at(
 def draws_of(key: Array, index: np.ndarray) -> Draw:
     """Draws with these numbers, each with a key of its own."""
     return jax.random.split(check_key("key", key), index.size), jnp.asarray(index)
+
+
+def key_of(key: Array, name: str) -> Array:
+    """A key for what has this name."""
+    return jax.random.fold_in(key, zlib.crc32(name.encode()) >> 1)  # a number that 32 bits with a sign hold
 
 
 def at_each_draw(function: Callable[..., object], posterior: Fitted, draws: Draw, *rest: object) -> Any:

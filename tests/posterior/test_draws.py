@@ -94,6 +94,20 @@ def test_each_site_draws_with_a_key_of_its_own():
     assert jnp.abs(a - b).min() > 1e-6
 
 
+def test_replicates_of_two_sites_have_noise_of_their_own():
+    """Two data sets of one function that is known: with one key for both their replicates are equal."""
+
+    def two(X, y=None):
+        f = ngp.gp("f", KERNEL, Z)(X)
+        with numpyro.plate("data", X.shape[0]):
+            for name in "ab":
+                ngp.observe(name, f, ngp.likelihoods.Gaussian(0.1), obs=y)
+
+    found = ngp.Posterior.from_mcmc(two, {"f": jnp.zeros((400, M))}).draws(KEY, X, Y).replicated
+    correlation = [np.corrcoef(found["a"][:, n], found["b"][:, n])[0, 1] for n in range(N)]
+    assert np.abs(correlation).max() < 5 / np.sqrt(400)
+
+
 def test_leave_one_out_of_exact_regression():
     """Each datum left out by hand, in NumPy."""
     covariance, y = gram(np.asarray(X), 1.3, 0.8) + 0.1 * np.eye(N), np.asarray(Y)
