@@ -115,10 +115,15 @@ class BlockLowRank(LowRank):
         together = stacks.together([jnp.swapaxes(one, -1, -2) for one in shared])
         return (own - matmul(together, matmul(together.T, columns))).T.reshape(x.shape)
 
-    def times_own(self, noise: Float[Array, "*batch M"]) -> Float[Array, "*batch M"]:
+    def divided(self, rows: Float[Array, "M K"]) -> Float[Array, "M K"]:
         stacks = Stacks.of(self.precision_trils)
-        pairs = zip(stacks.stacked(self.precision_trils), stacks.apart(noise.reshape(-1, self.size).T), strict=True)
-        return stacks.together([matmul(P, rows) for P, rows in pairs]).T.reshape(noise.shape)
+        pairs = zip(stacks.stacked(self.precision_trils), stacks.apart(rows), strict=True)
+        return stacks.together([matmul(inverse_lower(P), own) for P, own in pairs])
+
+    def divided_back(self, rows: Float[Array, "M K"]) -> Float[Array, "M K"]:
+        stacks = Stacks.of(self.precision_trils)
+        pairs = zip(stacks.stacked(self.precision_trils), stacks.apart(rows), strict=True)
+        return stacks.together([matmul(jnp.swapaxes(inverse_lower(P), -1, -2), own) for P, own in pairs])
 
     def pieces(
         self, features: Float[Array, "M N"]

@@ -106,15 +106,29 @@ class LowRank(AbstractBelief):
     def times_covariance(self, x: Float[Array, "*batch M"]) -> Float[Array, "*batch M"]:
         """``S x``."""
 
-    def times_own(self, noise: Float[Array, "*batch M"]) -> Float[Array, "*batch M"]:
-        """``P e``, where ``P`` is no identity."""
-        return noise
+    def divided(self, rows: Float[Array, "M K"]) -> Float[Array, "M K"]:
+        """``P^-1 X``, where ``P`` is no identity."""
+        return rows
+
+    def divided_back(self, rows: Float[Array, "M K"]) -> Float[Array, "M K"]:
+        """``P^-T X``, where ``P`` is no identity."""
+        return rows
 
     def draw_whitened(self, key: Array, sample_shape: Shape = (), basis: AbstractBasis | None = None) -> Array:
-        """Draws ``m + S x`` of the whitened values: ``x = P e_1 + W e_2`` has the covariance ``S^-1``."""
+        """Draws ``m + S (P e_1 + W e_2)`` of the whitened values, ``P e_1 + W e_2`` being of covariance ``S^-1``.
+
+        With ``B = P^-1 W`` and ``H = I + B^T B`` it is ``m + P^-T (e_1 + B H^-1 (e_2 - B^T e_1))``: precise data make
+        ``W`` large, and a product of it with ``S``, which they make small, would have no right digit in float32.
+        """
         if self.ndim > 1:
             return super().draw_whitened(key, sample_shape, basis)
         key_own, key_shared = jax.random.split(key)
-        noise = self.times_own(jax.random.normal(key_own, sample_shape + self.W.shape[:1], self.W.dtype))
+        own = jax.random.normal(key_own, sample_shape + self.W.shape[:1], self.W.dtype)
         shared = jax.random.normal(key_shared, sample_shape + self.W.shape[1:], self.W.dtype)
-        return self.mean[(None,) * len(sample_shape)] + self.times_covariance(noise + matmul(shared, self.W.T))
+        B = self.divided(self.W)
+        inverse = half_of(B)[1]
+        scaled = matmul(matmul(shared.reshape(-1, B.shape[1]), inverse.T), inverse)  # rows e_2^T H^-1
+        columns = own.reshape(-1, B.shape[0]).T
+        root = matmul(inverse, B.T)  # L_H^-1 B^T: rows of length below one
+        drawn = self.divided_back(columns - matmul(root.T, matmul(root, columns)) + matmul(B, scaled.T))
+        return self.mean[(None,) * len(sample_shape)] + drawn.T.reshape(own.shape)
