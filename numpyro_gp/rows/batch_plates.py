@@ -7,16 +7,18 @@ took as long as the rest of a small step. Here the rows are images of ``0 .. B -
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.sharding import NamedSharding
 from numpyro.primitives import Messenger
 
 from numpyro_gp.arrays import Array, ArrayLike, widened
-from numpyro_gp.checks import check_count, check_key, fail
+from numpyro_gp.checks import check_count, check_key, fail, when_known
 from numpyro_gp.programs.private import active_handlers
 from numpyro_gp.sites import in_plate
 
@@ -169,12 +171,20 @@ def permuted_rows(key: Array, size: int, positions: ArrayLike) -> Array:
     if not jnp.issubdtype(places.dtype, jnp.integer):
         fail("positions", "whole numbers", f"dtype {places.dtype}", "Pass jnp.arange(batch).", TypeError)
     places = widened(places)
+    when_known(partial(_check_positions, size), places)
     if check_count("size", size) <= SORTED_SIZE:
         return jax.random.permutation(key, size).astype(places.dtype)[places]
     key_shift, key_rounds = jax.random.split(key)
     shift = jax.random.randint(key_shift, (), 0, size, places.dtype)
     walked = _walk(key_rounds, size, places.astype(jnp.uint32)).astype(places.dtype)
     return jnp.remainder(shift + walked, size)
+
+
+def _check_positions(size: int, places: np.ndarray) -> None:
+    """Refuse positions behind the last row, and before the first: other rows would come twice."""
+    if places.size and (places.min() < 0 or places.max() >= size):
+        cure = f"Leave out those of the last step that are {size} or more."
+        fail("positions", f"from 0 to {size - 1}", f"{places.min()} to {places.max()}", cure)
 
 
 def _walk(key: Array, size: int, places: Array) -> Array:

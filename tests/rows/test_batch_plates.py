@@ -205,6 +205,9 @@ def test_without_a_key_and_with_other_positions_it_says_what_to_do():
         keyed_rows(lambda: numpyro.plate("data", 8, subsample_size=3))()
     with pytest.raises(TypeError, match="positions must be whole numbers"):
         permuted_rows(jax.random.key(0), 5, jnp.ones(2))
+    for size in (5, 5000):  # the last step of an epoch: rows of the first would come again, at some other place
+        with pytest.raises(ValueError, match=rf"positions must be from 0 to {size - 1}, but got {size - 2} to {size}"):
+            permuted_rows(jax.random.key(0), size, jnp.arange(size - 2, size + 1))
 
 
 def test_sites_of_a_subsampled_plate_share_one_scale():
