@@ -192,7 +192,10 @@ def _period(part: ReadTerm, layout: TableLayout, X: np.ndarray) -> tuple[float, 
     if isinstance(given, bool):
         raw = column.decode(X[:, at])
         rounding = 64 * np.finfo(float).eps * max(abs(low), abs(high))
-        high += bool(np.all(np.abs(raw - np.round(raw)) <= rounding))  # of whole numbers the last is a step long
+        whole = np.round(raw)
+        is_whole = bool(np.all(np.abs(raw - whole) <= rounding)) and np.ptp(whole) < 2**53
+        if is_whole:  # the last is a step long: of 0, 10, ... 350 ten
+            high += float(np.gcd.reduce(np.diff(np.unique(whole)).astype(np.int64)))
     least = SLACK * (high - low)
     if column.low < low - least or column.high > high + least:
         cure = "Give ends that hold all rows: cyclic=(0, 24)."

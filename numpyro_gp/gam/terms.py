@@ -173,8 +173,8 @@ def s(
     by : str, optional
         A category: a curve for each of its levels. Beside ``s`` of the same column, how they differ from it.
     cyclic : bool or (low, high)
-        Value and slope are the same at both ends. True takes the range of the column; of whole numbers one more, so
-        that the hours 0 to 23 have a period of 24.
+        Value and slope are the same at both ends. True takes the range of the column; of whole numbers one step more,
+        so that the hours 0 to 23 have a period of 24, and degrees 0, 10, ... 350 one of 360.
     kernel : type, optional
         `Matern52`, or another of the stationary kernels.
     num_inducing : int, optional

@@ -233,7 +233,9 @@ LONG = 0.7 + np.random.default_rng(0).uniform(0, 1e9, 48) * (np.arange(48) > 0)
 @pytest.mark.parametrize(
     ("column", "step"),
     [
-        (1.7e9 + HOURS, 1),  # seconds since 1970
+        (1.7e9 + HOURS, 3600),  # seconds since 1970, one row an hour
+        (10 * (np.arange(48.0) % 36), 10),  # degrees
+        (1 + 3 * (np.arange(48.0) % 4), 3),  # the first months of quarters
         (1.7e9 + HOURS + 0.25, 0),
         (20000 + np.arange(48.0), 1),  # days since 1970
         (20000 + np.arange(48.0) + 1e-5, 0),  # a second after each midnight
@@ -241,7 +243,7 @@ LONG = 0.7 + np.random.default_rng(0).uniform(0, 1e9, 48) * (np.arange(48) > 0)
         (LONG, 0),
     ],
 )
-def test_a_column_holds_its_own_ends_and_whole_numbers_have_one_more(column, step):
+def test_a_column_holds_its_own_ends_and_whole_numbers_have_one_step_more(column, step):
     model = ngp.gam.model("y ~ s(t, cyclic=True)", {"t": column, "y": np.arange(48.0)})
     low, high = np.array(model.kernel_data.periods["s(t)"]) * model.layout.columns[0].scale
     np.testing.assert_allclose(high - low, np.ptp(column) + step, rtol=1e-6)
