@@ -3,7 +3,6 @@
 Both cost one factorisation and no iteration: to start training from, or to measure it against.
 """
 
-import math
 from collections.abc import Mapping
 from functools import partial
 from typing import NamedTuple
@@ -13,9 +12,10 @@ from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.beliefs.additive_basis import AdditiveBasis
-from numpyro_gp.beliefs.basis import AbstractBasis, Basis
+from numpyro_gp.beliefs.basis import Basis
 from numpyro_gp.beliefs.coupled import Coupled
 from numpyro_gp.beliefs.decoupled import Orthogonal
+from numpyro_gp.beliefs.gaussian_data import GaussianData, ridge_square
 from numpyro_gp.beliefs.structured import Structured
 from numpyro_gp.checks import (
     are_integers,
@@ -32,71 +32,6 @@ from numpyro_gp.kernels.batches import KernelBatches
 from numpyro_gp.kernels.jitter import least_factor, unit_of
 from numpyro_gp.kernels.operands import KernelLike
 from numpyro_gp.linalg import add_to_diagonal, factorise, half_log_det, inverse_factor, matmul, solve_lower
-
-
-class GaussianData(NamedTuple):
-    """Gaussian data in units of their noise: features of the inducing points, prior variances, and the noise scales."""
-
-    features: Float[Array, "M N"]
-    prior: Float[Array, " N"]
-    scale: Float[Array, " N"]
-
-    @classmethod
-    def build(cls, basis: AbstractBasis, X: Float[Array, "N D"], noise: Array) -> "GaussianData":
-        """``A_n / scale_n``, ``k_nn / noise_n`` and ``scale_n = sqrt(noise_n)``."""
-        scale = jnp.broadcast_to(jnp.sqrt(noise), X.shape[:1]).astype(basis.dtype)
-        return cls(basis.features(X) / scale[None], basis.diagonal(X) / scale**2, scale)
-
-    def bound(
-        self, quadratic: Float[Array, ""], half_log_det: Float[Array, ""], is_tight: bool = False
-    ) -> Float[Array, ""]:
-        """The collapsed bound (mathematics.md section 3.3), with ``r^T S^-1 r`` and ``log |S| / 2``, ``S = B^T B + I``.
-
-        ``B`` are the features, ``r`` the residuals, both in units of the noise. ``is_tight``: that of a function whose
-        variance given the inducing values is fitted too.
-        """
-        if is_tight:
-            unexplained = jnp.sum(jnp.log1p(jnp.maximum(self.prior - jnp.sum(self.features**2, axis=0), 0)))
-        else:
-            unexplained = jnp.sum(self.prior) - jnp.sum(self.features**2)
-        constant = jnp.sum(jnp.log(self.scale)) + 0.5 * self.scale.shape[0] * math.log(2 * math.pi)
-        return -half_log_det - constant - 0.5 * (quadratic + unexplained)
-
-    def upper_bound(self, residuals: Float[Array, " N"]) -> Float[Array, ""]:
-        """An upper bound of the log evidence (Titsias 2014; mathematics.md section 3.3), with ``r`` as in `bound`.
-
-        What the inducing points leave unexplained, ``t = tr(K - Q)``, is at least the largest eigenvalue of ``K - Q``:
-        ``-log |S| / 2 - r^T (S + t I)^-1 r / 2`` and the constants, ``S = B^T B + I``.
-        """
-        left = jnp.maximum(jnp.sum(self.prior) - jnp.sum(self.features**2), 0)
-        gram = matmul(self.features, self.features.T)
-        eye = jnp.eye(gram.shape[0], dtype=gram.dtype)
-        moved = matmul(inverse_factor((1 + left) * eye + gram).T, matmul(self.features, residuals))
-        quadratic = (matmul(residuals, residuals) - matmul(moved, moved)) / (1 + left)
-        constant = jnp.sum(jnp.log(self.scale)) + 0.5 * self.scale.shape[0] * math.log(2 * math.pi)
-        return half_log_det(inverse_factor(eye + gram)) - constant - 0.5 * quadratic
-
-    def leave_one_out(self, residuals: Float[Array, " N"]) -> tuple[Float[Array, " N"], Float[Array, " N"]]:
-        """Mean and variance of ``y_n`` given all others under ``Q + noise``, in units of the noise, less the mean.
-
-        What the inducing points leave unexplained at ``n`` is added to the variance.
-        """
-        eye = jnp.eye(self.features.shape[0], dtype=self.features.dtype)
-        # By an orthogonal basis: the square of the features has twice as many digits as they have, in float32 too many.
-        half = jnp.linalg.qr(jnp.concatenate([self.features.T, eye]))[0][: residuals.shape[0]].T
-        precision = 1 - jnp.sum(half**2, axis=0)
-        mean = residuals - (residuals - matmul(half.T, matmul(half, residuals))) / precision
-        return mean, 1 / precision + jnp.maximum(self.prior - jnp.sum(self.features**2, axis=0), 0)
-
-    def optimum(
-        self, residuals: Float[Array, " N"], is_tight: bool = False
-    ) -> tuple[Float[Array, " M"], Float[Array, "M M"], Float[Array, ""]]:
-        """Mean ``S B r`` and factor of ``S = (I + B B^T)^-1`` of the best belief, and its bound: `bound`."""
-        eye = jnp.eye(self.features.shape[0], dtype=self.features.dtype)
-        root = inverse_factor(eye + matmul(self.features, self.features.T))
-        half = matmul(root.T, matmul(self.features, residuals))
-        bound = self.bound(matmul(residuals, residuals) - matmul(half, half), -half_log_det(root), is_tight)
-        return matmul(root, half), root, bound
 
 
 def check_gaussian(X: ArrayLike, y: ArrayLike, noise: ArrayLike) -> tuple[Array, Array, Array]:
@@ -212,9 +147,9 @@ def orthogonal_optimum(
     ridge, _ = factorise(precision)
     residuals = targets / data.scale
     half = solve_lower(ridge, matmul(features, residuals))
-    left = matmul(residuals, residuals) - matmul(half, half)
-    bound = data.bound(left, half_log_det(ridge[: basis.size, : basis.size]))
     weights = solve_lower(ridge, half, transpose=True)
+    quadratic = ridge_square(features, residuals, weights)
+    bound = data.bound(quadratic, half_log_det(ridge[: basis.size, : basis.size]))
     a = matmul(inverse.T, weights[basis.size :])
     factor = inverse_factor(precision[: basis.size, : basis.size])
     when_known(partial(check_factorised, " and points of the mean"), a, weights, factor)

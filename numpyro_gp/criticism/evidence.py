@@ -21,7 +21,7 @@ from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.beliefs.basis import Basis
 from numpyro_gp.beliefs.batch_basis import BatchBasis, marked
-from numpyro_gp.beliefs.optimum import GaussianData
+from numpyro_gp.beliefs.gaussian_data import GaussianData
 from numpyro_gp.checks import known
 from numpyro_gp.criticism.row_evidence import COPIES, ROWS, Seen, chosen, judged
 from numpyro_gp.kernels import RBF, Kernel, Matern12, Matern32, Matern52, RationalQuadratic

@@ -11,7 +11,7 @@ from numpyro.distributions import constraints
 from numpyro_gp.arrays import Array, Shape, over_axes
 from numpyro_gp.beliefs.base import positive
 from numpyro_gp.beliefs.basis import in_plates
-from numpyro_gp.beliefs.optimum import GaussianData
+from numpyro_gp.beliefs.gaussian_data import GaussianData
 from numpyro_gp.linalg import cholesky, gaussian_log_density, matmul
 
 Result = TypeVar("Result")

@@ -12,8 +12,8 @@ from numpyro_gp.beliefs.base import Point, Process
 from numpyro_gp.beliefs.basis import AbstractBasis, Basis, batch_of_bases, fits, in_plates, spread
 from numpyro_gp.beliefs.batch_basis import BatchBasis, placed
 from numpyro_gp.beliefs.coupled import Coupled
+from numpyro_gp.beliefs.gaussian_data import GaussianData
 from numpyro_gp.beliefs.members import each_member
-from numpyro_gp.beliefs.optimum import GaussianData
 from numpyro_gp.checks import check_factorised, check_positive, fail, when_known
 from numpyro_gp.kernels.base import Kernel, as_kernel
 from numpyro_gp.kernels.functionals import Functional

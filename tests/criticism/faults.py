@@ -9,7 +9,7 @@ import numpyro
 import numpyro.distributions as dist
 
 import numpyro_gp as ngp
-from numpyro_gp.beliefs.optimum import GaussianData
+from numpyro_gp.beliefs.gaussian_data import GaussianData
 
 DRAWS, NOISE = 200, 0.3
 X = jnp.linspace(-3.0, 3.0, 90)[:, None]

@@ -11,7 +11,7 @@ from numpyro.infer import SVI, Trace_ELBO, init_to_value
 from numpyro.infer.autoguide import AutoDelta
 
 import numpyro_gp as ngp
-from numpyro_gp.beliefs.optimum import GaussianData
+from numpyro_gp.beliefs.gaussian_data import GaussianData
 from tests.criticism import faults
 from tests.criticism.faults import CURVE, NOISE, RATE, X, Z, around, posterior, y
 from tests.precision import x64
