@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 from jax.nn import log_sigmoid
-from jax.scipy.special import log_ndtr, ndtr
+from jax.scipy.special import ndtr
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayLike, store, value_type
@@ -14,6 +14,7 @@ from numpyro_gp.checks import check_choice, check_floating, check_positive, fail
 from numpyro_gp.likelihoods.base import Likelihood, check_each_target, like
 from numpyro_gp.likelihoods.expectations import composite_cuts, expect, log_expect
 from numpyro_gp.likelihoods.links import expected_mean
+from numpyro_gp.likelihoods.log_normal_cdf import log_ndtr
 from numpyro_gp.likelihoods.points import Latent
 from numpyro_gp.likelihoods.softplus import WIDE, expected_softplus
 

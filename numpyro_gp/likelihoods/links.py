@@ -11,10 +11,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.nn import log_sigmoid, sigmoid
-from jax.scipy.special import log_ndtr, ndtr
+from jax.scipy.special import ndtr
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.likelihoods.expectations import composite_cuts, expect
+from numpyro_gp.likelihoods.log_normal_cdf import log_ndtr
 from numpyro_gp.likelihoods.points import Latent
 
 

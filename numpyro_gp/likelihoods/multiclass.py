@@ -6,13 +6,14 @@ import numpy as np
 import numpyro.distributions as dist
 from jax import lax
 from jax.nn import log_softmax
-from jax.scipy.special import log_ndtr, logsumexp, ndtr
+from jax.scipy.special import logsumexp, ndtr
 from jaxtyping import Bool, Float
 
 from numpyro_gp.arrays import Array, ArrayLike, over_axes, value_type
 from numpyro_gp.checks import check_count, check_values, fail
 from numpyro_gp.likelihoods.base import like
 from numpyro_gp.likelihoods.classes import OfLabels
+from numpyro_gp.likelihoods.log_normal_cdf import log_ndtr
 from numpyro_gp.likelihoods.points import Latent, floored_factor, latent_factor, points_of
 from numpyro_gp.likelihoods.rules import composite_rule, quasi_normal, spread_points, tensor_hermite
 

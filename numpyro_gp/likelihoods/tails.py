@@ -12,12 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 from jax.nn import log_sigmoid
-from jax.scipy.special import log_ndtr, logsumexp, ndtr
+from jax.scipy.special import logsumexp, ndtr
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import fail
 from numpyro_gp.likelihoods.deviances import log_gamma_step
 from numpyro_gp.likelihoods.incomplete import log1m_exp, log_beta_parts, log_gamma_parts
+from numpyro_gp.likelihoods.log_normal_cdf import log_ndtr
 from numpyro_gp.likelihoods.rules import gauss_hermite
 
 Tails = tuple[Array, Array]

@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
-from jax.scipy.special import log_ndtr
 
 from numpyro_gp.arrays import ArrayLike
 from numpyro_gp.checks import check_points, check_positive, fail, when_known
@@ -19,6 +18,7 @@ from numpyro_gp.kernels.functionals import Functional, Values, as_functional, st
 from numpyro_gp.kernels.jitter import scales
 from numpyro_gp.kernels.of_functionals import covariance
 from numpyro_gp.likelihoods.expectations import composite_cuts, expect
+from numpyro_gp.likelihoods.log_normal_cdf import log_ndtr
 from numpyro_gp.primitives.lifted import at_rows
 from numpyro_gp.primitives.opening import open_term
 from numpyro_gp.primitives.process import GaussianProcess
