@@ -12,7 +12,7 @@ from numpyro_gp.kernels.functionals import Functional
 from numpyro_gp.posterior import tracing
 from numpyro_gp.posterior.fitted import Fitted
 from numpyro_gp.primitives.given_neighbours import LocalData
-from numpyro_gp.primitives.local_process import NEIGHBOURS, LocalProcess, SeenProcesses
+from numpyro_gp.primitives.local_process import NEIGHBOURS, LocalProcess, SeenProcesses, shortest
 from numpyro_gp.primitives.opening import recorded_processes
 from numpyro_gp.rows.call import Call
 from numpyro_gp.rows.joint_rows import JointRows, joint_rows
@@ -91,8 +91,7 @@ def near_in_units(asked: tracing.AskedProcess, key: Array, index: np.ndarray) ->
     """The neighbours that a process stands on, and the median of its lengthscales; None of one that has none."""
 
     def units(process: Any, _: object) -> Any:
-        process = _first(process)
-        return scales_of(process) if isinstance(process, LocalProcess) else None
+        return shortest([scales_of(one) for one in _each(process) if isinstance(one, LocalProcess)])
 
     draws = tracing.draws_of(key, index[np.linspace(0, len(index) - 1, min(len(index), FEW_DRAWS)).astype(int)])
     scales = asked.at_each(units, draws)
@@ -138,22 +137,27 @@ def enough_neighbours(asked: tracing.AskedProcess, key: Array, near: Neighbours)
     return count
 
 
-def _first(process: Any) -> Any:
-    """Of several processes that data are seen through, whose rows are the same, the first."""
-    return process.processes[0] if isinstance(process, SeenProcesses) else process
+def _each(process: Any) -> tuple[Any, ...]:
+    """A process, or the several that data are seen through."""
+    return process.processes if isinstance(process, SeenProcesses) else (process,)
 
 
 def near_of(asked: tracing.AskedProcess, draws: tracing.Draw) -> Neighbours:
-    """The neighbours among the arguments on which a process stands: of several its rows are compared."""
+    """The neighbours among the arguments on which a process stands: of several its rows are compared.
+
+    Refused of data that are seen through processes on other rows each, as new rows have one set of neighbours.
+    """
     given = neighbours_in(asked.call.arguments)
     if len(given) == 1:
         return given[0]
 
     def inputs(process: Any, _: object) -> Any:
-        near = _first(process).data.near
-        return near.inputs, near.order
+        return [(one.data.near.inputs, one.data.near.order) for one in _each(process)]
 
-    rows, order = asked.at_each(inputs, jax.tree.map(lambda array: array[:1], draws))
+    (rows, order), *others = asked.at_each(inputs, jax.tree.map(lambda array: array[:1], draws))
+    if not all(np.array_equal(own, rows) for own, _ in others):
+        cure = "Find neighbours of all columns together, and let each kernel read its own: kernel.on(dims)."
+        fail("the processes that data are seen through", "on the same rows, for new ones", "others for some", cure)
     is_same = lambda one: np.array_equal(one.inputs, rows[0]) and np.array_equal(one.order, order[0])  # noqa: E731
     return next(filter(is_same, given))
 

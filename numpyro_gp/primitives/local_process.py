@@ -3,6 +3,8 @@
 What it is given, `data`, has `at`, its moments at new rows: Gaussian data, pseudo-data, or values of the process.
 """
 
+import functools
+from collections.abc import Sequence
 from copy import copy
 from typing import Any, NamedTuple, NoReturn
 
@@ -128,6 +130,12 @@ class SeenProcesses(NamedTuple):
         """Marginals at the rows of the fit without what their own data said; None of functions that are known."""
         found = tuple(process.cavity for process in self.processes)
         return None if None in found else found if self.several else found[0]
+
+
+def shortest(scales: Sequence[Array | None]) -> Array | None:
+    """The shortest lengthscale of each column, where several processes stand on the same neighbours, as of a sum."""
+    known = [scale for scale in scales if scale is not None]
+    return functools.reduce(jnp.minimum, known) if known else None
 
 
 def rows_of(near: Neighbours, X: NewRows | ArrayLike) -> NewRows:

@@ -4,9 +4,6 @@ They are arguments of the model, of the same shapes, so that no program compiles
 itself is its ``units()``: the neighbours that it stands on, and lengthscales for them.
 """
 
-import functools
-from collections.abc import Sequence
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,6 +12,7 @@ from numpyro.infer import SVI
 
 from numpyro_gp.arrays import Array, split_arrays
 from numpyro_gp.checks import is_known
+from numpyro_gp.primitives.local_process import shortest
 from numpyro_gp.primitives.opening import recorded_processes
 from numpyro_gp.programs.keep import run_quickly
 from numpyro_gp.rows.feeds import Feed
@@ -76,13 +74,7 @@ class Renewal:
             with handlers.block(), recorded_processes() as found:
                 model(*args, **kwargs) if model is not None else None
             units = [process.units() for process in found.values() if hasattr(process, "units")]
-            return [_least([scale for own, scale in units if own is near]) for near in _neighbours(given)]
-
-
-def _least(scales: Sequence[Array | None]) -> Array | None:
-    """The shortest lengthscale of each column, where several processes stand on the same neighbours, as of a sum."""
-    known = [scale for scale in scales if scale is not None]
-    return functools.reduce(jnp.minimum, known) if known else None
+            return [shortest([scale for own, scale in units if own is near]) for near in _neighbours(given)]
 
 
 def _placed(new: Array, old: Array) -> Array:

@@ -13,6 +13,8 @@ import pytest
 import numpyro_gp as ngp
 from numpyro_gp.criticism.finding import Case
 from numpyro_gp.criticism.posterior_checks import more_neighbours, repeated_rows
+from numpyro_gp.posterior import tracing
+from numpyro_gp.posterior.near import near_in_units
 from numpyro_gp.rows.call import call_of
 from tests.compiling import counted
 
@@ -167,3 +169,26 @@ def test_the_verdict_counts_rows_that_repeat_with_their_data():
         call = call_of(model, (ngp.neighbours(rows[:size], 3), data[:size]), {})
         found = list(repeated_rows(Case(None, call=call)))
         assert [one.number for one in found] == ([] if share is None else [pytest.approx(share)])
+
+
+def seen_through_two(near, other, y=None):
+    """A long lengthscale, and a short one in the first column."""
+    with numpyro.plate("data", near.size) as idx:
+        f = ngp.gp("f", ngp.kernels.RBF(1.0, jnp.array([0.9, 5.0])), near[idx])
+        g = ngp.gp("g", ngp.kernels.RBF(1.0, jnp.array([0.1, 7.0])), other[idx])
+        sums = lambda values: dist.Normal(values[..., 0] + values[..., 1], 0.1)  # noqa: E731
+        ngp.observe("y", (f.at_inducing(), g.at_inducing()), sums, obs=y)
+
+
+def test_of_several_processes_new_rows_are_near_in_the_shortest_lengthscales_and_on_the_same_rows():
+    own = ngp.Posterior.from_mcmc(seen_through_two, {"f": jnp.zeros((1, 60)), "g": jnp.zeros((1, 60))})
+    near, other = (ngp.neighbours(rows, 4, others=True) for rows in (X, X[:, ::-1]))
+
+    def asked(*args):
+        call = call_of(seen_through_two, (*args, jnp.asarray(Y)), {})
+        return tracing.AskedProcess(own, call, tracing.plates_at(own, call).plates, None, conditioned=True)
+
+    found = near_in_units(asked(near, near), KEY, np.arange(1))
+    np.testing.assert_allclose(found[1], [0.1, 5.0])
+    with pytest.raises(ValueError, match=r"processes that data are seen through must be on the same rows.*kernel\.on"):
+        near_in_units(asked(near, other), KEY, np.arange(1))
