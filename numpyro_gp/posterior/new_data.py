@@ -45,6 +45,11 @@ class Plan(NamedTuple):
     rows: tracing.Rows
     place: tuple[int, int, int] | None
 
+    @property
+    def has_others(self) -> bool:
+        """Whether the model has other data sites: under one key their noise is another, and all else is the same."""
+        return sum(isinstance(unwrap(site.get("fn")), Observation) for site in self.found.sites.values()) > 1
+
     def batch(self, call: Call) -> tuple[int, ...]:
         """Shape of the data of a call like the one that was looked at, with as many rows or others."""
         batch: tuple[int, ...] = unwrap(self.found.sites[self.site]["fn"]).batch_shape
@@ -109,6 +114,7 @@ def predict_rows(
     fixed, draws = (posterior.source, rest), (key, index)
     with tidied():
         chunks = predict_chunks(one_draw, fixed, draws, part, total, size, places, first, known)
+    key = tracing.key_of(key, plan.site) if plan.has_others else key
     return Prediction(chunks, chunks.sizes, jax.random.fold_in(key, first) if first else key, axis)
 
 

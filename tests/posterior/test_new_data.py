@@ -151,3 +151,24 @@ def test_a_number_for_all_data_is_one_for_each():
         np.testing.assert_allclose(found.log_density(y), expected, rtol=1e-6)
     with pytest.raises(ValueError, match=r"the data of site 'y' must be of rows, in a plate, but got one number"):
         posterior.predict(key, X, plate=False)
+
+
+def observed_twice(X, y=None):
+    f = ngp.gp("f", KERNEL, Z)(X)
+    with numpyro.plate("data", X.shape[0]):
+        for name in "ab":
+            ngp.observe(name, f, ngp.likelihoods.Gaussian(0.1), obs=y)
+
+
+def test_two_data_sites_under_one_key_have_noise_of_their_own():
+    """New data of a model's sites are drawn from one prediction for each; under one key their noise was one."""
+    known = ngp.Posterior.from_mcmc(observed_twice, {"f": jnp.zeros((1, len(Z)))})
+    regressions = ngp.Posterior.from_mcmc(scoped, {"a/noise": jnp.ones(1), "b/noise": jnp.ones(1)})
+    predictions = (
+        [known.predict(KEY, NEW, site=name) for name in "ab"],
+        [regressions.predict_at(KEY, NEW, X, Y, -Y, gp=f"{name}/y") for name in "ab"],
+    )
+    for pair in predictions:
+        one, other = (np.asarray(prediction.sample(400)) for prediction in pair)
+        correlation = [np.corrcoef(one[:, n], other[:, n])[0, 1] for n in range(one.shape[1])]
+        assert np.abs(correlation).max() < 5 / np.sqrt(400)
