@@ -81,6 +81,8 @@ class Look(NamedTuple):
         Number of an array that is read by the rows of plates, to their names.
     counted : set of str
         Plates whose rows the model takes for numbers: it computes with them, and does not only read arrays by them.
+    repeated : dict
+        As ``read``, without arrays that give zeros, or NaN, where there is no row, as ``jnp.take`` does.
     """
 
     sites: Trace
@@ -89,6 +91,7 @@ class Look(NamedTuple):
     captured: list[Any]
     readers: dict[int, set[str]]
     counted: set[str]
+    repeated: dict[int, int]
 
 
 class FirstRows(Messenger):
@@ -147,7 +150,8 @@ def look(model: Callable[..., object], call: Call) -> Look:
             kept.append(ArgumentCheck(check, *computed))
     read = {number: size for number, size in facts.read.items() if number >= 0}
     outside = [program.consts[number] for number in facts.read if number < 0]
-    return Look(sites, kept, read, outside, facts.readers, facts.counts.found)
+    repeated = {number: size for number, size in facts.repeated.items() if number >= 0}
+    return Look(sites, kept, read, outside, facts.readers, facts.counts.found, repeated)
 
 
 def _derived(
@@ -196,7 +200,7 @@ def check_behind(found: Look, call: Call, behind: Iterable[str], plate: str, whe
 
 def check_rows(found: Look, call: Call) -> None:
     """Refuse an array that a model reads by the rows of a plate and that has fewer."""
-    for number, count in found.read.items():
+    for number, count in found.repeated.items():
         held = jnp.shape(call.arrays[number])[0]
         if held < count:
             cure = "Pass one row for each datum: JAX would repeat the last one."

@@ -23,6 +23,8 @@ class Facts:
 
     def __init__(self, rows: Mapping[object, tuple[int, str]], counts: Counts | None = None) -> None:
         self.rows, self.read, self.readers = rows, dict[int, int](), dict[int, set[str]]()
+        # Of those that are read, where JAX repeats the last row in place of one that is not there.
+        self.repeated = dict[int, int]()
         self.counts = Counts() if counts is None else counts
 
     def follow(self, program: Jaxpr, facts: dict[object, Any]) -> tuple[Jaxpr, list[Any]]:
@@ -63,8 +65,10 @@ class Facts:
         how = params["mode"]  # a user may ask for zeros, or NaN, where there is no row
         by_rows = tuple(params["dimension_numbers"].start_index_map) == (0,)
         is_plates = isinstance(before[1], _RowsOfPlate) and isinstance(before[0], int)
-        if is_plates and by_rows and how != jax.lax.GatherScatterMode.FILL_OR_DROP:
+        if is_plates and by_rows:
             self.read[before[0]] = max(before[1].size, self.read.get(before[0], 0))
+            if how != jax.lax.GatherScatterMode.FILL_OR_DROP:
+                self.repeated[before[0]] = max(before[1].size, self.repeated.get(before[0], 0))
             self.readers.setdefault(before[0], set()).add(before[1].name)
         return inputs[0] if _takes_all_rows(params, inputs) else None
 

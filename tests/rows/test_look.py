@@ -11,7 +11,8 @@ from numpyro.infer import MCMC, SVI, Trace_ELBO
 
 import numpyro_gp as ngp
 from numpyro_gp.rows.call import call_of
-from numpyro_gp.rows.look import check_values, look, sites_at
+from numpyro_gp.rows.cuts import rows_to_cut
+from numpyro_gp.rows.look import check_behind, check_rows, check_values, look, sites_at
 from tests.fits import sparse
 
 KEY = jax.random.key(0)
@@ -146,3 +147,31 @@ def test_targets_that_no_datum_can_be_have_no_density():
     for wrong in (-1, 7, 0.5):
         with pytest.raises(ValueError, match="must be labels 0 or 1"):
             found.log_density(jnp.full(12, wrong))
+
+
+def test_rows_that_jnp_take_reads_are_of_the_plate_too():
+    """It gives NaN where there is no row, and so none is missed; parts of the data would all read the first rows."""
+
+    def reading(held=None):
+        def taken(X, extra=held):
+            with numpyro.plate("data", len(X)) as rows:
+                numpyro.sample("y", dist.Normal(X[:, 0] + jnp.take(extra, rows), 1.0))
+
+        return taken
+
+    def seen(model, *args):
+        call = call_of(model, args, {})
+        return look(model, call), call
+
+    found, call = seen(reading(), X, Y)
+    assert (found.read, found.repeated) == ({1: 12}, {})
+    assert rows_to_cut(found, call, None, (12,), 5) == (0, 12, {0: 0, 1: 0})
+    with pytest.raises(ValueError, match="extra must be an array of batches, as plate 'data' reads it by its rows"):
+        check_behind(found, call, ["extra"], "data", "batches")
+    for (other, given), message in (
+        (seen(reading(), X, jnp.arange(20.0)), "extra must be of 12 rows"),
+        (seen(reading(Y), X), "closes over an array of 12 rows"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            rows_to_cut(other, given, None, (12,), 5)
+    check_rows(*seen(reading(), X, Y[:7]))
