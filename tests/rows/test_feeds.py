@@ -172,7 +172,11 @@ def test_an_interrupt_while_the_source_is_read_keeps_the_steps():
 
     with pytest.raises(ngp.training.FitInterrupted, match="The fit was interrupted after 2 of 7 steps") as info:
         simple(7, source())
-    same(info.value.result, simple(2, pieces()))
+    found, wanted = info.value.result, simple(2, pieces())
+    np.testing.assert_array_equal(found.losses, wanted.losses)
+    assert found.params.keys() == wanted.params.keys()
+    for name, value in wanted.params.items():  # by one program or by several: the last bit of an exponential may differ
+        np.testing.assert_allclose(found.params[name], value, rtol=1e-14)
 
 
 def test_a_batch_that_is_not_finite_is_named_by_its_step():
