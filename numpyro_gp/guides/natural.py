@@ -19,7 +19,7 @@ from numpyro.distributions.transforms import ParameterFreeTransform, biject_to
 from numpyro_gp.arrays import Array, ArrayLike, over_axes
 from numpyro_gp.beliefs.triangular_products import lower_outer_square
 from numpyro_gp.linalg import half_log_det, inverse_factors, matmul, symmetric_gradient
-from numpyro_gp.programs.trace import is_traced
+from numpyro_gp.programs.eager import one_program
 
 # Optimisers find natural parameters by this part of their names, which no user's own parameter has by chance.
 NATURAL_MARK = "/ngp:natural_"
@@ -151,16 +151,15 @@ def _with_diagonal(matrix: Array, diagonal: Array) -> Array:
     return below + diagonal[..., None] * eye
 
 
+@one_program
 def _factor_of(x: Array) -> Array:
     return _with_diagonal(x, jax.nn.softplus(jnp.diagonal(x, axis1=-2, axis2=-1)))
 
 
+@one_program
 def _free_of(y: Array) -> Array:
     diagonal = jnp.diagonal(y, axis1=-2, axis2=-1)
     return _with_diagonal(y, diagonal + jnp.log(-jnp.expm1(-diagonal)))
-
-
-_factor_at_once, _free_at_once = jax.jit(_factor_of), jax.jit(_free_of)
 
 
 class _LowerFactorTransform(ParameterFreeTransform):
@@ -173,10 +172,10 @@ class _LowerFactorTransform(ParameterFreeTransform):
     codomain = _LowerFactor()
 
     def __call__(self, x: Array) -> Array:
-        return _factor_of(x) if is_traced() else _factor_at_once(x)
+        return _factor_of(x)
 
     def _inverse(self, y: Array) -> Array:
-        return _free_of(y) if is_traced() else _free_at_once(y)
+        return _free_of(y)
 
     def log_abs_det_jacobian(self, x: Array, y: Array, intermediates: object = None) -> Array:  # noqa: ARG002
         """Of the diagonal, the only entries that are not kept as they are."""
