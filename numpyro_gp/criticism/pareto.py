@@ -31,12 +31,12 @@ def smoothed(log_weights: np.ndarray) -> Smoothed:
     size = len(log_weights)
     most = int(np.ceil(min(size / 5, 3 * size**0.5)))
     x = np.asarray(log_weights, float) - np.max(log_weights, axis=0)
-    order = np.argpartition(x, size - most - 1, axis=0)[
-        size - most - 1 :
-    ]  # the tail, behind the value that it begins at
+    first = size - most - 1  # of the tail, behind the value that it begins at
+    order = np.argpartition(x, first, axis=0)[first:]
     tail = np.take_along_axis(x, order, axis=0)
-    order = np.take_along_axis(order, (ranks := np.argsort(tail[1:], axis=0) + 1), axis=0)
-    ranked, cut = np.take_along_axis(tail, ranks, axis=0), np.maximum(tail[0], np.log(np.finfo(float).tiny))
+    ranks = np.argsort(tail[1:], axis=0) + 1
+    order, ranked = (np.take_along_axis(one, ranks, axis=0) for one in (order, tail))
+    cut = np.maximum(tail[0], np.log(np.finfo(float).tiny))
     counts, k = np.sum(ranked > cut, axis=0), np.full(x.shape[1], np.inf)
     for count in np.unique(counts[counts >= FEWEST_IN_TAIL]):
         every = np.flatnonzero(counts == count)
