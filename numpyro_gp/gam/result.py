@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -78,15 +78,16 @@ class Fit:
     steps: int
     notes: tuple[str, ...]
     key: Array
+    # A field, for `dataclasses.replace` copies fields alone.
+    _unrounded: Mapping[str, np.ndarray] | None = None
 
     @classmethod
     def _later(cls, found: EngineResult, model: Model, engine: str, key: Array) -> "Fit":
         """A fit whose posterior and guide are made when they are first asked for, if the engine has left none."""
         late: Any = found.posterior
-        fit = cls(model, late, found.guide, found.result, engine, found.steps, found.notes, key)
+        fit = cls(model, late, found.guide, found.result, engine, found.steps, found.notes, key, found.in_double)
         if late is None:
             del vars(fit)["posterior"], vars(fit)["guide"]
-        vars(fit)["_double"] = found.in_double
         return fit
 
     def __getattr__(self, name: str) -> Any:
@@ -106,10 +107,14 @@ class Fit:
         """The features of all terms, as the engine saw them."""
         return TermFeatures(self.model, is_of_programs=self._in_double is None)
 
-    @property
+    @functools.cached_property
     def _in_double(self) -> dict[str, np.ndarray] | None:
-        """Parameters of a fit in double precision, before they were rounded; None of other engines."""
-        return vars(self).get("_double")
+        """Parameters of a fit in double precision, before they were rounded; None of other engines, or of others."""
+        own, rounded = self._unrounded, None if self.result is None else self.result.params
+        if own is None or rounded is None or own.keys() != rounded.keys():
+            return None
+        is_same = all(np.array_equal(own[name].astype(value.dtype), value) for name, value in rounded.items())
+        return dict(own) if is_same else None
 
     @property
     def _params(self) -> dict[str, Any] | None:

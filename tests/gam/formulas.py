@@ -22,7 +22,7 @@ from scipy.special import expit
 
 import numpyro_gp as ngp
 from numpyro_gp.gam.collapsed import Bound, BoundParts, Data
-from numpyro_gp.gam.engines import EngineResult
+from numpyro_gp.gam.engines import of_values
 from numpyro_gp.gam.result import Fit
 from numpyro_gp.gam.table_layout import is_difference
 from tests.gam.known import log_density
@@ -243,7 +243,7 @@ def fitted(case: Case) -> Seen:
     """A fit, with all draws of its hyper-parameters at their most likely values."""
     fit = ngp.gam(case.formula, case.data, case.family, weights=case.weights)
     params = fit._in_double | {"auto_scale_tril": 1e-12 * fit._in_double["auto_scale_tril"]}
-    there = Fit._later(EngineResult(fit.result, fit.steps, in_double=params), fit.model, "svi", fit.key)
+    there = Fit._later(of_values(params, fit.result.losses, fit.steps, (), True), fit.model, "svi", fit.key)
     used = used_rows(case)
     prediction = there.predict(without(case.data, used), num_samples=1)
     mean, variance = np.asarray(prediction.function_mean, float), np.asarray(prediction.function_variance, float)

@@ -1,5 +1,7 @@
 """Fits in files: another process has the same numbers, and damage is refused in words."""
 
+import copy
+import dataclasses
 import json
 import pickle
 from pathlib import Path
@@ -73,6 +75,21 @@ def test_a_fit_in_single_precision_keeps_its_digits(tmp_path):
             np.testing.assert_array_equal(value, again._in_double[name])
             np.testing.assert_array_equal(value, pickled._in_double[name])
     assert ngp.gam.load(tmp_path / "fit.npz").result.params["auto_loc"].dtype == np.float64
+
+
+def test_a_copy_of_a_fit_keeps_its_digits_and_one_of_other_parameters_has_these():
+    """Of every way to copy; `dataclasses.replace` left the fields behind that were none."""
+    with jax.enable_x64(False):
+        fit = ngp.gam("y ~ s(x)", TABLE)
+        wanted = fit.terms(NEW, num_draws=2).mean
+        pickled = pickle.loads(pickle.dumps(fit))
+        for again in (dataclasses.replace(fit), dataclasses.replace(fit, notes=()), copy.copy(fit), pickled):
+            np.testing.assert_array_equal(again.terms(NEW, num_draws=2).mean, wanted)
+        params = {name: np.asarray(value) for name, value in fit.result.params.items()}
+        moved = params | {"f/ngp:natural_shift": 2 * params["f/ngp:natural_shift"]}
+        other = dataclasses.replace(fit, result=fit.result._replace(params=moved))
+        curve = [one.terms(NEW, num_draws=2).mean[:, 0] for one in (fit, other)]
+        np.testing.assert_allclose(curve[1], 2 * curve[0], rtol=1e-3, atol=1e-5)
 
 
 def test_a_fit_of_draws_and_one_of_a_likelihood_without_a_name(tmp_path):
