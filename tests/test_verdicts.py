@@ -38,6 +38,7 @@ def test_of_two_starts_the_higher_bound_counts_and_pairs_share_their_starts():
             ("LV-GP VI", "usual", "-2", 2.0 + gain),
             ("LV-GP VI", "targets", "-1", 5.0 + gain),
             ("LV-GP IW", "usual", "-3", 3.0),
+            ("GP-GP VI", "usual", "-3", 1.5 + gain),
         ):
             row = {"set": "a", "split": split, "method": method, "start": start, "bound": bound}
             rows.append(row | dict.fromkeys(latent_scores.SCORES, density))
@@ -46,6 +47,9 @@ def test_of_two_starts_the_higher_bound_counts_and_pairs_share_their_starts():
     assert latent_scores.table(rows).splitlines()[-1].startswith("| a (3) | 6.000 ± 0.577 | **5.000 ± 0.577** |")
     assert latent_scores.levels(rows).splitlines()[2:] == ["| a | 1.000 ± 0.000 |  | 6.000 ± 0.577 |  |"]
     assert latent_scores.pairs(rows).splitlines()[2:] == ["| a (3) | 0.000 ± 0.577 |  |  |"]
+    alone = latent_scores.pairs(rows, shown=latent_scores.DEPTH_ALONE).splitlines()
+    assert alone[0] == "| set (splits) | GP-GP VI - GP VI | LV-GP VI - GP VI |"
+    assert alone[2:] == ["| a (3) | 1.500 ± 0.577 | **5.000 ± 0.577** |"]
     assert latent_scores.by_start(rows).splitlines()[2:] == ["| a | 3 of 3 | 1.000 ± 0.000 | 3.000 ± 0.000 |"]
 
 

@@ -10,7 +10,7 @@ by VI, and by IW with K importance samples, are those of `long_runs`, at the pap
 batches of 512. The latent input starts near zero (usual), or at the targets (`layers.starts`), from where it is
 found on sets on which the usual start leaves it unused. Where a split has both, the fit with the higher bound of
 training rows counts. With two layers the inner one mixes five functions and carries the
-latent input on. Rows that are there are not made again.
+latent input on, where there is one: GP-GP says what depth gains alone. Rows that are there are not made again.
 """
 
 import argparse
@@ -31,9 +31,10 @@ from examples.tools.datasets import load, split_mask, standardise
 from examples.tools.run_queue import version
 from examples.tools.tables import bold, direction, markdown, of_mean, read, save, with_error
 
-METHODS = ("GP VI", "LV-GP VI", "LV-GP IW", "LV-GP-GP VI", "LV-GP-GP IW")
+METHODS = ("GP VI", "LV-GP VI", "LV-GP IW", "LV-GP-GP VI", "LV-GP-GP IW", "GP-GP VI")
 STARTS = {"usual": {}, "targets": {"start": 0}}
 PAIRS = ((1, 0), (2, 1), (3, 1), (4, 3))
+DEPTH_ALONE = ((5, 0), PAIRS[0])
 SETS = ("forest", "solar", "airfoil", "bike", "power")
 SCORES = {"weighted": "draws of the guide", "mixture": "draws of the prior", "estimate": "kernel estimate"}
 
@@ -108,20 +109,21 @@ def table(rows, folder=None):
     )
 
 
-def pairs(rows, folder=None):
+def pairs(rows, folder=None, shown=PAIRS[1:]):
     """Markdown: what weights and depth gain on sets that have rows of them, and in brackets what the paper prints."""
     found, lines = printed_tables.printed(folder, "deep") if folder else {}, []
-    for name in dict.fromkeys(row["set"] for row in rows if row["method"] in METHODS[2:]):
+    own = {METHODS[first] for first, _ in shown} - {METHODS[1]}  # which every set has
+    for name in dict.fromkeys(row["set"] for row in rows if row["method"] in own):
         cells = []
-        for pair in PAIRS[1:]:
+        for pair in shown:
             first, second = (METHODS[place] for place in pair)
             both = {(name, first), (name, second)} <= set(found)
             said = f" ({found[name, first] - found[name, second]:.2f})" if both else ""
             gaps = gains(rows, name, pair=pair)
             cells.append(difference(gaps) + said if gaps else "")
-        splits = {row["split"] for row in rows if row["set"] == name and row["method"] in METHODS[2:]}
+        splits = {row["split"] for row in rows if row["set"] == name and row["method"] in own}
         lines.append([f"{name} ({len(splits)})", *cells])
-    return markdown(["set (splits)", *(f"{METHODS[a]} - {METHODS[b]}" for a, b in PAIRS[1:])], lines)
+    return markdown(["set (splits)", *(f"{METHODS[a]} - {METHODS[b]}" for a, b in shown)], lines)
 
 
 def levels(rows, folder=None):
