@@ -157,7 +157,7 @@ class Bound:
             return np.inf
         return loss if np.isfinite(loss) else np.inf
 
-    def _exact(self, values: BoundArguments) -> tuple[BoundValue, np.ndarray, np.ndarray | float]:
+    def _exact(self, values: BoundArguments[np.ndarray]) -> tuple[BoundValue, np.ndarray, np.ndarray | float]:
         sums: Sums | None = None
         rows = slice(None)
         chunks = [(rows, self._row_features)] if self._row_features else row_chunks(self.parts.model, self._X)
@@ -169,12 +169,12 @@ class Bound:
                 one = summed(features, self.data.weights[rows], self.residual[rows])
             sums = one if sums is None else sums.plus(one)
         assert sums is not None
-        noise = np.hypot(values.noise, LEAST_NOISE * self.parts.model.start.size)
+        noise = float(np.hypot(values.noise, LEAST_NOISE * self.parts.model.start.size))
         found = gaussian_bound(sums, self.response, values.scales, noise, self.parts.sizes)
-        return found._replace(of_noise=found.of_noise * values.noise / noise), inverse, 0.0
+        return found._replace(of_noise=found.of_noise * float(values.noise) / noise), inverse, 0.0
 
     def _at_pseudo_data(
-        self, free: np.ndarray, values: BoundArguments
+        self, free: np.ndarray, values: BoundArguments[np.ndarray]
     ) -> tuple[BoundValue, np.ndarray, np.ndarray | float]:
         density, data = self.parts.density, self.data
         assert self._row_features is not None

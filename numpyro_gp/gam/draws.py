@@ -22,6 +22,7 @@ from numpyro_gp.gam.per_row import has_numbers
 from numpyro_gp.gam.term_features import TermFeatures
 from numpyro_gp.gam.term_posteriors import Dense, LowRank, Normal, Point, conditional
 from numpyro_gp.guides.natural import NATURAL_MARK
+from numpyro_gp.likelihoods import Likelihood
 from numpyro_gp.posterior import Posterior
 from numpyro_gp.posterior.sources import Source
 from numpyro_gp.posterior.tracing import Draw, check_source, draws_of, trace_at
@@ -52,7 +53,7 @@ class Draws(NamedTuple):
 
     scales: np.ndarray
     lengths: np.ndarray
-    likelihood: Any
+    likelihood: Likelihood
     values: dict[str, np.ndarray]
     term_posteriors: Sequence[Normal]
     log_ratio: np.ndarray | None
@@ -82,7 +83,7 @@ class GuideNormal(NamedTuple):
     by_site: bool
 
 
-def guide_normal_of(model: Model, params: Mapping[str, Any]) -> GuideNormal | None:
+def guide_normal_of(model: Model, params: Mapping[str, object]) -> GuideNormal | None:
     """The distribution that parameters of ``ngp.gam``'s own guides are; None of other ones."""
     shapes = vector_layout_of(model).shapes
     if {"auto_loc", "auto_scale_tril"} <= set(params):
@@ -90,11 +91,11 @@ def guide_normal_of(model: Model, params: Mapping[str, Any]) -> GuideNormal | No
     names = [(f"{name}_auto_loc", f"{name}_auto_scale") for name in shapes]
     if not names or not {name for pair in names for name in pair} <= set(params):
         return None
-    loc, scale = (np.concatenate([np.ravel(params[pair[at]]) for pair in names]) for at in (0, 1))
+    loc, scale = (np.concatenate([np.asarray(params[pair[at]]).ravel() for pair in names]) for at in (0, 1))
     return GuideNormal(loc, np.diag(scale), True)
 
 
-def guide_draws(model: Model, key: Array, free: GuideNormal, count: int) -> ModelValues:
+def guide_draws(model: Model, key: Array, free: GuideNormal, count: int) -> ModelValues[np.ndarray]:
     """The `ModelValues` of draws of a fit by ``ngp.gam``, whose density is that of the prior over that of the fit.
 
     In NumPy where the model has the priors and JAX the random numbers that they have by themselves: nothing compiles.
@@ -106,7 +107,7 @@ def guide_draws(model: Model, key: Array, free: GuideNormal, count: int) -> Mode
     own_density = -0.5 * (noise**2 + np.log(2 * np.pi)).sum(axis=1) - np.log(np.diag(free.root)).sum()
     if not has_default_priors(model):
         every = jax.vmap(lambda row: evaluate(model, layout.by_name(row)))
-        found: ModelValues = jax.tree.map(np.asarray, run_quickly(every, rows.astype(dtype)))
+        found: ModelValues[np.ndarray] = jax.tree.map(np.asarray, run_quickly(every, rows.astype(dtype)))
         return found._replace(log_density=found.log_density - own_density, start={})
     priors = ClosedFormPriors(model, layout)
     each = [priors(row).values for row in rows]
@@ -117,8 +118,7 @@ def guide_draws(model: Model, key: Array, free: GuideNormal, count: int) -> Mode
     lengths = values.get("f_lengthscale", np.zeros((count, 0), dtype))
     density = np.array([one.log_density for one in each]) - own_density
     scales = np.array([one.scales for one in each])
-    own: Any = (scales, lengths, model.family.stacked(values, count, dtype), values, density, {})
-    return ModelValues(*own)
+    return ModelValues(scales, lengths, model.family.stacked(values, count, dtype), values, density, {})
 
 
 def _standard_normals(key: Array, sizes: Sequence[int], count: int, dtype: np.dtype) -> np.ndarray:
@@ -170,14 +170,14 @@ def sample_posterior(
     return _draws(found, _conditionals(term_features, found, shift, precision), np.asarray(found.log_density))
 
 
-def _draws(found: ModelValues, term_posteriors: Sequence[Normal], log_ratio: np.ndarray | None) -> Draws:
+def _draws(found: ModelValues[np.ndarray], term_posteriors: Sequence[Normal], log_ratio: np.ndarray | None) -> Draws:
     scales, lengths = np.asarray(found.scales, float), np.asarray(found.lengths, float)
     values = {name: np.asarray(value) for name, value in found.values.items()}
     return Draws(scales, lengths, found.likelihood, values, term_posteriors, log_ratio)
 
 
 def _conditionals(
-    term_features: TermFeatures, found: ModelValues, shift: np.ndarray, precision: np.ndarray
+    term_features: TermFeatures, found: ModelValues[np.ndarray], shift: np.ndarray, precision: np.ndarray
 ) -> list[Normal]:
     pairs = zip(np.asarray(found.scales, float), np.asarray(found.lengths, float), strict=True)
     return [conditional(shift, precision, term_features.factor(*own)) for own in pairs]
@@ -204,7 +204,7 @@ def _of_posterior(
     belief = run(at, posterior.source, first, call.arrays)
     is_one = isinstance(belief, (Conditional, BlockLowRank))  # the same at every draw, as parameters are
 
-    def one(own: Posterior, draw: Draw, arrays: list[Array]) -> tuple[ModelValues, object]:
+    def one(own: Posterior, draw: Draw, arrays: list[Array]) -> tuple[ModelValues[Array], object]:
         values = values_at(own, draw, arrays)
         given = {name: x for name, x in values.items() if name != "f"}
         f = values["f"]
@@ -222,7 +222,12 @@ def _of_posterior(
     return _draws(found, term_posteriors, log_ratio)
 
 
-def _term_posteriors(term_features: TermFeatures, found: ModelValues, belief: object, each: Any) -> Sequence[Normal]:
+def _term_posteriors(
+    term_features: TermFeatures,
+    found: ModelValues[np.ndarray],
+    belief: object,
+    each: np.ndarray | tuple[np.ndarray, ...],
+) -> Sequence[Normal]:
     """The normal distribution of the whitened values at each draw."""
     if isinstance(belief, Conditional):
         return _conditionals(term_features, found, *(np.asarray(one, float) for one in belief.said))

@@ -126,7 +126,7 @@ def effects_of(
         mean, scale = (values[at][places[part.name]].reshape(shape) for values in (sums.mean, sums.scale))
         own = np.concatenate(functions[part.name]).reshape(-1, *shape)
         result[part.name] = Effect(part.name, part.term.kind, columns, raw, mean, scale, own)
-    return result, float(sums.mean[-1, 0]) + model.start.constant
+    return result, float(sums.mean[-1, 0] + model.start.constant)
 
 
 MEASURE_WORDS = {"empirical": "over the data", "uniform": "over the range", "gaussian": "over a normal"}

@@ -78,7 +78,7 @@ class Evidence(Bound):
         bars = [np.append(of_scales, 0.0), of_lengths.ravel(), np.array([of_noise, -1.0])]
         return float(loss - values.log_density), np.concatenate(bars) @ point.slopes
 
-    def _factored(self, values: BoundArguments, matrices: list[np.ndarray]) -> tuple[float, np.ndarray]:
+    def _factored(self, values: BoundArguments[np.ndarray], matrices: list[np.ndarray]) -> tuple[float, np.ndarray]:
         """The loss, and half of ``C^-1 - alpha alpha^T`` with ``C`` the covariance of the rows."""
         C = np.full((len(self.data.y),) * 2, float(values.scales[-1]) ** 2)
         for scale, one in zip(values.scales, matrices, strict=False):
@@ -93,7 +93,7 @@ class Evidence(Bound):
         loss += 0.5 * (self.others * np.log(2 * np.pi * variance) + np.log(weights).sum())
         return loss, 0.5 * (inverse - np.outer(alpha, alpha))
 
-    def _variance(self, values: BoundArguments) -> float:
+    def _variance(self, values: BoundArguments[np.ndarray]) -> float:
         return float(values.noise) ** 2 + self.least_variance
 
     def search(self, most_steps: int, rng: np.random.Generator) -> tuple[np.ndarray, bool]:

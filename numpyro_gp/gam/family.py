@@ -13,10 +13,11 @@ import numpyro.distributions as dist
 from numpyro import handlers
 
 from numpyro_gp import likelihoods
+from numpyro_gp.arrays import Array, ArrayLike, T
 from numpyro_gp.checks import fail
 from numpyro_gp.gam.links import weights_at
 from numpyro_gp.gam.mean_gamma import MeanGamma
-from numpyro_gp.likelihoods import Gamma, Likelihood
+from numpyro_gp.likelihoods import Gamma, Likelihood, as_likelihood
 from numpyro_gp.likelihoods.links import link_at, mean_of, slope_of
 from numpyro_gp.programs.alone import alone
 
@@ -27,9 +28,9 @@ TRIALS = "Successes among trials take family='binomial' and the column of trials
 class Start(NamedTuple):
     """What a quick GLM says, on the scale of the link: the constant, the size of ``f``, and the noise beside it."""
 
-    constant: Any = 0.0
-    size: Any = 1.0
-    noise: Any = 1.0
+    constant: float | Array = 0.0
+    size: float | Array = 1.0
+    noise: float | Array = 1.0
 
 
 class Prior(NamedTuple):
@@ -45,16 +46,17 @@ class Prior(NamedTuple):
         Of the numbers, which are independent.
     """
 
-    median: Any
-    spread: Any = 1.0
+    median: ArrayLike
+    spread: ArrayLike | None = 1.0
     shape: tuple[int, ...] = ()
 
-    def sample(self, name: str) -> Any:
+    def sample(self, name: str) -> Array:
         """Their values inside of a model."""
         of_one = (
             dist.HalfNormal(self.median) if self.spread is None else dist.LogNormal(jnp.log(self.median), self.spread)
         )
-        return numpyro.sample(name, of_one.expand(self.shape).to_event(len(self.shape)))
+        values: Array = numpyro.sample(name, of_one.expand(self.shape).to_event(len(self.shape)))
+        return values
 
 
 class NamedFamily(NamedTuple):
@@ -89,23 +91,26 @@ class Family(NamedTuple):
     link: str
     spec: Any
 
-    def likelihood(self, start: Start) -> Any:
+    def likelihood(self, start: Start) -> Likelihood:
         """The likelihood inside of a model."""
         if isinstance(self.spec, str):
             own = NAMED[self.spec]
             return own.kind(*(prior.sample(name) for name, prior in own.parameters(start).items()))
-        return self.spec if isinstance(self.spec, Likelihood) else self.spec()
+        return self.spec if isinstance(self.spec, Likelihood) else as_likelihood(self.spec())
 
-    def stacked(self, values: dict[str, np.ndarray], count: int, dtype: np.dtype) -> object:
+    def stacked(self, values: dict[str, np.ndarray], count: int, dtype: np.dtype) -> Likelihood:
         """The likelihood of a name at several values of its parameters, its leaves with these on their first axis."""
         own = NAMED[self.spec]
-        found = own.kind(*(values[name] for name in own.parameters(Start())))
-        return jax.tree.map(lambda leaf: np.array(np.broadcast_to(np.asarray(leaf, dtype), (count,))), found)
+        likelihood = own.kind(*(values[name] for name in own.parameters(Start())))
+        found: Likelihood = jax.tree.map(
+            lambda leaf: np.array(np.broadcast_to(np.asarray(leaf, dtype), (count,))), likelihood
+        )
+        return found
 
     @alone
-    def look(self, what: Callable[[Any], object]) -> Any:
+    def look(self, what: Callable[[Likelihood], T]) -> T:
         """What is said of the likelihood. Its parameters are traced, not drawn: each draw compiles little programs."""
-        found: list[Any] = []
+        found: list[T] = []
 
         def run() -> None:
             with handlers.block(), handlers.seed(rng_seed=0):

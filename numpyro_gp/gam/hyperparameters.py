@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Generic, NamedTuple, TypeGuard
 
 import jax
 import jax.numpy as jnp
@@ -12,16 +12,17 @@ import numpyro.distributions as dist
 from numpyro import handlers
 from numpyro.distributions import biject_to
 
-from numpyro_gp.arrays import Array
+from numpyro_gp.arrays import Array, Values
 from numpyro_gp.beliefs.members import picked
 from numpyro_gp.gam.model import Model, default_priors, sample_hyperparameters
 from numpyro_gp.gam.term_kernels import count_lengthscales
-from numpyro_gp.likelihoods import Gaussian, as_likelihood
+from numpyro_gp.likelihoods import Gaussian, Likelihood
 from numpyro_gp.programs.alone import alone
 from numpyro_gp.programs.keep import prepared
+from numpyro_gp.sites import Site
 
 
-class ModelValues(NamedTuple):
+class ModelValues(NamedTuple, Generic[Values]):
     """What values of the hyper-parameters of a model mean, for ``C`` components: its terms, the constant as the last.
 
     Attributes
@@ -37,28 +38,28 @@ class ModelValues(NamedTuple):
         Unconstrained prior means by name, where the values are unconstrained.
     """
 
-    scales: Array
-    lengths: Array
-    likelihood: Any
-    values: dict[str, Array]
-    log_density: Array
-    start: dict[str, Array]
+    scales: Values
+    lengths: Values
+    likelihood: Likelihood
+    values: dict[str, Values]
+    log_density: Values
+    start: dict[str, Values]
 
 
 @alone
-def evaluate(model: Model, given: Mapping[str, Array], is_free: bool = True) -> ModelValues:
+def evaluate(model: Model, given: Mapping[str, Array], is_free: bool = True) -> ModelValues[Array]:
     """The model at hyper-parameters by name; if free, they are unconstrained, and so is their density."""
     slopes: list[Array] = []
     start: dict[str, Array] = {}
 
-    def value(site: dict[str, Any]) -> Any:
+    def value(site: Site) -> Array | None:
         if site["type"] != "sample" or site["name"] not in given:
             return None
         free = given[site["name"]]
         if not is_free:
             return free
         transform = biject_to(site["fn"].support)
-        constrained = transform(free)
+        constrained: Array = transform(free)
         slopes.append(jnp.sum(transform.log_abs_det_jacobian(free, constrained)))
         start[site["name"]] = _middle(site["fn"], transform, free)
         return constrained
@@ -71,10 +72,10 @@ def evaluate(model: Model, given: Mapping[str, Array], is_free: bool = True) -> 
     priors = [jnp.sum(site["fn"].log_prob(site["value"])) for site in sampled.values()]
     values = {name: site["value"] for name, site in sampled.items()}
     density = sum(priors + slopes, jnp.zeros((), dtype))
-    return ModelValues(scales, lengths, as_likelihood(likelihood), values, density, start)
+    return ModelValues(scales, lengths, likelihood, values, density, start)
 
 
-class BoundArguments(NamedTuple):
+class BoundArguments(NamedTuple, Generic[Values]):
     """What a bound needs of hyper-parameters.
 
     Attributes
@@ -89,10 +90,10 @@ class BoundArguments(NamedTuple):
         Of the unconstrained hyper-parameters.
     """
 
-    scales: Any
-    lengths: Any
-    noise: Any
-    log_density: Any
+    scales: Values
+    lengths: Values
+    noise: Values | float
+    log_density: Values | float
 
 
 class VectorLayout(NamedTuple):
@@ -114,7 +115,7 @@ class VectorLayout(NamedTuple):
         ends = itertools.accumulate(sizes)
         return {n: np.arange(end - size, end) for n, size, end in zip(self.shapes, sizes, ends, strict=True)}
 
-    def by_name(self, free: Any) -> dict[str, Any]:
+    def by_name(self, free: Values) -> dict[str, Values]:
         """A vector as values by name."""
         return {n: free[at[0] : at[-1] + 1].reshape(self.shapes[n]) for n, at in self.places.items()}
 
@@ -158,12 +159,12 @@ def _traced_layout(model: Model, dtype: np.dtype) -> VectorLayout:
     return VectorLayout({name: found[name].shape for name in sorted(found)}, dtype, kinds[-1])
 
 
-def has_one_noise(likelihood: object) -> bool:
+def has_one_noise(likelihood: object) -> TypeGuard[Gaussian]:
     """Whether noise is Gaussian, with one standard deviation for all rows."""
     return isinstance(likelihood, Gaussian) and jnp.ndim(likelihood.scale) == 0
 
 
-def bound_arguments(model: Model, vector_layout: VectorLayout, free: Array) -> tuple[BoundArguments, Array]:
+def bound_arguments(model: Model, vector_layout: VectorLayout, free: Array) -> tuple[BoundArguments[Array], Array]:
     """The model at a vector of hyper-parameters, and the vector of prior means to start from."""
     found = evaluate(model, vector_layout.by_name(free))
     noise = found.likelihood.scale if has_one_noise(found.likelihood) else 0.0
@@ -188,7 +189,7 @@ def places_of_lengths(model: Model) -> np.ndarray:
     return places
 
 
-def _middle(prior: Any, transform: Any, like: Array) -> Array:
+def _middle(prior: dist.Distribution, transform: dist.transforms.Transform, like: Array) -> Array:
     """The unconstrained mean of a prior, zero where it has none."""
     base = prior
     while isinstance(base, (dist.ExpandedDistribution, dist.Independent)):
@@ -202,7 +203,7 @@ def _middle(prior: Any, transform: Any, like: Array) -> Array:
 class SlopedValues(NamedTuple):
     """What hyper-parameters ``(d,)`` stand for, laid out as `BoundArguments`, and the slopes ``(K, d)`` of that."""
 
-    values: BoundArguments
+    values: BoundArguments[np.ndarray]
     slopes: np.ndarray
 
 
@@ -253,7 +254,7 @@ class CompiledPriors:
     def __init__(self, model: Model, vector_layout: VectorLayout) -> None:
         self.dtype = vector_layout.dtype
 
-        def flat(free: Array) -> tuple[Array, tuple[BoundArguments, Array]]:
+        def flat(free: Array) -> tuple[Array, tuple[BoundArguments[Array], Array]]:
             found, start = bound_arguments(model, vector_layout, free)
             return jnp.concatenate([jnp.ravel(leaf) for leaf in found]), (found, start)
 
@@ -261,9 +262,12 @@ class CompiledPriors:
         self._program = prepared(jax.jacfwd(flat, has_aux=True), free)
         self.start, self.spread = self._run(free)[1][1], np.ones(len(free))  # as if logarithms had that
 
-    def _run(self, free: np.ndarray) -> Any:
+    def _run(self, free: np.ndarray) -> tuple[np.ndarray, tuple[BoundArguments[np.ndarray], np.ndarray]]:
         """Slopes, with the values and the start."""
-        return jax.tree.map(lambda leaf: np.asarray(leaf, float), self._program(free.astype(self.dtype)))
+        slopes, (found, start) = jax.tree.map(
+            lambda leaf: np.asarray(leaf, float), self._program(free.astype(self.dtype))
+        )
+        return slopes, (found, start)
 
     def __call__(self, free: np.ndarray) -> SlopedValues:
         slopes, (found, _) = self._run(free)

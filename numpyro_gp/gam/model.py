@@ -4,7 +4,6 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +24,7 @@ from numpyro_gp.gam.terms import TIME, Terms
 from numpyro_gp.gam.time_kernels import TimePrior, series_scales, time_priors
 from numpyro_gp.kernels import Constant
 from numpyro_gp.kernels.batches import Batch, KernelBatches
+from numpyro_gp.likelihoods import Likelihood
 from numpyro_gp.primitives import AdditiveGP, additive_gp, observe
 from numpyro_gp.starting.series import NOISE
 
@@ -156,8 +156,8 @@ class Model:
         others = [part for part in smooth if part.term.lengthscale is not None]
         own = [defaults["f_lengthscale"].sample("f_lengthscale")] if plain else []
         for part in others:
-            prior: Any = part.term.lengthscale
-            each = prior.expand([len(part.term.columns)]).to_event(1)
+            assert part.term.lengthscale is not None
+            each = part.term.lengthscale.expand([len(part.term.columns)]).to_event(1)
             own.append(numpyro.sample(f"f_lengthscale {part.name}", each))
         both = plain + others, smooth
         drawn, wanted = ([(p.name, at) for p in some for at in range(count_lengthscales(p))] for some in both)
@@ -171,7 +171,7 @@ def offset_at(model: Model, X: Values) -> Values:
     return offset
 
 
-def sample_hyperparameters(model: Model, dtype: np.dtype) -> tuple[Array, Array, Any]:
+def sample_hyperparameters(model: Model, dtype: np.dtype) -> tuple[Array, Array, Likelihood]:
     """Standard deviations ``(C,)`` of the components, the constant last, lengthscales ``(L,)`` and the likelihood."""
     scales, lengths = model._scales(dtype), model._lengthscales(dtype)
     return jnp.append(scales, model._of_constant(dtype)), lengths, model.family.likelihood(model._numbers(dtype))

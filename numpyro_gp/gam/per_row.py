@@ -5,17 +5,16 @@ says nothing: cutpoints of three labels, of a table of three rows, would be take
 """
 
 import dataclasses
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from numpyro_gp.arrays import Values
+from numpyro_gp.arrays import Array, ArrayLike, Values
 from numpyro_gp.checks import fail
 from numpyro_gp.gam.family import TRIALS, Family
 from numpyro_gp.gam.table_layout import TableLayout
-from numpyro_gp.likelihoods import Likelihood, as_likelihood
+from numpyro_gp.likelihoods import Binomial, Likelihood
 
 
 def is_per_row(shape: tuple[int, ...], count: int, lead: int) -> bool:
@@ -23,24 +22,27 @@ def is_per_row(shape: tuple[int, ...], count: int, lead: int) -> bool:
     return len(shape) > lead and shape[-1] == count
 
 
-def at_places(likelihood: object, places: object, count: int, lead: int = 1) -> Any:
+def at_places(likelihood: Likelihood, places: object, count: int, lead: int = 1) -> Likelihood:
     """A likelihood at some of ``count`` rows of a fit, by their numbers ``(K,)``: leaves ``(S, N)`` to ``(S, K)``."""
 
-    def cut(leaf: Any) -> object:
+    def cut(leaf: Array) -> Array:
         return leaf[..., places] if is_per_row(np.shape(leaf), count, lead) else leaf
 
-    return jax.tree.map(cut, likelihood)
-
-
-def at_rows_of(likelihood: Any, rows: object, count: int) -> Likelihood:
-    """The likelihood of a model at the rows of a batch, of ``count``."""
-    found: Likelihood = at_places(jax.tree.map(jnp.asarray, as_likelihood(likelihood)), rows, count, 0)
+    found: Likelihood = jax.tree.map(cut, likelihood)
     return found
 
 
-def with_trials(likelihood: Any, trials: object) -> Any:
+def at_rows_of(likelihood: Likelihood, rows: object, count: int) -> Likelihood:
+    """The likelihood of a model at the rows of a batch, of ``count``."""
+    return at_places(jax.tree.map(jnp.asarray, likelihood), rows, count, 0)
+
+
+def with_trials(likelihood: Likelihood, trials: ArrayLike | None) -> Likelihood:
     """A likelihood with the trials of rows ``(N,)``, or with those of draws and rows ``(S, N)``; None: of no trials."""
-    return likelihood if trials is None else dataclasses.replace(likelihood, trials=trials)
+    if trials is None:
+        return likelihood
+    assert isinstance(likelihood, Binomial)
+    return dataclasses.replace(likelihood, trials=trials)
 
 
 def trials_at(layout: TableLayout, X: Values) -> Values | None:
@@ -50,20 +52,21 @@ def trials_at(layout: TableLayout, X: Values) -> Values | None:
     return X[..., layout.trials]
 
 
-def at_rows(likelihood: object, layout: TableLayout, X: np.ndarray, places: np.ndarray, count: int) -> Any:
+def at_rows(likelihood: Likelihood, layout: TableLayout, X: np.ndarray, places: np.ndarray, count: int) -> Likelihood:
     """Draws of a likelihood at encoded rows ``X (K, D)`` with these numbers ``(K,)`` of ``count`` rows of the fit."""
     trials, found = trials_at(layout, X), at_places(likelihood, places, count)
     if trials is None:
         return found
-    draws = len(found.trials)
-    return with_trials(found, np.broadcast_to(trials, (draws, len(trials))).astype(found.trials.dtype))
+    assert isinstance(found, Binomial)
+    own = np.asarray(found.trials)
+    return with_trials(found, np.broadcast_to(trials, (len(own), len(trials))).astype(own.dtype))
 
 
 def has_numbers(family: Family, count: int) -> bool:
     """Whether the likelihood of a family has one number for each of ``count`` rows; those of a name have none."""
     if isinstance(family.spec, str):
         return False
-    shapes = family.look(lambda own: [np.shape(leaf) for leaf in jax.tree.leaves(as_likelihood(own))])
+    shapes = family.look(lambda own: [np.shape(leaf) for leaf in jax.tree.leaves(own)])
     return any(is_per_row(shape, count, 0) for shape in shapes)
 
 
@@ -76,8 +79,8 @@ def check_any_rows(family: Family, count: int) -> None:
         return
 
     def works(rows: int) -> bool:
-        def run(own: Any) -> Any:
-            likelihood = at_places(as_likelihood(own), np.arange(rows), count, 0)
+        def run(own: Likelihood) -> Array:
+            likelihood = at_places(own, np.arange(rows), count, 0)
             return likelihood.log_prob(
                 jnp.zeros(rows), jnp.zeros((rows,) + (likelihood.num_latent,) * (likelihood.num_latent > 1))
             )

@@ -1,7 +1,6 @@
 """Predictions of new rows without the library's posterior: the same mixture over the same draws, by NumPy."""
 
 import copy
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +14,7 @@ from numpyro_gp.gam.model import offset_at
 from numpyro_gp.gam.per_row import at_rows, check_rows, trials_at, with_trials
 from numpyro_gp.gam.responses import NewData
 from numpyro_gp.gam.term_features import ROWS, TermFeatures
-from numpyro_gp.likelihoods import Binomial
+from numpyro_gp.likelihoods import Binomial, Likelihood
 from numpyro_gp.posterior import Prediction
 from numpyro_gp.sites import Observation
 
@@ -71,10 +70,10 @@ def quantiles_at(draws: Draws, term_features: TermFeatures, X: np.ndarray, level
     return np.concatenate(found, axis=1).astype(float)
 
 
-def observation(likelihood: Any, mean: np.ndarray, variance: np.ndarray) -> Observation:
+def observation(likelihood: Likelihood, mean: np.ndarray, variance: np.ndarray) -> Observation:
     """New data at each draw, which all leaves have on their first axis; their shapes are those of one draw."""
 
-    def one(likelihood: Any, mean: Array) -> Observation:
+    def one(likelihood: Likelihood, mean: Array) -> Observation:
         return Observation(dist.Normal(mean, jnp.ones_like(mean)), likelihood)
 
     own = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), (likelihood, mean))

@@ -31,8 +31,7 @@ def check_response(name: str, family: Family, y: np.ndarray, trials: np.ndarray 
             likelihood = family.likelihood(Start())
     likelihood = with_trials(likelihood, trials)
     try:
-        if hasattr(likelihood, "check_targets"):
-            likelihood.check_targets(y)
+        likelihood.check_targets(y)
     except ValueError as error:
         error.args = (f"response {name!r} of family {family.name!r}: {error}",)
         raise

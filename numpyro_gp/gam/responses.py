@@ -1,9 +1,8 @@
 """New data of the named likelihoods in NumPy: moments, quantiles and draws, where ``f`` is normal at each draw."""
 
 import copy
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from numpyro_gp.likelihoods import (
     Exponential,
     Gamma,
     Gaussian,
+    Likelihood,
     NegativeBinomial,
     Poisson,
     StudentT,
@@ -95,15 +95,14 @@ RESPONSES: dict[type, Response] = {
 class NewData:
     """The mixture over draws of new data, ``f`` normal with mean and variance ``(S, N)`` at each."""
 
-    def __init__(self, likelihood: Any) -> None:
+    def __init__(self, likelihood: Likelihood) -> None:
         kind = type(likelihood)
         if kind not in RESPONSES:
             cure = "Take fit.predict(data), which knows all likelihoods."
             required = f"one of {sorted(one.__name__ for one in RESPONSES)}"
             fail("the likelihood of a fit with a predictor", required, kind.__name__, cure)
         self.response, self.is_normal = RESPONSES[kind], kind is Gaussian
-        own = [field.name for field in dataclasses.fields(likelihood)]
-        names = [name for name in ("scale", "df", "r", "shape", "concentration", "trials") if name in own]
+        names = [name for name in ("scale", "df", "r", "shape", "concentration", "trials") if name in vars(likelihood)]
         self.parameters: dict[str, Any] = {name: np.asarray(getattr(likelihood, name), float) for name in names}
         if any(value.ndim > 1 for value in self.parameters.values()):
             cure = "Take fit.terms(data), which needs none."
@@ -145,7 +144,9 @@ class NewData:
         f = mean[..., None] + np.sqrt(variance)[..., None] * rng.normal(size=(*mean.shape, each))
         draws = self.response.draw(rng, f, self._wider())
         flat = np.moveaxis(draws, 1, 0).reshape(mean.shape[1], -1)
-        method: Any = "lower" if draws.dtype.kind == "i" else "linear"  # a count or a label, and no mean of two
+        method: Literal["lower", "linear"] = (
+            "lower" if draws.dtype.kind == "i" else "linear"
+        )  # a count or a label, and no mean of two
         found: np.ndarray = np.quantile(flat, levels, axis=1, method=method)
         return found
 

@@ -9,7 +9,7 @@ import numpyro.distributions as dist
 from numpyro import handlers
 from numpyro.distributions import constraints
 
-from numpyro_gp.arrays import Array
+from numpyro_gp.arrays import Array, on_device
 from numpyro_gp.criticism.evidence import Evidence, Fact, lower_end
 from numpyro_gp.criticism.pareto import smoothed
 from numpyro_gp.criticism.row_evidence import chosen, judged
@@ -21,7 +21,7 @@ from numpyro_gp.gam.model import Model, offset_at
 from numpyro_gp.gam.per_row import at_rows
 from numpyro_gp.gam.term_features import ROWS, ScaledFeatures, TermFeatures
 from numpyro_gp.gam.term_posteriors import Normal
-from numpyro_gp.likelihoods import Gaussian
+from numpyro_gp.likelihoods import Gaussian, Likelihood
 from numpyro_gp.likelihoods.tails import KNOWN, log_tails
 from numpyro_gp.programs.alone import alone
 from numpyro_gp.programs.keep import compiled
@@ -129,8 +129,12 @@ def shift_of(model: Model) -> float:
 
 
 @compiled
-def _densities(likelihood: object, y: Any, mean: Any, variance: Any, f: Any, points: Any, left: Any) -> Any:
-    def one(own: Any, mean: Array, variance: Array, f: Array, points: Array, left: Array) -> Any:
+def _densities(
+    likelihood: Likelihood, y: Array, mean: Array, variance: Array, f: Array, points: Array, left: Array
+) -> tuple[Array, Array, Array]:
+    def one(
+        own: Likelihood, mean: Array, variance: Array, f: Array, points: Array, left: Array
+    ) -> tuple[Array, Array, Array]:
         expected = jax.vmap(lambda point: own.expected_log_prob(y, point, left))(points)
         return own.predictive_mean(mean, variance), jax.vmap(lambda one: own.log_prob(y, one))(f), expected
 
@@ -186,7 +190,7 @@ def evidence_of(
 
 
 def _seen(
-    draws: Draws, likelihood: Any, at: RowDraws, found: Densities, own: np.ndarray, few: np.ndarray
+    draws: Draws, likelihood: Likelihood, at: RowDraws, found: Densities, own: np.ndarray, few: np.ndarray
 ) -> dict[str, Any] | None:
     """Moments of some rows, how probable what is below each is, and its log density, at each draw."""
     term, shape = found.log_density[:, 0, few], (draws.size, len(few))
@@ -202,7 +206,7 @@ def _seen(
         mean, variance, noise = at.mean[:, few], at.variance[:, few], None
         ties = np.random.default_rng(0).uniform(size=len(few))  # data that tie lie anywhere among their equals
         if named is None:
-            below = np.asarray(_below(likelihood, *(x.astype(dtype) for x in (own, f, ties))), float)
+            below = np.asarray(_below(likelihood, *(on_device(x.astype(dtype)) for x in (own, f, ties))), float)
         else:
             until, before = named.below(own, f, *parameters_of(likelihood, 2))
             below = before + ties * (until - before)
@@ -210,13 +214,13 @@ def _seen(
     return {name: np.broadcast_to(values, shape) for name, values in kept.items()} | {"noise": noise}
 
 
-def _has_tails(likelihood: object, shape: tuple[int, int]) -> bool:
+def _has_tails(likelihood: Likelihood, shape: tuple[int, int]) -> bool:
     """Whether the probability of what is below a datum is known, of a likelihood at so many draws and rows."""
 
-    def kind() -> Any:
+    def kind() -> None:
         found.append(jax.vmap(lambda own, f: own.conditional(f))(likelihood, jnp.zeros(shape)))
 
-    found: list[Any] = []
+    found: list[dist.Distribution] = []
     jax.eval_shape(kind)
     given = found[0]
     has_rule = isinstance(given, tuple(kind for kind, _ in KNOWN)) or given.support is constraints.boolean
@@ -224,10 +228,10 @@ def _has_tails(likelihood: object, shape: tuple[int, int]) -> bool:
 
 
 @compiled
-def _below(likelihood: object, y: Any, f: Any, ties: Any) -> Any:
+def _below(likelihood: Likelihood, y: Array, f: Array, ties: Array) -> Array:
     """``P(Y < y_n | f_n)`` at each draw, and a share of ``P(Y = y_n | f_n)``: ``(S, N)``."""
 
-    def one(own: Any, f: Array) -> Any:
+    def one(own: Likelihood, f: Array) -> Array:
         conditional = own.conditional(f)
         if conditional.support is constraints.boolean:
             none = jnp.exp(conditional.log_prob(jnp.zeros_like(y)))
