@@ -184,7 +184,7 @@ def draw_functions(
         fail("neighbours", "left out where there are none among the arguments of the model", neighbours, cure)
 
     def one(process: Any, draw: tracing.Draw, X: object) -> Array:
-        drawn = process.sample_jointly(jax.random.fold_in(draw[0], 1), X)
+        drawn = process.sample_jointly(tracing.key_of(draw[0], process.name), X)
         return drawn if process.outputs is None else jnp.swapaxes(drawn, -1, -2)
 
     X = X if isinstance(X, Functional) else check_points("X", X, leading=True)
@@ -202,7 +202,7 @@ def _local_draws(asked: tracing.AskedProcess, key: Array, rows: JointRows, index
     each = index if is_random else index[:1]
 
     def one(process: Any, draw: tracing.Draw, rows: JointRows) -> Array:
-        return drawn_together(process, rows, jax.random.fold_in(draw[0], 1), index.size // len(each))
+        return drawn_together(process, rows, tracing.key_of(draw[0], process.name), index.size // len(each))
 
     found: Array = asked.at_each(one, tracing.draws_of(key, each), rows)
     return found.reshape(index.size, -1)

@@ -14,6 +14,7 @@ from numpyro_gp.likelihoods import CallableLikelihood, Gaussian, Likelihood
 from numpyro_gp.posterior import mixture
 from numpyro_gp.posterior.chunks import padded
 from numpyro_gp.posterior.storage import Absent, to_pickle
+from numpyro_gp.posterior.tracing import key_of
 from numpyro_gp.sites import Observation
 
 # Quantiles ``(levels, rows)`` of the first rows of a chunk, from so many draws, where a likelihood needs no program:
@@ -130,13 +131,21 @@ class Prediction:
         return self._reduce(mixture.log_density_error, self._check(y))
 
     def sample(self, num_samples: int = 1000, key: Array | None = None) -> Array:
-        """Draws of new data, shape ``(num_samples, N, ...)``; each takes one draw of the posterior in turn."""
+        """Draws of new data, shape ``(num_samples, N, ...)``; each takes one draw of the posterior in turn.
+
+        Without a key the noise is that of the prediction's own: the same at every call, and in row n of all predictions
+        under one key. Pass a key where such draws are to be independent, as rows predicted one by one and then added.
+        """
         count = check_count("num_samples", num_samples)
-        key = jax.random.fold_in(self._key, 1) if key is None else check_key("key", key)
+        key = self._key_of("sample", key)
         every = -(-count // self.num_draws) * self.num_draws
         order = jax.random.permutation(jax.random.fold_in(key, len(self._sizes)), every)
         parts = [self._draws(number, count, key, order) for number in range(len(self._sizes))]
         return jnp.concatenate(parts, axis=1 + self._axis)
+
+    def _key_of(self, name: str, key: Array | None = None) -> Array:
+        """By a name, and not by a number: those are of the draws of the posterior, under the same key."""
+        return key_of(self._key if key is None else check_key("key", key), name)
 
     def _draws(self, number: int, count: int, key: Array, order: Array) -> Array:
         """Draws for one chunk; the same order of posterior draws in each, so that a row of draws is of one of them."""
@@ -162,7 +171,7 @@ class Prediction:
         if isinstance(self.likelihood.uncensored, Gaussian):
             rows = self._reduce(partial(mixture.gaussian_quantiles, probabilities=probabilities))
             return jnp.moveaxis(rows, -1, 0)
-        key = jax.random.fold_in(self._key, 2)
+        key = self._key_of("quantiles")
         order = jnp.arange(-(-count // self.num_draws) * self.num_draws)
         every = (self._draws(number, order.size, key, order) for number in range(len(self._sizes)))
         parts = [mixture.quantiles(draws, probabilities) for draws in every]
@@ -188,7 +197,7 @@ class Prediction:
         Their mean is `survival`, and their quantiles say how well the curve is known: `ngp.plots.survival` draws them.
         """
         times, count = self._times(times), check_count("num_samples", num_samples)
-        key = jax.random.fold_in(self._key, 3) if key is None else check_key("key", key)
+        key = self._key_of("survival", key)
         each = -(-count // self.num_draws)
         parts = [
             mixture.survival_draws(

@@ -21,8 +21,9 @@ class Predictor:
 
     The first call looks at the model, compiles and factorises. Later ones multiply: they take inputs of the same
     types and columns, of no more rows, and predict under the same draws of the posterior. What the model reads outside
-    of its arguments is as it was at the first call. Threads may share it: one at a time looks at the model, and later
-    calls wait for nobody.
+    of its arguments is as it was at the first call. All calls have one key: the same inputs give the same numbers, and
+    row n of each call has the noise of row n of the others, in `Prediction.sample` too where that is given no key.
+    Threads may share it: one at a time looks at the model, and later calls wait for nobody.
 
     Parameters
     ----------

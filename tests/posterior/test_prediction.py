@@ -6,6 +6,7 @@ import pickle
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 import numpyro.distributions as dist
 import pytest
 from scipy import stats
@@ -84,3 +85,26 @@ def test_a_pickle_keeps_the_moments_where_a_likelihood_does_not_pickle():
     for copied in (copy.copy(mixture), copy.deepcopy(mixture)):
         assert isinstance(copied.likelihood, own)
         np.testing.assert_array_equal(copied.mean, mixture.mean)
+
+
+def test_the_noise_of_new_data_is_none_of_the_numbers_that_draws_of_the_posterior_are_made_of():
+    """Under one key, whose parts by number are those of the draws; of one site the noise was that of a second site."""
+
+    def model(X, y=None):
+        numpyro.sample("a", dist.Normal(0.0, 1.0))
+        level = numpyro.sample("level", dist.Normal(0.0, 1.0))
+        f = ngp.gp("f", ngp.kernels.RBF(1e-16, 1.0), jnp.zeros((1, 1)), mean=level)
+        with numpyro.plate("data", len(X)):
+            ngp.observe("y", f(X), ngp.likelihoods.Gaussian(1.0), obs=y)
+
+    def guide(X, y=None):
+        for name in ("a", "level"):
+            numpyro.sample(name, dist.Normal(0.0, 1.0))
+        numpyro.sample("f", dist.Delta(jnp.zeros(1), event_dim=1))
+
+    posterior = ngp.Posterior.from_svi(model, guide, {})
+    for key in (jax.random.key(0), jax.random.key(1)):
+        found = posterior.predict(key, jnp.zeros((1, 1)), num_samples=8)
+        levels, drawn = np.asarray(found._chunks[0].mean_latent)[:, 0], np.asarray(found.sample(8))[:, 0]
+        noise = drawn[:, None] - levels  # that of a row is one of these, whichever draw it took
+        assert np.abs(noise[:, :, None] - levels).min() > 1e-6
