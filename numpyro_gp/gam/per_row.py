@@ -1,10 +1,14 @@
 """Likelihoods that have one number for each row of a fit, such as the known error of each datum.
 
-A leaf is such a number where its last axis is the number of rows of the fit. The number of rows of a table to predict
-says nothing: cutpoints of three labels, of a table of three rows, would be taken for one number each.
+A leaf is such a number where its last axis is the number of rows of the fit, and the likelihood does not work at one
+row more with the leaf as it is. The first alone says nothing of as many cutpoints as rows, nor does the number of rows
+of a table to predict.
 """
 
 import dataclasses
+import itertools
+from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,19 +20,57 @@ from numpyro_gp.gam.family import TRIALS, Family
 from numpyro_gp.gam.table_layout import TableLayout
 from numpyro_gp.likelihoods import Binomial, Likelihood
 
+# Leaves as long as the rows up to which every choice of them is tried.
+MOST_CUT = 4
 
-def is_per_row(shape: tuple[int, ...], count: int, lead: int) -> bool:
-    """Whether a leaf of this shape, behind ``lead`` axes of draws, has one number for each of ``count`` rows."""
-    return len(shape) > lead and shape[-1] == count
+
+def are_per_row(likelihood: Likelihood, count: int, lead: int) -> list[bool]:
+    """Which leaves, behind ``lead`` axes of draws, have one number for each of ``count`` rows.
+
+    The fewest that must be cut so that the likelihood works at another number of rows; where no choice makes it work,
+    as where it reads a global array, all that are as long.
+    """
+    leaves, structure = jax.tree.flatten(likelihood)
+    shapes = [np.shape(leaf) for leaf in leaves]
+    as_long = [number for number, shape in enumerate(shapes) if len(shape) > lead and shape[-1] == count]
+    if not as_long:
+        return [False] * len(leaves)
+    one = [jax.ShapeDtypeStruct(shape[lead:], jnp.result_type(x)) for shape, x in zip(shapes, leaves, strict=True)]
+    sizes = range(min(len(as_long), MOST_CUT) + 1)
+    choices = itertools.chain.from_iterable(itertools.combinations(as_long, size) for size in sizes)
+    found = next((choice for choice in choices if _works(structure, one, choice, count + 1)), as_long)
+    return [number in found for number in range(len(leaves))]
+
+
+def _works(structure: Any, leaves: Sequence[jax.ShapeDtypeStruct], cut: Sequence[int], rows: int) -> bool:
+    """Whether a likelihood gives each of so many rows its log density, where some leaves have a number for each."""
+
+    def run(leaves: Sequence[Array]) -> Array:
+        own = [_resized(leaf, rows) if number in cut else leaf for number, leaf in enumerate(leaves)]
+        return log_prob_of(jax.tree.unflatten(structure, own), rows)
+
+    try:
+        return bool(jax.eval_shape(run, list(leaves)).shape == (rows,))
+    except (TypeError, ValueError):
+        return False
+
+
+def _resized(leaf: Array, rows: int) -> Array:
+    return jnp.take(leaf, jnp.arange(rows) % leaf.shape[-1], axis=-1)
+
+
+def log_prob_of(likelihood: Likelihood, rows: int) -> Array:
+    """Log densities of zeros at so many rows, for their shape."""
+    axes = (likelihood.num_latent,) * (likelihood.num_latent > 1)
+    return likelihood.log_prob(jnp.zeros(rows), jnp.zeros((rows, *axes)))
 
 
 def at_places(likelihood: Likelihood, places: object, count: int, lead: int = 1) -> Likelihood:
     """A likelihood at some of ``count`` rows of a fit, by their numbers ``(K,)``: leaves ``(S, N)`` to ``(S, K)``."""
-
-    def cut(leaf: Array) -> Array:
-        return leaf[..., places] if is_per_row(np.shape(leaf), count, lead) else leaf
-
-    found: Likelihood = jax.tree.map(cut, likelihood)
+    leaves, structure = jax.tree.flatten(likelihood)
+    pairs = zip(leaves, are_per_row(likelihood, count, lead), strict=True)
+    cut = [leaf[..., places] if is_cut else leaf for leaf, is_cut in pairs]
+    found: Likelihood = jax.tree.unflatten(structure, cut)
     return found
 
 
@@ -66,8 +108,8 @@ def has_numbers(family: Family, count: int) -> bool:
     """Whether the likelihood of a family has one number for each of ``count`` rows; those of a name have none."""
     if isinstance(family.spec, str):
         return False
-    shapes = family.look(lambda own: [np.shape(leaf) for leaf in jax.tree.leaves(own)])
-    return any(is_per_row(shape, count, 0) for shape in shapes)
+    found: list[bool] = family.look(lambda own: are_per_row(own, count, 0))
+    return any(found)
 
 
 def check_any_rows(family: Family, count: int) -> None:
@@ -80,10 +122,7 @@ def check_any_rows(family: Family, count: int) -> None:
 
     def works(rows: int) -> bool:
         def run(own: Likelihood) -> Array:
-            likelihood = at_places(own, np.arange(rows), count, 0)
-            return likelihood.log_prob(
-                jnp.zeros(rows), jnp.zeros((rows,) + (likelihood.num_latent,) * (likelihood.num_latent > 1))
-            )
+            return log_prob_of(at_places(own, np.arange(rows), count, 0), rows)
 
         try:
             family.look(run)
@@ -98,7 +137,7 @@ def check_any_rows(family: Family, count: int) -> None:
 
 def check_rows(likelihood: Likelihood, rows: int, count: int) -> None:
     """Refuse a table of another number of rows than the fit has, where draws of a likelihood have a number for each."""
-    if rows != count and any(is_per_row(np.shape(leaf), count, 1) for leaf in jax.tree.leaves(likelihood)):
+    if rows != count and any(are_per_row(likelihood, count, 1)):
         required = f"a table of {count} rows, as {type(likelihood).__name__} has one number for each row of the fit"
         cure = "Give the likelihood one number for all rows, or take fit.terms(data), which needs none."
         fail("the table of new rows", required, f"{rows} rows", cure)

@@ -26,6 +26,25 @@ def test_a_number_for_each_row_is_cut_with_the_rows_and_cutpoints_are_not():
     check_rows(given, 3, 40)
 
 
+def test_as_many_numbers_as_rows_are_one_for_each_where_the_likelihood_needs_them_so():
+    """Three cutpoints, or weights of three parts, beside three rows were cut with them."""
+    rows, cutpoints = np.array([2, 0]), jnp.array([-1.0, 0.0, 1.0])
+    ordinal = repeated(ngp.likelihoods.Ordinal(cutpoints))
+    np.testing.assert_array_equal(at_places(ordinal, rows, 3).cutpoints, ordinal.cutpoints)
+    check_rows(ordinal, 5, 3)
+
+    def mixture(share, error):
+        return ngp.likelihoods.as_likelihood(lambda f: dist.Normal(f, error * jnp.sqrt(share @ jnp.arange(1.0, 4.0))))
+
+    share, error = jnp.array([0.25, 0.5, 0.25]), jnp.array([1.0, 2.0, 3.0])
+    for own, wanted in ((error, error[rows]), (2.0, 2.0)):
+        found = at_places(mixture(share, own), rows, 3, 0).conditional(jnp.zeros(2)).scale
+        np.testing.assert_allclose(np.broadcast_to(found, 2), wanted * np.sqrt(2.0) * np.ones(2), rtol=1e-12)
+    both = ngp.likelihoods.StudentT(df=error + 2, scale=error)
+    found = at_places(both, rows, 3, 0)
+    assert (found.df.tolist(), found.scale.tolist()) == ([5, 3], [3, 1])
+
+
 @pytest.mark.parametrize(
     ("family", "found"),
     [
