@@ -207,9 +207,24 @@ def mean_at(mean: Mean, inputs: Array, shape: Shape, outputs: int | None, dtype:
     whole = shape + (() if outputs is None else (outputs,))
     value = jnp.asarray(mean(inputs), dtype)
     if outputs is not None and value.shape != (*inputs.shape[:-1], outputs) and fits(value.shape, shape):
+        if value.shape == (outputs,):
+            _check_of_rows(mean, inputs, outputs)
         value = value[..., None]
     if value.ndim and not fits(value.shape, whole):
         required = f"a function whose value at X of shape {inputs.shape} has shape {whole}"
         cure = "Return one value for each row of X, or one for each row and output."
         fail("mean", required, f"shape {value.shape}", cure)
     return jnp.broadcast_to(value, whole)
+
+
+def _check_of_rows(mean: Mean, inputs: Array, outputs: int) -> None:
+    """Refuse as many values as rows and outputs, unless there is one more of one row more."""
+    more = jax.ShapeDtypeStruct((inputs.shape[0] + 1, *inputs.shape[1:]), inputs.dtype)
+    try:
+        found = jax.eval_shape(lambda X: jnp.asarray(mean(X)), more).shape
+    except (TypeError, ValueError):
+        found = None
+    if found != more.shape[:1]:
+        cure = "Pass ngp.means.Constant(levels) for a level of each output, or return one row of values for each of X."
+        required = f"a function with one value for each row of X, or of shape {(inputs.shape[0], outputs)}"
+        fail("mean", required, f"shape {(outputs,)} of as many rows as outputs, and not one more of one row more", cure)

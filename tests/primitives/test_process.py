@@ -85,6 +85,17 @@ def test_mean_functions(rng):
         process(jnp.zeros(5), kernel, Z, mean=lambda x: x)(X)
 
 
+def test_as_many_values_of_a_mean_as_outputs_are_no_values_of_as_many_rows():
+    """Levels of three outputs, at three rows, were one for each row; what has a value for each row stays that."""
+    Z, X, kernel, levels = jnp.eye(4)[:, :2], jnp.arange(6.0).reshape(3, 2), ngp.kernels.RBF(1.0, 1.0), jnp.arange(3.0)
+    at = functools.partial(process, jnp.zeros((3, 4)), kernel, Z, outputs=3)
+    with pytest.raises(ValueError, match=r"mean must be a function .* of as many rows as outputs.*Constant\(levels\)"):
+        at(mean=lambda X: levels)(X)
+    np.testing.assert_array_equal(at(mean=ngp.means.Constant(levels))(X).mean, jnp.tile(levels, (3, 1)))
+    by_rows = jax.jit(lambda X: at(mean=lambda x: x[..., 0])(X).mean)(X)
+    np.testing.assert_array_equal(by_rows, jnp.repeat(X[:, :1], 3, axis=1))
+
+
 def at_own_inputs(value, **options):
     """A process called at its inducing inputs, eager, compiled with Z = X closed over, and apart; with the jitter."""
     Z = jnp.asarray(np.random.default_rng(0).normal(size=(5, 2)))
