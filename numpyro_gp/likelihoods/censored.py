@@ -5,17 +5,17 @@ is cut with the data: ``right[idx]`` beside ``y[idx]`` in a plate of minibatches
 """
 
 import abc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import numpyro.distributions as dist
 from jaxtyping import Bool, Float
 
 from numpyro_gp.arrays import Array, ArrayLike, Converted, store, value_type
-from numpyro_gp.checks import check_array, fail, when_known
+from numpyro_gp.checks import fail, when_known
 from numpyro_gp.likelihoods.base import Likelihood, as_likelihood, like
+from numpyro_gp.likelihoods.ends import check_ends, check_inside, check_mask, check_one_side, shaped
 from numpyro_gp.likelihoods.expectations import expect, log_expect
 from numpyro_gp.likelihoods.points import Latent, at_points
 from numpyro_gp.likelihoods.tails import before, log_mass, log_tails
@@ -104,59 +104,6 @@ class _Hiding(_Wrapped):
         return jnp.where(hidden, self._integral(type(self)._log_known, y, latent, is_log=is_log), seen)
 
 
-def shaped(argument: str, value: Array, y: Array) -> Array:
-    """A mask or a bound, after a check that there is one for each datum."""
-    if value.ndim and value.shape != y.shape[max(y.ndim - value.ndim, 0) :]:
-        cure = f"Give each datum its own; in a plate of minibatches {argument}[idx], as y[idx]."
-        fail(argument, f"of the shape of the data, {y.shape}", f"shape {value.shape}", cure)
-    return value
-
-
-def check_mask(argument: str, mask: ArrayLike | None) -> Array | None:
-    """A boolean array, or None."""
-    if mask is None:
-        return None
-    array = check_array(argument, mask)
-    if array.dtype != bool:
-        required = "boolean, true where y is the bound"
-        fail(argument, required, f"dtype {array.dtype}", f"Compare: {argument}={argument} == 1.", TypeError)
-    return array
-
-
-def check_ends(names: tuple[str, str], lower: ArrayLike | None, upper: ArrayLike | None) -> list[Array | None]:
-    """Ends of intervals, infinite ones among them: the first is not above the second, and none is NaN."""
-    ends = [None if end is None else check_array(name, end) for name, end in zip(names, (lower, upper), strict=True)]
-    given = [(name, end.astype(jnp.result_type(end, float))) for name, end in zip(names, ends) if end is not None]
-
-    def check(*values: np.ndarray) -> None:
-        for (name, _), value in zip(given, values):
-            if np.isnan(value).any():
-                cure = f"Where an end is not known pass {'-jnp.inf' if name == names[0] else 'jnp.inf'}."
-                fail(name, "free of NaN", f"{np.isnan(value).sum()} NaN of {value.size}", cure)
-        if len(values) == 2 and (wrong := np.broadcast_to(np.greater(*values), np.broadcast(*values).shape)).any():
-            first = tuple(map(int, np.argwhere(wrong)[0]))
-            pair = [f"{np.broadcast_to(value, wrong.shape)[first]:.6g}" for value in values]
-            where = f"{pair[0]} above {pair[1]}" + (f" at index {first}" if first else "")
-            fail(names[0], f"at most {names[1]}", where, f"Swap the two: {names[0]} comes first.")
-
-    when_known(check, *[end for _, end in given])
-    found = dict(given)
-    return [found.get(name) for name in names]
-
-
-def check_inside(y: ArrayLike, names: tuple[str, str], ends: Sequence[ArrayLike | None]) -> None:
-    """Refuse known data outside of their interval."""
-    low, high = (infinite if end is None else end for end, infinite in zip(ends, (-jnp.inf, jnp.inf), strict=True))
-
-    def check(values: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
-        if (wrong := (values < low) | (values > high)).any():
-            cure = f"Pass a value inside for each datum: {names[1]} where it is finite, else {names[0]}."
-            got = f"{float(np.broadcast_to(values, wrong.shape)[wrong].ravel()[0]):.6g} outside"
-            fail("obs", f"between {names[0]} and {names[1]}", got, cure)
-
-    when_known(check, y, low, high)
-
-
 @value_type()
 class Censored(_Hiding):
     """Values of which some are known to lie beyond a bound, as survival times at the end of a study do.
@@ -190,7 +137,7 @@ class Censored(_Hiding):
     def __post_init__(self) -> None:
         left, right = check_mask("left", self.left), check_mask("right", self.right)
         if left is not None and right is not None:
-            when_known(_check_one_side, left, right)
+            when_known(check_one_side, left, right)
         store(self, likelihood=as_likelihood(self.likelihood), left=left, right=right)
 
     def check_targets(self, y: ArrayLike) -> None:
@@ -216,13 +163,6 @@ class Censored(_Hiding):
 
     def _turns(self, y: Batch) -> Float[Array, "*batch K"] | None:
         return self.likelihood._turns(y)
-
-
-def _check_one_side(left: np.ndarray, right: np.ndarray) -> None:
-    if (both := left & right).any():
-        got = f"both true for {both.sum()} of {both.size}"
-        cure = "A value between two bounds has an interval: ngp.likelihoods.Interval."
-        fail("left and right", "true for different data", got, cure)
 
 
 @value_type()
@@ -271,7 +211,10 @@ class Interval(_Hiding):
         return [shaped(name, jnp.asarray(end, y.dtype), y) for name, end in ends]
 
     def _is_hidden(self, y: Batch) -> Bool[Array, "*batch"] | None:
-        return None if self.lower is None else jnp.broadcast_to(jnp.less(*self._ends(y)), y.shape)
+        if self.lower is None or self.upper is None:
+            return None
+        ends = (shaped("lower", jnp.asarray(self.lower), y), shaped("upper", jnp.asarray(self.upper), y))
+        return jnp.broadcast_to(jnp.less(*ends), y.shape)  # in their own precision: a width that is lost is no density
 
     def _log_known(self, y: Array, f: Array) -> Array:
         return log_mass(self.conditional(f), *self._ends(y))
