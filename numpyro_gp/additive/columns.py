@@ -8,7 +8,7 @@ import datetime
 import numbers
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 import numpy as np
@@ -125,20 +125,13 @@ def _keys_of(data: Any) -> Mapping[str, object]:
     """Columns of a table by their names as text, with what the table calls them: pandas has names that are numbers."""
     if getattr(getattr(data, "dtype", None), "names", None):
         return {name: name for name in data.dtype.names}
-    if hasattr(data, "keys") and hasattr(data, "__getitem__"):
-        return _by_text(data.keys())  # of a pandas table, its columns
-    if hasattr(data, "columns") and hasattr(data, "__getitem__"):
-        return _by_text(data.columns)
-    cure = 'Pass {"age": ages, "dose": doses}, or a table of pandas or polars.'
-    if isinstance(data, (str, os.PathLike)):
-        cure = f"Read the file first: pandas.read_csv({os.fspath(data)!r})."
-    fail("data", "a dictionary of columns or a table", f"a {type(data).__name__}", cure, TypeError)
-
-
-def _by_text(names: Iterable[object]) -> dict[str, object]:
-    """Names by their text, of which no two may be one."""
+    if not hasattr(data, "__getitem__") or not (hasattr(data, "keys") or hasattr(data, "columns")):
+        cure = 'Pass {"age": ages, "dose": doses}, or a table of pandas or polars.'
+        if isinstance(data, (str, os.PathLike)):
+            cure = f"Read the file first: pandas.read_csv({os.fspath(data)!r})."
+        fail("data", "a dictionary of columns or a table", f"a {type(data).__name__}", cure, TypeError)
     found: dict[str, object] = {}
-    for name in names:
+    for name in data.keys() if hasattr(data, "keys") else data.columns:  # the keys of a pandas table are its columns
         if (text := str(name)) in found and found[text] != name:
             cure = "Give one of them another name."
             fail("names of columns", "different as text", f"{found[text]!r} and {name!r}", cure)

@@ -163,7 +163,7 @@ def lay_out(
     """Read a table: what each column is, and the rows of the fit."""
     wanted: list[tuple[str, str]] = []  # expression, and what it is read as
     reads: list[tuple[Term, list[tuple[str, str]]]] = []
-    own = [_of_its_column(term, data) for term in terms.items]
+    own = [_of_its_column(term, data) if term.kind == "column" else term for term in terms.items]
     refuse_twice(own)  # a line and the name of its column are one term
     for term in own:
         role, role_of_by = ROLES.get(term.kind, ("number", "by"))
@@ -231,8 +231,6 @@ def _missing(values: dict[str, np.ndarray]) -> np.ndarray:
 
 def _of_its_column(term: Term, data: object) -> Term:
     """The name of a column alone: a straight line of numbers, the levels of a category."""
-    if term.kind != "column":
-        return term
     is_line = is_numeric(column_values(data, term.columns[0])) and not is_category(data, term.columns[0])
     return dataclasses.replace(term, kind="linear" if is_line else "factor")
 
