@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from numpyro_gp.kernels import RBF, Empirical, Gaussian, Matern12, Matern32, Uniform, ZeroMean
+from numpyro_gp.kernels import RBF, Empirical, Gaussian, Matern32, Matern52, Uniform, ZeroMean
 from numpyro_gp.kernels.measures import Measure, legendre
 from numpyro_gp.kernels.profiles import RATES, double_mean, integral, of_average, over_normal
 from numpyro_gp.kernels.zero_mean import CLOSED_FORM_BELOW, NODES
@@ -76,58 +76,38 @@ class KernelMatrices(Entries):
 MatrixFunction = Callable[[np.ndarray], KernelMatrices]
 
 
-def deviation(kind: type, gaps: np.ndarray, lengthscale: float | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """``kappa - 1`` at gaps of zero or more, and its slope in the lengthscale."""
+def deviation(kind: type, gaps: np.ndarray, lengthscale: float | np.ndarray, is_sloped: bool = True) -> Sloped:
+    """``kappa - 1`` at gaps of zero or more, with its slope in the lengthscale, or without any in half of the time."""
     z = gaps * (RATES[kind] / lengthscale)
     if kind is RBF:
         z *= z
-        d = np.expm1(-0.5 * z)
-        return d, (d + 1) * z / lengthscale
-    d = np.expm1(-z)
-    decay = d + 1
-    if kind is Matern12:
-        return d, decay * z / lengthscale
-    if kind is Matern32:
-        decay *= z
-        return d + decay, decay * z / lengthscale
-    decay *= z
-    slope = decay * z
-    d += decay
-    d += slope / 3
-    return d, (slope + slope * z) / (3 * lengthscale)
-
-
-def deviation_alone(kind: type, gaps: np.ndarray, lengthscale: float | np.ndarray) -> np.ndarray:
-    """`deviation` without the slope, number for number, in half the time."""
-    z = gaps * (RATES[kind] / lengthscale)
-    if kind is RBF:
-        z *= z
-        found: np.ndarray = np.expm1(-0.5 * z)
-        return found
-    d: np.ndarray = np.expm1(-z)
-    if kind is not Matern12:
-        decay = d + 1
+    d = np.expm1(-0.5 * z if kind is RBF else -z)
+    decay, over = d + 1, lengthscale
+    if kind in (Matern32, Matern52):
         decay *= z
         d += decay
-        if kind is not Matern32:
-            decay *= z
-            decay /= 3
-            d += decay
-    return d
+    if kind is Matern52:
+        decay *= z
+        d += decay / 3
+        over = 3 * lengthscale
+    if not is_sloped:
+        return without_slopes(d, 0)
+    z *= decay
+    return Sloped(d, ((z + decay if kind is Matern52 else z) / over)[None])
 
 
 class Average(NamedTuple):
-    """``a`` at points ``(N,)`` and ``b``, each with its slope."""
+    """``a`` at points ``(N,)``, and ``b``."""
 
-    a: np.ndarray
-    a_slope: np.ndarray
-    b: float
-    b_slope: float
+    a: Sloped
+    b: Sloped
 
-    def shared(self, x: np.ndarray, of_x: np.ndarray, y: np.ndarray, of_y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """`of_average` of ``a`` at two sets of points, and its slope."""
-        value = of_average(x, y, self.b)
-        return value, (of_x * (1 + y) + of_y * (1 + x) - self.b_slope * (1 + value)) / (1 + self.b)
+    def shared(self, x: Sloped, y: Sloped) -> Sloped:
+        """`of_average` of ``a`` at two sets of points."""
+        value = of_average(x.value, y.value, self.b.value)
+        of_b = self.b.slopes.reshape(-1, *(1,) * value.ndim)
+        slopes = x.slopes * (1 + y.value) + y.slopes * (1 + x.value) - of_b * (1 + value)
+        return Sloped(value, slopes / (1 + self.b.value))
 
 
 def average(kind: type, measure: Measure, lengthscale: float, x: np.ndarray) -> Average:
@@ -137,34 +117,32 @@ def average(kind: type, measure: Measure, lengthscale: float, x: np.ndarray) -> 
         ratio, total, squares = (sd / lengthscale) ** 2, lengthscale**2 + sd**2, (x - mean) ** 2
         a, b = over_normal(x, lengthscale, mean, sd, np)
         a_slope = (a + 1) * (ratio / (1 + ratio) / lengthscale + squares * lengthscale / total**2)
-        return Average(a, a_slope, float(b), float((b + 1) * 2 * ratio / (1 + 2 * ratio) / lengthscale))
+        b_slope = (b + 1) * 2 * ratio / (1 + 2 * ratio) / lengthscale
+        return Average(Sloped(a, a_slope[None]), Sloped(b, np.array([b_slope])))
     assert isinstance(measure, Uniform)
     low, length = float(measure.low), float(measure.high) - float(measure.low)
     found = _over_unit(kind, lengthscale / length, (x - low) / length)
-    return Average(found.a, found.a_slope / length, found.b, found.b_slope / length)
+    return Average(*(Sloped(one.value, one.slopes / length) for one in found))
 
 
 def _over_unit(kind: type, l: float, x: np.ndarray) -> Average:
     """Of ``[0, 1]``: in closed form for short lengthscales, else by quadrature of the deviation on both sides of x."""
     if l >= CLOSED_FORM_BELOW:
         nodes, weights = legendre(NODES)
-        a, a_slope = np.zeros(x.shape), np.zeros(x.shape)
-        for ends in (x, 1 - x):
-            d, slope = deviation(kind, np.abs(ends)[:, None] * nodes, l)
-            a, a_slope = a + ends * (d @ weights), a_slope + ends * (slope @ weights)
-        d, slope = deviation(kind, nodes, l)
-        double = 2 * weights * (1 - nodes)
-        return Average(a, a_slope, float(double @ d), float(double @ slope))
+        sides = [(ends, deviation(kind, np.abs(ends)[:, None] * nodes, l)) for ends in (x, 1 - x)]
+        left, right = (Sloped(ends * (d.value @ weights), ends * (d.slopes @ weights)) for ends, d in sides)
+        d, double = deviation(kind, nodes, l), 2 * weights * (1 - nodes)
+        return Average(left + right, Sloped(d.value @ double, d.slopes @ double))
 
-    def part(ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def part(ends: np.ndarray) -> Sloped:
         """``int_0^x kappa(u / l) du``, odd in x, and its slope in l."""
         u = np.abs(ends) / l
         value = np.sign(ends) * integral(kind, u, np)
-        return l * value, value - np.sign(ends) * u * (1 + deviation_alone(kind, u, 1.0))
+        return Sloped(l * value, (value - np.sign(ends) * u * (1 + deviation(kind, u, 1.0, False).value))[None])
 
-    (left, left_slope), (right, right_slope), (whole, _) = part(x), part(1 - x), part(np.ones(()))
-    mean = float(double_mean(kind, np.asarray(l), np))
-    return Average(left + right - 1, left_slope + right_slope, mean - 1, 2 * (mean - float(whole)) / l)
+    both, whole = part(x) + part(1 - x), part(np.ones(())).value
+    mean = double_mean(kind, np.asarray(l), np)
+    return Average(Sloped(both.value - 1, both.slopes), Sloped(mean - 1, np.array([2 * (mean - whole) / l])))
 
 
 def distances(x: Any, columns: np.ndarray, period: float | None) -> np.ndarray:
@@ -204,34 +182,23 @@ class Curve:
         self.columns, self.weights, self.is_sloped = np.concatenate([points, Z, X]), weights, is_sloped
         self.gaps = distances(self.columns[: len(points) + len(Z), None], self.columns, self.period)
 
-    def average(self, lengthscale: float, d: np.ndarray, slope: np.ndarray | None = None) -> Average:
-        """Of inducing inputs and rows, from what `deviation` says of all gaps; without the slope with none."""
+    def average(self, lengthscale: float, d: Sloped) -> Average:
+        """Of inducing inputs and rows, from what `deviation` says of all gaps."""
         count = len(self.weights)
         if not count:
-            return average(self.kind, self.measure, lengthscale, self.columns)
-        a = self.weights @ d[:count]
-        a_slope = np.zeros(a.shape) if slope is None else self.weights @ slope[:count]
-        b, b_slope = float(self.weights @ a[:count]), float(self.weights @ a_slope[:count])
-        return Average(a[count:], a_slope[count:], b, b_slope)
+            found = average(self.kind, self.measure, lengthscale, self.columns)
+            return Average(*(Sloped(one.value, one.slopes[: len(d.slopes)]) for one in found))
+        a, slopes = self.weights @ d.value[:count], self.weights @ d.slopes[:, :count]
+        b = Sloped(self.weights @ a[:count], slopes[:, :count] @ self.weights)
+        return Average(Sloped(a[count:], slopes[:, count:]), b)
 
     def __call__(self, lengthscale: float) -> KernelMatrices:
-        if not self.is_sloped:
-            return self._alone(lengthscale)
-        d, slope = deviation(self.kind, self.gaps, lengthscale)
-        count, own = len(self.weights), self.average(lengthscale, d, slope)
-        size = len(d) - count
-        first, rest = slice(0, size), slice(size, None)
-        shared, of_shared = own.shared(own.a[first, None], own.a_slope[first, None], own.a, own.a_slope)
-        value, slopes = d[count:, count:] - shared, slope[count:, count:] - of_shared
-        both = [Sloped(value[:, at], slopes[None, :, at]) for at in (first, rest)]
-        shared, of_shared = own.shared(own.a[rest], own.a_slope[rest], own.a[rest], own.a_slope[rest])
-        return KernelMatrices(both[0], both[1], Sloped(-shared, -of_shared[None]))
-
-    def _alone(self, lengthscale: float) -> KernelMatrices:
-        """The matrices without slopes."""
-        d, count = deviation_alone(self.kind, self.gaps, lengthscale), len(self.weights)
-        own, size = self.average(lengthscale, d), len(d) - count
-        value = d[count:, count:] - of_average(own.a[:size, None], own.a, own.b)
-        a = own.a[size:]
-        parts = value[:, :size], value[:, size:], -of_average(a, a, own.b)
-        return KernelMatrices(*(without_slopes(one, 0) for one in parts))
+        d, count = deviation(self.kind, self.gaps, lengthscale, self.is_sloped), len(self.weights)
+        own, size = self.average(lengthscale, d), len(d.value) - count
+        a, slopes = own.a.value, own.a.slopes
+        shared = own.shared(Sloped(a[:size, None], slopes[:, :size, None]), Sloped(a, slopes[:, None]))
+        value, of_value = d.value[count:, count:] - shared.value, d.slopes[:, count:, count:] - shared.slopes
+        gram, cross = (Sloped(value[:, at], of_value[..., at]) for at in (slice(size), slice(size, None)))
+        rows = Sloped(a[size:], slopes[:, size:])
+        shared = own.shared(rows, rows)
+        return KernelMatrices(gram, cross, Sloped(-shared.value, -shared.slopes))

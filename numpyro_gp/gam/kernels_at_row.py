@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from numpyro_gp.checks import fail
-from numpyro_gp.gam.column_kernels import Curve, Entries, average, deviation_alone, distances
+from numpyro_gp.gam.column_kernels import Curve, Entries, average, deviation, distances
 from numpyro_gp.gam.model import Model
 from numpyro_gp.gam.row_features import fixed_matrices, inducing_of
 from numpyro_gp.gam.table_layout import ReadTerm, is_difference
@@ -31,18 +31,19 @@ class CurveAtRow:
     def __init__(self, kind: type, given: object, lengths: np.ndarray, Z: np.ndarray) -> None:
         self.curve, self.lengths = Curve(kind, given, Z, Z[:0]), lengths
         kind, gaps = self.curve.kind, self.curve.gaps
-        found = [self.curve.average(float(length), deviation_alone(kind, gaps, float(length))) for length in lengths]
-        self.a, self.b = np.stack([one.a for one in found]), np.array([[one.b] for one in found])
+        found = [self.curve.average(one, deviation(kind, gaps, one, is_sloped=False)) for one in map(float, lengths)]
+        self.a, self.b = np.stack([one.a.value for one in found]), np.array([[one.b.value] for one in found])
 
     def at(self, x: float) -> AtRow:
         """At one value of the column."""
         curve, size = self.curve, len(self.curve.weights)
-        d = deviation_alone(curve.kind, distances(x, curve.columns, curve.period), self.lengths[:, None])
+        gaps = distances(x, curve.columns, curve.period)
+        d = deviation(curve.kind, gaps, self.lengths[:, None], is_sloped=False).value
         if size:
             a = d[:, :size] @ curve.weights[:, None]
         else:
             point = np.array([x])
-            a = np.stack([average(curve.kind, curve.measure, float(length), point).a for length in self.lengths])
+            a = np.stack([average(curve.kind, curve.measure, float(length), point).a.value for length in self.lengths])
         return AtRow(d[:, size:] - of_average(a, self.a, self.b), -of_average(a, a, self.b)[:, 0])
 
 

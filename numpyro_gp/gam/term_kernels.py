@@ -13,7 +13,7 @@ from numpyro_gp.additive.component_kernels import Component, batches_of, column_
 from numpyro_gp.additive.grids import grid_points
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import fail
-from numpyro_gp.gam.column_kernels import deviation_alone
+from numpyro_gp.gam.column_kernels import deviation
 from numpyro_gp.gam.table_layout import ReadTerm, TableLayout, is_difference
 from numpyro_gp.gam.terms import TIME, Term
 from numpyro_gp.gam.time_kernels import TimePrior, circle_of, points_of, time_inducing, time_kernel
@@ -280,9 +280,8 @@ def _spread(x: np.ndarray, mass: np.ndarray, size: int) -> np.ndarray:
     chosen: list[int] = []
     for at in range(size):
         pivot = _largest(left * weight)
-        column = (
-            1 + deviation_alone(Matern52, np.abs(values - values[pivot]), TURN) - columns[:at, pivot] @ columns[:at]
-        )
+        kappa = 1 + deviation(Matern52, np.abs(values - values[pivot]), TURN, is_sloped=False).value
+        column = kappa - columns[:at, pivot] @ columns[:at]
         columns[at] = column / np.sqrt(max(column[pivot], 1e-12))  # of values that are almost one nothing is left
         left = np.maximum(left - columns[at] ** 2, 0)
         chosen.append(pivot)

@@ -152,7 +152,8 @@ def cycle_matrices(measure: Empirical, Z: np.ndarray, X: np.ndarray) -> MatrixFu
 
     def at(lengths: np.ndarray) -> KernelMatrices:
         memory, period = map(float, lengths)
-        d, slope = deviation(Matern32, gaps, memory)
+        found = deviation(Matern32, gaps, memory)
+        d, slope = found.value, found.slopes[0]
         d += 1
         turns = gaps * (2 * math.pi / period)
         wave = np.cos(turns)
@@ -172,8 +173,8 @@ def season_matrices(given: tuple[Empirical, float], Z: np.ndarray, X: np.ndarray
 
     def at(lengths: np.ndarray) -> KernelMatrices:
         shape, memory = map(float, lengths)
-        d, slope = deviation(Matern32, gaps, memory)
-        gram, cross = (Sloped(1 + d[:, own], slope[None, :, own]) for own in (slice(None, size), slice(size, None)))
+        d = deviation(Matern32, gaps, memory)
+        gram, cross = (Sloped(1 + d.value[:, own], d.slopes[..., own]) for own in (slice(size), slice(size, None)))
         fall = KernelMatrices(gram, cross, without_slopes(np.ones(len(X)), 1)).merged(lambda leaf: leaf.at(1, 2))
         return curve(shape).merged(lambda leaf: leaf.at(0, 2)) * fall
 
