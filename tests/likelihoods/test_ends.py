@@ -19,7 +19,7 @@ def test_a_width_that_rounding_takes_is_refused_and_less_the_origin_it_is_a_prob
         for likelihood in (Interval, Truncated):
             with pytest.raises(ValueError, match=r"by as much in float32 as they are, but got 16777219.0 and .*\(1,\)"):
                 likelihood(Gaussian(1.0), LOWER, UPPER)
-        with pytest.raises(ValueError, match=r"lower must be apart from upper .* off the data and the bounds"):
+        with pytest.raises(ValueError, match=r"lower must be apart from upper .* off data and bounds"):
             Interval(Gaussian(1.0), 100.0 * ORIGIN, 100.0 * ORIGIN + 1.0)
         Interval(Gaussian(1.0), LOWER[[0, 2]], UPPER[[0, 2]])  # a wide one, and a value that is seen
         Interval(Gaussian(1.0), np.append(-np.inf, LOWER[:1]), np.append(UPPER[0], np.inf))
