@@ -12,7 +12,7 @@ from typing import Any
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal
 
 from numpyro_gp.programs.private import parts_of_loop
-from numpyro_gp.programs.trace import ANY_POINT, aval_of, needed, variables_of
+from numpyro_gp.programs.trace import ANY_POINT, aval_of, live, variables_of
 
 MIXED = -1  # of an axis: its rows have been combined
 WHOLE = frozenset({"reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or"})
@@ -30,13 +30,7 @@ def mixing_of(program: Jaxpr, axes: Mapping[object, int]) -> str | None:
     axes : dict
         Axis of the rows in each input that has them.
     """
-    return _Walk().follow(_counted(program), dict(axes))
-
-
-def _counted(program: Jaxpr) -> Jaxpr:
-    """The program without operations of whose results nothing is made, neither a result nor an effect."""
-    seen = [atom for equation in program.eqns if equation.effects for atom in equation.invars]
-    return needed(program, [*program.outvars, *seen])
+    return _Walk().follow(program, dict(axes))
 
 
 class _Walk:
@@ -79,7 +73,7 @@ class _Walk:
 
     def _body(self, body: ClosedJaxpr, before: list[int | None]) -> tuple[list[int | None], str | None]:
         axes = {var: axis for var, axis in zip(body.jaxpr.invars, before, strict=True) if axis is not None}
-        inner = self.follow(_counted(body.jaxpr), axes)
+        inner = self.follow(live(body.jaxpr), axes)
         return [None if isinstance(atom, Literal) else axes.get(atom) for atom in body.jaxpr.outvars], inner
 
 

@@ -42,7 +42,7 @@ def is_traced() -> bool:
 
 
 class Traced(NamedTuple):
-    """A program without constants and inner calls, the arrays that are its first inputs, and its result's structure."""
+    """A program without constants, inner calls and what nothing needs, its first inputs, and its result's structure."""
 
     program: Jaxpr
     constants: list[Any]
@@ -65,7 +65,7 @@ def traced(function: Callable[..., object], *arguments: object) -> Traced:
         return found
 
     flat = written_out(jax.make_jaxpr(of_leaves)(*leaves))
-    program = replaced(flat.jaxpr, constvars=[], invars=[*flat.jaxpr.constvars, *flat.jaxpr.invars])
+    program = replaced(live(flat.jaxpr), constvars=[], invars=[*flat.jaxpr.constvars, *flat.jaxpr.invars])
     return Traced(program, list(flat.consts), results[-1])
 
 
@@ -253,6 +253,24 @@ def split(program: Jaxpr, count: int) -> tuple[Jaxpr, Jaxpr]:
             wanted.update(variables_of(equation.invars))
     first = replaced(needed(program, handed), invars=early)
     return first, _part(program, early + handed + late, after, program.outvars)
+
+
+def live(program: Jaxpr) -> Jaxpr:
+    """A program of the same inputs without operations that nothing needs, neither a result nor an effect.
+
+    A third of what stands in models and their derivatives is of this kind, and would be lowered for the compiler.
+    """
+    wanted, equations = set(variables_of(program.outvars)), []
+    for equation in reversed(program.eqns):
+        if equation.effects or wanted.intersection(equation.outvars):
+            inner = {name: _each_program(value, _live_inside) for name, value in equation.params.items()}
+            equations.append(equation.replace(params=inner))
+            wanted.update(variables_of(equation.invars))
+    return replaced(program, eqns=equations[::-1])
+
+
+def _live_inside(closed: ClosedJaxpr) -> ClosedJaxpr:
+    return ClosedJaxpr(live(closed.jaxpr), closed.consts)
 
 
 def needed(program: Jaxpr, results: Iterable[Any]) -> Jaxpr:

@@ -27,8 +27,7 @@ from numpyro_gp.arrays import Array
 from numpyro_gp.guides import AutoGP
 from numpyro_gp.guides.other_sites import to_median
 from numpyro_gp.primitives.opening import recorded_processes
-from numpyro_gp.programs.keep import kept, prepared, quickly
-from numpyro_gp.programs.trace import needed, traced
+from numpyro_gp.programs.keep import prepared
 from numpyro_gp.rows.call import Arguments
 from numpyro_gp.rows.feeds import Feed
 from numpyro_gp.sites import role
@@ -119,14 +118,11 @@ def directions(engine: object, feed: Feed, state: object, names: list[str]) -> n
 
         return jax.jacfwd(logarithms)(flat)
 
-    whole = traced(derivative, state, feed.arrays())
+    # The rest of the model, its matrices among it, is traced and no part of the program.
+    rows_at = prepared(derivative, state, feed.arrays())
     if not powers:
         return None
-    # The rest of the model, its matrices among it, is traced and not compiled.
-    part = needed(whole.program, whole.program.outvars)
-    inputs = [*whole.constants, *jax.tree.leaves((state, feed.arrays()))]
-    values = dict(zip(whole.program.invars, inputs, strict=True))
-    rows = kept(part, "directions", lambda: quickly(part))(*(values[var] for var in part.invars))
+    rows = rows_at(state, feed.arrays())
     jacobian, wanted = np.concatenate([np.asarray(row, float) for row in rows]), np.concatenate(powers)
     follow = np.isfinite(jacobian).all(1) & jacobian.any(1)
     if not wanted[follow, 0].any():

@@ -107,6 +107,27 @@ def test_inner_programs_are_written_out_with_their_constants():
     assert float(found["b"]) == 2.0
 
 
+def test_what_nothing_needs_is_left_out_of_loops_too_and_effects_stay():
+    seen = []
+
+    def function(x):
+        jnp.linalg.cholesky(x)
+
+        def body(_, y):
+            jnp.linalg.inv(x)
+            return y + 1.0
+
+        jax.debug.callback(seen.append, jnp.tan(x[0, 0]))
+        return jax.lax.fori_loop(0, 3, body, 2.0 * x)
+
+    program, constants, _ = traced(function, jnp.eye(3))
+    assert not set(names(program)) & {"cholesky", "lu"}
+    assert "lu" not in str(program)
+    np.testing.assert_allclose(as_function(program)(*constants, jnp.eye(3))[0], 2 * np.eye(3) + 3)
+    jax.effects_barrier()
+    np.testing.assert_allclose(seen, np.tan(1.0), rtol=1e-6)
+
+
 def test_constants_count_by_their_numbers_and_large_ones_by_identity_and_types_are_in_the_key():
     """Inside of a branch, or of the body of a loop, JAX holds what a jitted helper closes over."""
 
