@@ -27,6 +27,7 @@ from numpyro_gp.arrays import current_trace, set_to
 from numpyro_gp.checks import waiting_checks, when_known
 from numpyro_gp.programs.alone import alone
 from numpyro_gp.programs.keep import kept, quickly
+from numpyro_gp.programs.known_keys import with_known_keys
 from numpyro_gp.programs.private import active_handlers, is_validated
 from numpyro_gp.programs.trace import is_traced, traced
 
@@ -129,8 +130,9 @@ def _compiled(function: Callable[[], object], watched: tuple[object, ...]) -> An
         return list(found.values())
 
     start = traced(run)
-    compute = kept(start.program, "set-up", lambda: quickly(start.program))
-    values = dict(zip(found, compute(*start.constants), strict=True))
+    program, constants = with_known_keys(start.program, start.constants)
+    compute = kept(program, "set-up", lambda: quickly(program))
+    values = dict(zip(found, compute(*constants), strict=True))
     swapped((left, watched), lambda tracer: values.get(id(tracer), tracer))
     result, waiting = left
     for check, own in waiting:
