@@ -11,12 +11,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.extend.core import Jaxpr
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import fail
 from numpyro_gp.programs.keep import kept
+from numpyro_gp.programs.memory import unswept
 from numpyro_gp.programs.private import sites_in_order
-from numpyro_gp.programs.trace import as_function, traced
+from numpyro_gp.programs.trace import as_function, aval_of, traced
 from numpyro_gp.rows.devices import Placement
 from numpyro_gp.rows.feeds import Feed
 from numpyro_gp.rows.look import without_whole_gathers
@@ -45,21 +47,23 @@ def loop_of(engine: object, feed: Feed, state: object, size: int, watch: bool) -
         fail("the state of update", f"of the structure of the state of init, {structure}", got, "Return all of it.")
     count = len(found.constants)
     extra = ("loop", size, count, len(leaves), feed.placement)
-    run = kept(found.program, extra, lambda: compiled_loop(as_function(found.program), size, feed.placement))
+    run = kept(found.program, extra, lambda: compiled_loop(found.program, size, feed.placement))
 
     def advance(state: object, length: int, arrays: list[Array]) -> tuple:
-        steps, after, losses, healthy = run(found.constants, jax.tree.leaves(state), length, arrays)
+        with unswept():  # the first call lowers the program
+            steps, after, losses, healthy = run(found.constants, jax.tree.leaves(state), length, arrays)
         return steps, jax.tree.unflatten(structure, after), losses, healthy
 
     return advance
 
 
-def compiled_loop(step: Callable[..., list[object]], size: int, placement: Placement | None) -> Callable[..., tuple]:
+def compiled_loop(program: Jaxpr, size: int, placement: Placement | None) -> Callable[..., tuple]:
     """The loop over a step that takes constants, a state and arrays, and returns a state, its loss and its health.
 
     The caller keeps the state it passes in (it is not donated), because a failure is answered by
     running again from there.
     """
+    step, loss_type = as_function(program), aval_of(program.outvars[-2]).dtype
 
     @jax.jit
     def advance(constants: list[Array], state: list[Array], length: int, arrays: list[Array]) -> tuple:
@@ -68,8 +72,7 @@ def compiled_loop(step: Callable[..., list[object]], size: int, placement: Place
             *state, loss, healthy = step(*constants, *state, *arrays)
             return count + 1, state if placement is None else placement.held(state), losses.at[count].set(loss), healthy
 
-        *_, loss, _ = jax.eval_shape(step, *constants, *state, *arrays)
-        start = (jnp.asarray(0), state, jnp.zeros(size, loss.dtype), jnp.asarray(True))
+        start = (jnp.asarray(0), state, jnp.zeros(size, loss_type), jnp.asarray(True))
         return lax.while_loop(lambda carry: (carry[0] < length) & carry[3], body, start)
 
     return advance

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_count, check_nonnegative, fail
 from numpyro_gp.optim import check_natural_steps
+from numpyro_gp.programs.memory import unswept
 from numpyro_gp.rows.feeds import Feed, check_data, check_guide
 from numpyro_gp.training.checkpoints import FitResult, Position, check_checkpoint, starting_position
 from numpyro_gp.training.engines import check_objective
@@ -62,6 +63,7 @@ def asked(
     return Asked(count, size, path, checkpoint_every, resume, init_params, search)
 
 
+@unswept()
 def prepare(key: Array, engine: object, feed: Feed, run: Asked) -> tuple[Job, Position, Pace, dict[str, object] | None]:
     """What does not change, where it starts, how fast it goes, and a new fit's first parameters; or a refusal."""
     state, begun = initial_state(key, engine, run.num_steps, run.init_params, feed)

@@ -1,5 +1,6 @@
-"""Memory that the compiler leaves behind: it goes back to the system, and only after programs that were compiled."""
+"""Memory that the compiler leaves behind goes back, after programs that were compiled; cycles are looked for later."""
 
+import gc
 import subprocess
 import sys
 import threading
@@ -62,3 +63,22 @@ def test_blocks_that_are_freed_serve_the_next_ones():
         own = [sys.executable, "-c", PROGRAM.format(path=memory.__file__, first=first)]
         found.append(int(subprocess.run(own, capture_output=True, text=True, check=True).stdout))
     assert found[1] < 500 < 10_000 < found[0]
+
+
+def test_cycles_are_looked_for_after_a_block_and_not_where_the_user_has_turned_that_off():
+    with memory.unswept():
+        assert not gc.isenabled()
+        with memory.unswept():
+            pass
+        assert not gc.isenabled(), "the block inside ended that of another"
+    assert gc.isenabled()
+    with pytest.raises(ValueError, match="whatever"), memory.unswept():
+        raise ValueError("whatever")
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        with memory.unswept():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
