@@ -57,6 +57,11 @@ def test_a_difference_counts_by_a_t_test(tmp_path):
     found = facts_stein.with_the_model_of_the_paper(tmp_path, "NUTS")
     assert found == "0.200 ± 0.115 (3) on b, **-1.100 ± 0.058** (3) on c"
     assert facts.core_hours(tmp_path, "stein_paper_model") == "0.0"
+    hours = [
+        {"way": way, "seconds": seconds} for way, seconds in (("a", "1800"), ("b", "900"), ("a", ""), ("c", "9000"))
+    ]
+    save(tmp_path / "hours.csv", hours)
+    assert facts.core_hours(tmp_path, "hours", digits=2, way=["a", "b"]) == "0.75"
     save(
         tmp_path / "stein_regression.csv",
         [row | {"method": row["method"].replace("NUTS", "stein.auto, 2 particles")} for row in rows],

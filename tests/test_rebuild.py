@@ -139,8 +139,8 @@ def test_the_command_writes_tables_and_figures(tmp_path, monkeypatch, capsys):
     for path in ROWS:
         shutil.copy(path, tmp_path)
     for page in PAGES:  # two of them have one name, in folders of their own
-        own = tmp_path / page.relative_to(rebuild.guide_figures.GUIDE)
-        own.parent.mkdir(exist_ok=True)
+        own = tmp_path / page.relative_to(rebuild.RESULTS)
+        own.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(page, own)
     folders = ["--out", str(tmp_path), "--pages", str(tmp_path), "--figures", str(tmp_path)]
     monkeypatch.setattr("sys.argv", ["rebuild", *folders])

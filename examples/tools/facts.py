@@ -11,6 +11,7 @@ import numpy as np
 
 from examples.papers.additive import additive_numbers, additive_steps
 from examples.papers.gam import gam_interactions_tables, gam_peers_tables
+from examples.papers.stein import stein_space_time
 from examples.tools import facts_deep, facts_orthogonal, facts_stein
 from examples.tools.tables import apart, judged, means, of_mean, path_of, rows_of, with_error
 
@@ -105,15 +106,33 @@ def fresh(folder, name):
     return with_error(*of_mean([float(row["fresh"]) for row in rows]))
 
 
-def core_hours(folder, name):
-    """Hours of one core that the rows of a table took, by the processor seconds in them."""
-    return f"{sum(float(row['seconds']) for row in rows_of(folder, name)) / 3600:.1f}"
+def core_hours(folder, name, digits=1, **chosen):
+    """Hours of one core that the rows of a table took, by the seconds in them, of those with values in ``chosen``."""
+    rows = [row for row in rows_of(folder, name) if all(row[key] in own for key, own in chosen.items())]
+    return f"{sum(float(row['seconds'] or 0) for row in rows) / 3600:.{digits}f}"
+
+
+# Runs of the table of core hours in `results/papers.md`, and their rows.
+SPENT = {
+    "steps of the paper": (
+        "decoupled_convergence",
+        {"method": [f"OrthNat, {w}" for w in ("Adam", "exact", "diagonal")]},
+    ),
+    "draws without steps": ("stein_space_time", {"engine": [stein_space_time.STARTS]}),
+    "weights from the fit": ("weights_from_fit", {}),
+    "not normal": ("normality", {}),
+    "model of the paper": ("stein_paper_model", {}),
+}
 
 
 FACTS = {
     **{
         f"core hours, {name}": functools.partial(core_hours, name=name)
         for name in ("weights_from_fit", "normality", "stein_paper_model")
+    },
+    **{
+        f"spent, {run}": functools.partial(core_hours, name=name, digits=2, **chosen)
+        for run, (name, chosen) in SPENT.items()
     },
     "neighbours, fresh winewhite": functools.partial(fresh, name="winewhite"),
     "Cox, from anywhere": functools.partial(

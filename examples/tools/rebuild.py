@@ -386,9 +386,10 @@ PRINTED = {
 }
 
 
-def pages(folder=guide_figures.GUIDE):
-    """The pages that show rows: tables below a mark, or numbers in their words."""
-    texts = {page: page.read_text() for page in sorted(folder.rglob("*.md"))}
+def pages(*folders):
+    """The pages that show rows, of the guide and the results: tables below a mark, or numbers in their words."""
+    folders = folders or (guide_figures.GUIDE, RESULTS / "results")
+    texts = {page: page.read_text() for folder in folders for page in sorted(folder.rglob("*.md"))}
     return [page for page, text in texts.items() if TABLE.search(text) or facts.FACT.search(text)]
 
 
@@ -434,11 +435,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, help="folder of data sets with the papers' printed values")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the rows")
-    parser.add_argument("--pages", type=Path, default=guide_figures.GUIDE, help="folder of the pages")
+    parser.add_argument("--pages", type=Path, nargs="+", default=[], help="folders of the pages")
     parser.add_argument("--figures", type=Path, default=guide_figures.GUIDE / "figures", help="folder of their figures")
     parser.add_argument("--guide", action="store_true", help="run the pages of the guide and draw their figures, too")
     options = parser.parse_args()
-    for page in pages(options.pages):
+    for page in pages(*options.pages):
         before = page.read_text()
         page.write_text(rebuilt(before, options.out, options.data))
         changed = "changed" if page.read_text() != before else "unchanged"
