@@ -7,7 +7,6 @@ What a structure has no number for is left out.
 """
 
 import math
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -19,7 +18,7 @@ from jax.scipy.stats import norm
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.base import AbstractBelief
-from numpyro_gp.beliefs.basis import Basis
+from numpyro_gp.beliefs.basis import AbstractBasis, Basis
 from numpyro_gp.beliefs.batch_basis import BatchBasis, marked
 from numpyro_gp.beliefs.gaussian_data import GaussianData
 from numpyro_gp.checks import known
@@ -42,11 +41,14 @@ from numpyro_gp.posterior.draws import (
     seen_entries,
 )
 from numpyro_gp.posterior.posterior import Posterior
+from numpyro_gp.posterior.sources import Source
+from numpyro_gp.posterior.tracing import Draw
 from numpyro_gp.primitives.given_both import CombinedMarginal
 from numpyro_gp.primitives.given_neighbours import GivenNeighbours
 from numpyro_gp.primitives.local_process import LocalProcess
 from numpyro_gp.primitives.marginal_likelihood import CollapsedMarginal, Marginal
 from numpyro_gp.primitives.opening import recorded_calls
+from numpyro_gp.primitives.process import GaussianProcess
 from numpyro_gp.programs.keep import run_quickly
 from numpyro_gp.rows.call import Call
 from numpyro_gp.sites import Observation, Site, Trace, role, unwrap
@@ -54,7 +56,7 @@ from numpyro_gp.sites import Observation, Site, Trace, role, unwrap
 CENSORED = tuple(getattr(dist, name) for name in dir(dist) if name.endswith("CensoredDistribution"))
 OF_DISTANCE = (RBF, Matern12, Matern32, Matern52, RationalQuadratic)
 # Calls of processes, in their order: the process and its inputs (..., N, D).
-Calls = list[tuple[Any, Array]]
+Calls = list[tuple[GaussianProcess | LocalProcess, Array]]
 
 
 class Fact(NamedTuple):
@@ -98,11 +100,11 @@ def gather(posterior: Posterior, key: Array, call: Call, num_samples: int | None
     draws = draws_at_data(posterior, key, call, num_samples)
     look = _RowDensities(draws[1].size)
 
-    def first(source: Any, draw: Any, arrays: list[Array]) -> dict[str, Array]:
+    def first(source: Source, draw: Draw, arrays: list[Array]) -> dict[str, Array]:
         return are_whitened(belief_trace(posterior.at(source), draw, call.at(arrays)))
 
-    def each(source: Any, draws: Any, arrays: list[Array]) -> dict[str, Any]:
-        def one(draw: Any) -> dict[str, Any]:
+    def each(source: Source, draws: Draw, arrays: list[Array]) -> dict[str, Any]:
+        def one(draw: Draw) -> dict[str, Any]:
             calls: Calls = []
             trace = belief_trace(posterior.at(source), draw, call.at(arrays), drawn, recorded_calls(calls))
             check_full(trace)
@@ -183,7 +185,7 @@ class _RowDensities:
             else:
                 mean, variance = fn.each(_left_out if isinstance(fn, CollapsedMarginal) else leave_one_out, y)
             term = norm.logpdf(y, mean, jnp.sqrt(variance))
-            noise = next(jnp.sqrt(jnp.mean(f.noise)) for f, _ in calls if f.name == name)
+            noise = next(jnp.sqrt(jnp.mean(f.noise)) for f, _ in calls if f.name == name and f.noise is not None)
         elif isinstance(fn, Observation) and isinstance(fn.likelihood, Gaussian):
             mean, variance, noise = fn.mean, fn.variance, jnp.sqrt(jnp.mean(fn.likelihood.scale**2))
         elif isinstance(fn, dist.Normal):
@@ -204,12 +206,12 @@ class _RowDensities:
         found = {n: _flat(jnp.broadcast_to(x, jnp.shape(y)), axes) for n, x in kept.items()}
         return {**found, "term": _flat(term, 0), "noise": noise}
 
-    def of_process(self, f: Any, inputs: Array, data: Mapping[str, Any]) -> dict[str, object]:
+    def of_process(self, f: GaussianProcess, inputs: Array, data: Trace) -> dict[str, object]:
         """The prior variance at the inputs of a call and what of it is left unexplained, and the lengthscales."""
         fn = unwrap(data[f.name]["fn"]) if f.name in data else None
         is_exact, few = isinstance(fn, Marginal) and not isinstance(fn, CollapsedMarginal), chosen(inputs.shape[-2])
 
-        def shares(process: Any, basis: Any, rows: Array) -> Array:  # noqa: ARG001
+        def shares(process: object, basis: AbstractBasis, rows: Array) -> Array:  # noqa: ARG001
             def at(points: Array) -> Array:
                 prior = basis.diagonal(points)
                 if is_exact:
@@ -234,14 +236,14 @@ class _RowDensities:
         return found
 
 
-def _plain(fn: dist.Distribution) -> Any:
+def _plain(fn: dist.Distribution) -> dist.Distribution:
     """The distribution inside plates, masks and events; what censors or transforms another stays around it."""
     while isinstance(fn, (dist.ExpandedDistribution, dist.MaskedDistribution, dist.Independent)):
         fn = fn.base_dist
     return fn
 
 
-def _copies(whole: Any, fn: dist.Distribution, key: Array, count: int) -> Array | None:
+def _copies(whole: dist.Distribution, fn: dist.Distribution, key: Array, count: int) -> Array | None:
     """New data from an observed site; None where draws are no such data, or there are none.
 
     They are what is behind censored data, and counts of cells beside the events and nodes of a pattern.
@@ -269,7 +271,7 @@ def _left_out(loc: Array, data: GaussianData, y: Array) -> tuple[Array, Array]:
     return loc + data.scale * mean, data.scale**2 * variance
 
 
-def _gap(f: Any, inputs: Array, site: Site) -> Array | float:
+def _gap(f: GaussianProcess, inputs: Array, site: Site) -> Array | float:
     """From the collapsed bound to an upper bound of the log evidence, per datum; NaN where they do not apply.
 
     They do for one process whose marginals are those of the data, whatever known level they have. Of many rows they

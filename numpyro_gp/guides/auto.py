@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpyro.distributions as dist
 from jax.scipy.special import ndtri
 from numpyro import handlers
 
@@ -22,7 +23,8 @@ from numpyro_gp.guides.other_sites import (
 from numpyro_gp.guides.own_sites import GuideOfSites
 from numpyro_gp.guides.whitened_draws import OnBases
 from numpyro_gp.programs.alone import alone
-from numpyro_gp.sites import Belief, Site, role
+from numpyro_gp.programs.private import Args, Kwargs
+from numpyro_gp.sites import Belief, Site, Trace, role
 
 # Sites whose values are asked for after a fit: all but the noise of functions drawn in the model.
 KINDS = ("gp", "latent", None)
@@ -65,10 +67,10 @@ class AutoGP(GuideOfSites):
         params: "FittedParams",
         args: tuple[object, ...],
         kwargs: dict[str, object],
-        sites: Mapping[str, Any] | None = None,
-    ) -> dict[str, Any]:
+        sites: Trace | None = None,
+    ) -> dict[str, dist.Distribution]:
         """Distribution of each of this guide's own sites, or of some, at given parameters, over the whole plate."""
-        found: dict[str, Any] = {}
+        found: dict[str, dist.Distribution] = {}
         for name, site in (self._mine() if sites is None else sites).items():
             if role(site) not in KINDS:
                 continue
@@ -77,7 +79,7 @@ class AutoGP(GuideOfSites):
         return found
 
     @alone
-    def beliefs(self, params: Mapping[str, object]) -> dict[str, Any]:
+    def beliefs(self, params: Mapping[str, object]) -> dict[str, AbstractBelief]:
         """The belief at each GP site at given parameters."""
         own, params = self._fitted(params)
         found = own._distributions(params, (), {}, {n: site for n, site in own._mine().items() if role(site) == "gp"})
@@ -179,7 +181,7 @@ class AutoGP(GuideOfSites):
         return {**rest, **own._own_quantiles(params, levels, middle, args, kwargs)}
 
     def _own_quantiles(
-        self, params: "FittedParams", levels: Array, rest: Mapping[str, object], args: Any, kwargs: Any
+        self, params: "FittedParams", levels: Array, rest: Mapping[str, object], args: Args, kwargs: Kwargs
     ) -> dict[str, Any]:
         """Quantiles of the values of this guide's own sites; of the whitened values for beliefs."""
         found = self._distributions(params, args, kwargs)

@@ -1,8 +1,5 @@
 """What ``AutoGP`` makes of the recipe of one site, and what it answers about that site."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
@@ -52,7 +49,7 @@ def data_plates(trace: Trace, site: str | None = None) -> frozenset[str]:
     return frozenset(frame.name for frame in frames)
 
 
-def shared_sites(sites: Mapping[str, Any], plates: frozenset[str]) -> dict[str, Any]:
+def shared_sites(sites: Trace, plates: frozenset[str]) -> dict[str, Site]:
     """The user's own latent sites that belong to no single data: those outside of the ``plates`` of data."""
     frames = {name: {frame.name for frame in site["cond_indep_stack"]} for name, site in sites.items()}
     return {n: s for n, s in sites.items() if is_latent(s) and role(s) is None and not frames[n] & plates}

@@ -106,7 +106,7 @@ class GuideOfSites(AutoGuide):
             self.rest = at_medians(self.rest_factory)(handlers.block(self._remainder, hide_fn=NotOfRest(mine)))
             check_rest(self.rest)
 
-    def _run_model(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> dict[str, Any]:
+    def _run_model(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> dict[str, Site]:
         key = numpyro.prng_key()
         checks = Validated() if is_set_up_here() else nullcontext()
         with handlers.block(), inside_blocks(), checks, handlers.seed(rng_seed=key), Feasible():
@@ -127,10 +127,10 @@ class GuideOfSites(AutoGuide):
             local_sites.check_masks(sites)
             self._use_plates(*_plates_of(sites))
 
-    def _latent(self) -> dict[str, Any]:
+    def _latent(self) -> dict[str, Site]:
         return {name: site for name, site in self.prototype_trace.items() if is_latent(site)}
 
-    def _mine(self) -> dict[str, Any]:
+    def _mine(self) -> dict[str, Site]:
         """Sites that this guide handles itself, in the order of the model."""
         latent = self._latent().items()
         return {name: s for name, s in latent if role(s) not in (None, "coordinates") or name in self.recipes}

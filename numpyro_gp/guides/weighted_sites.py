@@ -113,6 +113,6 @@ def check_separable(trace: Trace, proposal: Trace, plate: str, depends: str | No
         fail("doubly_reparametrised", required, got, cure)
 
 
-def sampled_sites(trace: Trace) -> dict[str, Any]:
+def sampled_sites(trace: Trace) -> dict[str, Site]:
     """The sites of a trace that have a distribution."""
     return {name: site for name, site in trace.items() if site["type"] == "sample"}

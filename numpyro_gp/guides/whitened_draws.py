@@ -13,6 +13,7 @@ from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.beliefs.basis import AbstractBasis
 from numpyro_gp.checks import fail
 from numpyro_gp.programs.alone import alone
+from numpyro_gp.programs.private import Args, Kwargs
 from numpyro_gp.rows.batch_plates import inside_blocks
 from numpyro_gp.sites import Site, fits, is_latent, unwrap
 
@@ -27,7 +28,7 @@ class OnBases:
     """
 
     def __init__(
-        self, model: Callable[..., object], beliefs: Beliefs, params: Mapping[str, object], args: Any, kwargs: Any
+        self, model: Callable[..., object], beliefs: Beliefs, params: Mapping[str, object], args: Args, kwargs: Kwargs
     ) -> None:
         try:
             inspect.signature(model).bind(*args, **kwargs)

@@ -118,7 +118,7 @@ def arviz_container(
 ) -> Any:
     """ArviZ's container of draws at the training data, with named dimensions."""
 
-    def by_chain(named: Mapping[str, Array], dtype: Any = None) -> dict[str, np.ndarray]:
+    def by_chain(named: Mapping[str, Array], dtype: type[np.floating] | None = None) -> dict[str, np.ndarray]:
         return {name: np.asarray(x, dtype).reshape((chains, -1, *x.shape[1:])) for name, x in named.items()}
 
     known = set(found.latent) | set(found.observed) | set(constant)
@@ -137,7 +137,7 @@ def arviz_container(
         "constant_data": dict(constant),
     }
     attrs = {"inference_library": "numpyro_gp", "inference_engine": kind, "sampling": SAMPLING[kind]}
-    places: dict[str, Any] = {f"{name}_seen": rows for name, rows in found.rows.items() if rows.size}
+    places: dict[str, Sequence[object]] = {f"{name}_seen": rows for name, rows in found.rows.items() if rows.size}
     return from_groups(groups, coords={**places, **(coords or {})}, dims=names, attrs=attrs)
 
 

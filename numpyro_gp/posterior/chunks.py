@@ -4,12 +4,13 @@ import dataclasses
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import Jaxpr
+from jax.tree_util import PyTreeDef
 
 from numpyro_gp.arrays import Array, on_device
 from numpyro_gp.checks import fail
@@ -20,6 +21,9 @@ from numpyro_gp.programs.trace import as_function, split, traced
 from numpyro_gp.rows.cuts import padded
 from numpyro_gp.rows.devices import placement_of
 
+# What the results of a program are; what a function is given that neither draws nor rows change.
+Arrays = Sequence[Array]
+Fixed = TypeVar("Fixed")
 # Factorisations of draws that are held at a time, and predictions that are kept instead of computed again.
 HELD_BYTES = 2**28
 KEPT_BYTES = 2**28
@@ -51,7 +55,7 @@ class Programs(NamedTuple):
     """Two compiled programs, and the bytes that each returns for one draw."""
 
     prepare: Callable[..., object]
-    finish: Callable[..., Any]
+    finish: Callable[..., list[Array]]
     held: int
     result: int
 
@@ -60,8 +64,8 @@ class OfChunks(NamedTuple):
     """The programs of a function, the arrays that it captured, and the structure of its result."""
 
     programs: Programs
-    constants: list[Any]
-    structure: Any
+    constants: list[Array]
+    structure: PyTreeDef
     # Name of an operation that combines rows, where there is one.
     mixing: str | None
 
@@ -80,13 +84,13 @@ class Reused:
 
 
 def predict_chunks(
-    function: Callable[[Any, Draw, tuple[object, Array]], object],
-    fixed: object,
+    function: Callable[[Fixed, Draw, tuple[dict[int, Array], Array]], object],
+    fixed: Fixed,
     draws: tuple[Array, np.ndarray],
-    rows: Mapping[object, object],
+    rows: Mapping[int, Array],
     total: int,
     chunk_size: int,
-    axes: Mapping[object, int],
+    axes: Mapping[int, int],
     first: int | None = None,
     known: Reused | None = None,
 ) -> Chunks:
@@ -141,11 +145,11 @@ def predict_chunks(
     finish = lambda prepared, number: programs.finish(early, prepared, jax.tree.leaves(parts[number]))  # noqa: E731
     join = lambda found: jax.tree.unflatten(structure, _joined(found))  # noqa: E731
 
-    def chunk(number: int) -> Any:
+    def chunk(number: int) -> object:
         return join([finish(prepare(group) if only is None else only, number) for group in groups])
 
-    def every() -> list[Any]:
-        found: list[list[Any]] = [[] for _ in parts]
+    def every() -> list[object]:
+        found: list[list[list[Array]]] = [[] for _ in parts]
         for group in groups:
             prepared = prepare(group) if only is None else only
             for number, own in enumerate(found):
@@ -157,8 +161,8 @@ def predict_chunks(
 
 
 def _cut(
-    rows: Mapping[object, object], axes: Mapping[object, int], total: int, size: int, before: int
-) -> tuple[int, list[tuple[dict[object, object], np.int32]]]:
+    rows: Mapping[int, Array], axes: Mapping[int, int], total: int, size: int, before: int
+) -> tuple[int, list[tuple[dict[int, object], np.int32]]]:
     """Chunks of rows, each with the number of its first row, and their size: of several devices all have a share."""
     placement = placement_of(None, list(rows.values()))
     if placement is not None:
@@ -185,8 +189,8 @@ def _of_chunks(
     function: Callable[..., object],
     fixed: object,
     draw: Draw,
-    part: tuple[Mapping[Any, object], Any],
-    axes: Mapping[Any, int],
+    part: tuple[Mapping[int, object], np.int32],
+    axes: Mapping[int, int],
 ) -> OfChunks:
     found = traced(function, fixed, draw, part)
     # Rows of a chunk are the last inputs, by their names as JAX orders them, but for the number of the first.
@@ -206,12 +210,14 @@ def _compile(program: Jaxpr, early: int) -> Programs:
     compute, each, end = as_function(once), as_function(own), as_function(last)
 
     @partial(jax.jit, static_argnames="count")
-    def prepare(fixed: object, key: Array, group: Array, index: Array, *, count: int) -> object:
+    def prepare(
+        fixed: Arrays, key: Array, group: Array, index: Array, *, count: int
+    ) -> tuple[Arrays, tuple[Array, Array], Arrays]:
         draws, common = (jax.random.split(key, count)[group], index), compute(*fixed)
         return common, draws, jax.lax.map(lambda draw: each(*fixed, *common, *draw), draws)
 
     @jax.jit
-    def finish(fixed: object, prepared: Any, part: object) -> Any:
+    def finish(fixed: Arrays, prepared: tuple[Arrays, tuple[Array, Array], Arrays], part: Arrays) -> list[Array]:
         common, draws, held = prepared
         return jax.lax.map(lambda one: end(*fixed, *common, *one[0], *one[1], *part), (draws, held))
 
@@ -223,5 +229,5 @@ def _bytes(results: list[object]) -> int:
     return sum(atom.aval.size * getattr(atom.aval.dtype, "itemsize", 0) for atom in results)
 
 
-def _joined(groups: list[list[object]]) -> list[object]:
+def _joined(groups: list[list[Array]]) -> list[Array]:
     return groups[0] if len(groups) == 1 else [jnp.concatenate(leaves) for leaves in zip(*groups, strict=True)]

@@ -6,7 +6,6 @@ Let a fit say ``N(m, C C^T)`` of the whitened values ``v`` of a process at the h
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -49,13 +48,13 @@ class Conditioned(Messenger):
         self.init_strategy = init_to_value(values=dict(start or {}))
 
     @property
-    def arrays(self) -> dict[str, dict[str, Any]]:
+    def arrays(self) -> dict[str, dict[str, object]]:
         """What the coordinates are made of, by site and name: draws in them mean nothing without."""
         columns = {site: {} if own.columns is None else {"columns": own.columns} for site, own in self.past.items()}
         return {site: own.arrays | columns[site] for site, own in self.past.items()}
 
     @classmethod
-    def of_arrays(cls, fn: Callable[..., object], arrays: Mapping[str, Mapping[str, Any]]) -> "Conditioned":
+    def of_arrays(cls, fn: Callable[..., object], arrays: Mapping[str, Mapping[str, object]]) -> "Conditioned":
         """The model in the coordinates of `arrays`; refuse one that has others already."""
         if isinstance(fn, Conditioned):
             own, theirs = fn.arrays, dict(arrays)

@@ -5,11 +5,12 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from numpyro_gp.arrays import Array
+from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import fail
 from numpyro_gp.likelihoods import Gaussian
-from numpyro_gp.primitives.local_process import SeenProcesses
+from numpyro_gp.primitives.local_process import LocalProcess, SeenProcesses
 from numpyro_gp.primitives.observe import shifted
+from numpyro_gp.primitives.process import GaussianProcess
 from numpyro_gp.sites import Observation, Trace, unwrap
 
 
@@ -20,13 +21,16 @@ def seen_by_neighbours(trace: Trace) -> dict[str, SeenProcesses]:
     return {name: one for name, one in seen.items() if isinstance(one, SeenProcesses)}
 
 
-def is_conditioned(process: Any) -> bool:
+def is_conditioned(process: GaussianProcess | LocalProcess) -> bool:
     """Whether `gp_regression` made the process, which then knows its data and their noise."""
     return process.noise is not None
 
 
 def conditioned_observation(
-    process: Any, X: Any, noise_variance: Array | None = None, offset: Array | None = None
+    process: GaussianProcess | LocalProcess | SeenProcesses,
+    X: Any,
+    noise_variance: Array | None = None,
+    offset: Array | None = None,
 ) -> Observation:
     """New data of a process that has its data, with its noise variance or the one given, and their offset."""
     if isinstance(process, SeenProcesses):
@@ -42,7 +46,7 @@ def conditioned_observation(
     if offset is not None:
         cure = "Leave it out: data of gp_regression have none."
         fail("offset", "None of a gp_regression", "numbers", cure, TypeError)
-    if not is_conditioned(process):
+    if process.noise is None:
         got = f"the gp site {process.name!r}"
         fail("gp", "the data site of a gp_regression", got, "Call predict, with new inputs and no data.", TypeError)
     variance = process.noise if noise_variance is None else noise_variance
@@ -53,6 +57,6 @@ def conditioned_observation(
     return Observation(process(X), Gaussian(jnp.sqrt(variance)))
 
 
-def is_same(value: Any, seen: Any) -> bool:
+def is_same(value: ArrayLike, seen: Array) -> bool:
     """Whether an argument of the model is one of its observed arrays."""
     return np.shape(value) == seen.shape and np.array_equal(np.asarray(value), np.asarray(seen))

@@ -5,7 +5,7 @@ Which density leaving one out needs is in mathematics.md section 11.2.
 
 from collections.abc import Container, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -98,13 +98,13 @@ def training_draws(posterior: Fitted, draws: Draw, call: Call) -> TrainingDraws:
     call : Call
         Arguments of the model, data included.
     """
-    sites: dict[str, Any] = {}
+    sites: dict[str, Site] = {}
 
-    def trace_at(own: Fitted, draw: Draw, arrays: list[Array], drawn: Container[str]) -> dict[str, Any]:
+    def trace_at(own: Fitted, draw: Draw, arrays: list[Array], drawn: Container[str]) -> Trace:
         sites.update(belief_trace(own, draw, call.at(arrays), drawn))
         return dict(sites)
 
-    def one(own: Fitted, draw: Draw, arrays: list[Array]) -> tuple[dict[str, Any], ...]:
+    def one(own: Fitted, draw: Draw, arrays: list[Array]) -> tuple[dict[str, Array], ...]:
         trace = trace_at(own, draw, arrays, drawn)
         is_point = not _beliefs(trace)
         key = jax.random.fold_in(draw[0], 3)
@@ -115,7 +115,7 @@ def training_draws(posterior: Fitted, draws: Draw, call: Call) -> TrainingDraws:
         copies = {n: site["fn"].sample(jax.random.fold_in(keys[n], 1)) for n, site in seen.items() if _has_copies(site)}
         return latent, {name: term for name, term in terms.items() if term is not None}, copies
 
-    def data(source: Source, draw: Draw, arrays: list[Array]) -> tuple[dict[str, Any], ...]:
+    def data(source: Source, draw: Draw, arrays: list[Array]) -> tuple[dict[str, Array], ...]:
         trace = trace_at(posterior.at(source), draw, arrays, ())
         seen = data_sites(trace)
         values = {name: site["value"] for name, site in seen.items()}
@@ -136,7 +136,7 @@ def training_draws(posterior: Fitted, draws: Draw, call: Call) -> TrainingDraws:
     return _without_hidden(TrainingDraws(latent, terms, copies, observed, dims, {}, own), seen)
 
 
-def data_sites(trace: Trace) -> dict[str, Any]:
+def data_sites(trace: Trace) -> dict[str, Site]:
     """Observed sites, but for the terms of `numpyro.factor` and `ngp.recall`, which are no data."""
     observed = {n: site for n, site in trace.items() if site["type"] == "sample" and site["is_observed"]}
     return {name: site for name, site in observed.items() if not isinstance(unwrap(site["fn"]), dist.Unit)}
@@ -192,7 +192,7 @@ def belief_trace(
     call: Arguments,
     drawn: Container[str] = (),
     around: AbstractContextManager[object] = nullcontext(),  # noqa: B008
-) -> dict[str, Any]:
+) -> Trace:
     """Trace of the model at one draw, with points at the GP sites ``drawn`` and beliefs at the others.
 
     The model, and not the guide, which may run it too, runs inside of ``around``.
@@ -203,7 +203,7 @@ def belief_trace(
         return run_model(posterior.fitted_model, PointsAt(values, key_points, drawn), key_model, call)
 
 
-def _beliefs(trace: Trace) -> dict[str, Any]:
+def _beliefs(trace: Trace) -> Trace:
     return {n: s for n, s in trace.items() if s["type"] == "sample" and isinstance(s["value"], AbstractBelief)}
 
 
@@ -226,7 +226,7 @@ class PointsAt(Values):
         super().__init__(values)
         self.key, self.drawn = key, drawn
 
-    def __call__(self, site: Site) -> Any:
+    def __call__(self, site: Site) -> object:
         name, value = site["name"], super().__call__(site)
         if name not in self.drawn or value is None:
             return value
@@ -294,7 +294,7 @@ def _has_copies(site: Site) -> bool:
     return not isinstance(unwrap(site["fn"]), (Marginal, GivenNeighbours, CombinedMarginal))
 
 
-def check_full(sites: Mapping[str, Any]) -> None:
+def check_full(sites: Trace) -> None:
     """Refuse a minibatch, and a call without the data."""
     for name, site in sites.items():
         if site["type"] == "plate" and site["args"][0] != site["args"][1] and site["args"][1] is not None:

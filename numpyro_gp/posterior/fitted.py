@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 from numpyro import handlers
 
-from numpyro_gp.arrays import Array
+from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import check_count
 from numpyro_gp.posterior.sources import GuideDraws, Source, StoredDraws
 from numpyro_gp.primitives.inducing import Inducing
@@ -25,12 +25,12 @@ class Fitted:
     kind: str
     source: Source
     num_chains: int = 1
-    extra_fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    extra_fields: Mapping[str, ArrayLike] = dataclasses.field(default_factory=dict)
     inducing: Inducing = dataclasses.field(default_factory=dict)
-    given: Mapping[str, Any] | None = None
+    given: Mapping[str, object] | None = None
 
     @property
-    def samples(self) -> Mapping[str, Any] | None:
+    def samples(self) -> Mapping[str, Array] | None:
         """Stored draws by site, on the first axis; None where a guide makes them."""
         return self.source.samples if isinstance(self.source, StoredDraws) else None
 

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, SupportsInt
 
 import jax
 import jax.numpy as jnp
@@ -83,13 +83,13 @@ class PseudoData:
         return next((one.columns for one in given if isinstance(one, Functional)), None)
 
     @property
-    def arrays(self) -> dict[str, Any]:
+    def arrays(self) -> dict[str, object]:
         """All of it as arrays by name, functionals by their rows."""
         inducing = _each(lambda one: getattr(one, "rows", one), self.inducing)
         return {"inducing": inducing, "shift": self.shift, "precision": self.precision}
 
     @classmethod
-    def of_arrays(cls, arrays: Mapping[str, object], columns: Any) -> "PseudoData":
+    def of_arrays(cls, arrays: Mapping[str, object], columns: SupportsInt | None) -> "PseudoData":
         """What `arrays` and `columns` are of."""
         inducing = _each(lambda rows: from_rows(rows, None if columns is None else int(columns)), arrays["inducing"])
         return cls(inducing, arrays["shift"], arrays["precision"])
@@ -180,7 +180,7 @@ def pseudo_data(guide: AutoGP, params: Mapping[str, object], *args: object, **kw
 
 def _as_set_up(
     guide: AutoGP, params: Mapping[str, object], beliefs: Mapping[str, AbstractBelief], inducing: Inducing
-) -> dict[str, Any]:
+) -> dict[str, AbstractBasis]:
     """The bases of the set-up, where all that is asked of them is inducing inputs that no parameter moves.
 
     Nothing where the fit had others than the guide was set up with: its first run by NumPyro's own ``SVI`` was another.

@@ -16,9 +16,10 @@ from numpyro_gp.linalg import einsum
 from numpyro_gp.posterior.fitted import Fitted
 from numpyro_gp.posterior.local_functions import LocalDraw, LocalFunctions, local_draw
 from numpyro_gp.posterior.near import near_of, scales_of
-from numpyro_gp.posterior.tracing import AskedProcess, Draw, draws_of, key_of, plates_at
+from numpyro_gp.posterior.tracing import AskedProcess, Draw, Process, draws_of, key_of, plates_at
 from numpyro_gp.primitives.function_draw import FunctionDraw, function_draw
 from numpyro_gp.primitives.local_process import LocalProcess
+from numpyro_gp.primitives.process import GaussianProcess
 from numpyro_gp.programs.keep import compiled
 from numpyro_gp.rows.call import Call
 from numpyro_gp.rows.neighbours import neighbours_in
@@ -47,7 +48,7 @@ class Functions:
     @overload
     def __getitem__(self, number: int) -> FunctionDraw: ...
 
-    def __getitem__(self, number: object) -> Any:
+    def __getitem__(self, number: object) -> "Functions | FunctionDraw":
         if isinstance(number, slice):
             return Functions(jax.tree.map(lambda leaf: leaf[number], self.draws))
         if isinstance(number, (int, np.integer)):  # JAX would take the last for one that is not there
@@ -112,7 +113,7 @@ def posterior_functions(
     if neighbours_in(call.arguments) and (local := _local(asked, draws, num_features)) is not None:
         return local
 
-    def one(process: Any, draw: Draw) -> FunctionDraw | None:
+    def one(process: GaussianProcess, draw: Draw) -> FunctionDraw | None:
         columns.add(process.columns)
         dtype = process.basis.dtype
         key_features, normal = _random(draw[0], process.name, dtype)
@@ -125,7 +126,7 @@ def posterior_functions(
     if found is not None:
         return Functions(found)
 
-    def at(process: Any, draw: Draw, rows: object) -> Array:
+    def at(process: GaussianProcess, draw: Draw, rows: Functional | Array) -> Array:
         joint, own = process.joint(rows), key_of(draw[0], process.name)
         # Noise by the number of the row, and a lower factor: what comes later leaves earlier values as they are.
         each = lambda number: jax.random.normal(jax.random.fold_in(own, number), joint.batch_shape, joint.loc.dtype)  # noqa: E731
@@ -144,7 +145,7 @@ def posterior_functions(
 def _local(asked: AskedProcess, draws: Draw, num_features: int) -> LocalFunctions | None:
     """Functions of a process by neighbours, whose rows are found in the median of its lengthscales; else None."""
 
-    def one(process: Any, draw: Draw) -> tuple[LocalDraw, Array] | None:
+    def one(process: Process, draw: Draw) -> tuple[LocalDraw, Array] | None:
         if not isinstance(process, LocalProcess):
             return None
         key_features, normal = _random(draw[0], process.name, process.data.near.inputs.dtype)
@@ -175,7 +176,7 @@ def _names(X: Functional | ArrayLike) -> list[bytes]:
     return [row[part].tobytes() for row, part in zip(table, has_part, strict=True)]
 
 
-def _below(rows: list[object]) -> Any:
+def _below(rows: list[Functional | np.ndarray]) -> Functional | Array:
     """Rows below each other, plain inputs or functionals."""
     return stack(rows) if any(isinstance(row, Functional) for row in rows) else jnp.asarray(np.concatenate(rows))
 
@@ -189,12 +190,12 @@ class AskedFunctions:
     first asked.
     """
 
-    def __init__(self, draw: Callable[[Any], tuple[int, Array]], count: int, columns: int) -> None:
+    def __init__(self, draw: Callable[[Functional | Array], tuple[int, Array]], count: int, columns: int) -> None:
         self._draw, self._count, self._columns = draw, count, columns
         self._axis = 1  # of rows in what is drawn
         self._numbers: dict[bytes, int] = {}
         self._values: Array | None = None
-        self._inputs: list[object] = []
+        self._inputs: list[Functional | np.ndarray] = []
 
     def __len__(self) -> int:
         return self._count
@@ -207,7 +208,7 @@ class AskedFunctions:
             fail("X", "known numbers, as the kernel has no features", "a traced array", cure, TypeError)
         before, names = len(self._numbers), _names(X)
         new: dict[bytes, int] = {}
-        rows: list[Any] = []
+        rows: list[Functional | np.ndarray] = []
         for number, name in enumerate(names):
             if name not in self._numbers and name not in new:
                 new[name] = before + len(new)

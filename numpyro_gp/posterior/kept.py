@@ -4,7 +4,7 @@ import copy
 import dataclasses
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, Self
+from typing import Self
 
 from numpyro_gp.checks import fail
 from numpyro_gp.posterior.conditioned import Conditioned
@@ -21,7 +21,7 @@ KINDS = ("svi", "mcmc", "stein")
 class Kept(Fitted):
     """What writes a posterior and reads it again."""
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         model, source = to_pickle("model", self.model), self.source
         if isinstance(source, GuideDraws):
             source = dataclasses.replace(source, guide=to_pickle("guide", source.guide))
@@ -43,9 +43,9 @@ class Kept(Fitted):
         kind, groups, notes = self.parts()
         write_arrays(path, kind, groups, notes)
 
-    def parts(self) -> tuple[str, dict[str, Mapping[str, Any]], dict[str, Any]]:
+    def parts(self) -> tuple[str, dict[str, Mapping[str, object]], dict[str, object]]:
         """Everything but the model and the guide: the engine, arrays by group, and numbers."""
-        groups: dict[str, Mapping[str, Any]] = {"samples": self.samples or {}, "params": self.params}
+        groups: dict[str, Mapping[str, object]] = {"samples": self.samples or {}, "params": self.params}
         groups["inducing"] = self.inducing
         groups["extra_fields"] = {name: x for name, x in self.extra_fields.items() if is_data(x)}
         if isinstance(self.model, Conditioned):

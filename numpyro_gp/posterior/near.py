@@ -1,7 +1,5 @@
 """New rows of a process that is given its data by neighbours: found before anything is traced."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,6 +12,7 @@ from numpyro_gp.posterior.fitted import Fitted
 from numpyro_gp.primitives.given_neighbours import LocalData
 from numpyro_gp.primitives.local_process import NEIGHBOURS, LocalProcess, SeenProcesses, shortest
 from numpyro_gp.primitives.opening import recorded_processes
+from numpyro_gp.primitives.process import GaussianProcess
 from numpyro_gp.rows.call import Call
 from numpyro_gp.rows.joint_rows import JointRows, joint_rows
 from numpyro_gp.rows.nearest import tree_of
@@ -90,7 +89,7 @@ def finder_of(
 def near_in_units(asked: tracing.AskedProcess, key: Array, index: np.ndarray) -> tuple[Neighbours, Array] | None:
     """The neighbours that a process stands on, and the median of its lengthscales; None of one that has none."""
 
-    def units(process: Any, _: object) -> Any:
+    def units(process: tracing.Process, _: object) -> Array | None:
         return shortest([scales_of(one) for one in _each(process) if isinstance(one, LocalProcess)])
 
     draws = tracing.draws_of(key, index[np.linspace(0, len(index) - 1, min(len(index), FEW_DRAWS)).astype(int)])
@@ -137,7 +136,7 @@ def enough_neighbours(asked: tracing.AskedProcess, key: Array, near: Neighbours)
     return count
 
 
-def _each(process: Any) -> tuple[Any, ...]:
+def _each(process: tracing.Process) -> tuple[GaussianProcess | LocalProcess, ...]:
     """A process, or the several that data are seen through."""
     return process.processes if isinstance(process, SeenProcesses) else (process,)
 
@@ -151,7 +150,7 @@ def near_of(asked: tracing.AskedProcess, draws: tracing.Draw) -> Neighbours:
     if len(given) == 1:
         return given[0]
 
-    def inputs(process: Any, _: object) -> Any:
+    def inputs(process: tracing.Process, _: object) -> list[tuple[Array, Array]]:
         return [(one.data.near.inputs, one.data.near.order) for one in _each(process)]
 
     (rows, order), *others = asked.at_each(inputs, jax.tree.map(lambda array: array[:1], draws))
@@ -174,7 +173,7 @@ def gain_of_neighbours(
     posterior, call = asked.posterior, asked.call
     draw = tracing.draws_of(key, posterior.spread(1, True))
 
-    def units(own: Fitted, draw: tracing.Draw, arrays: list[Array]) -> list[Any]:
+    def units(own: Fitted, draw: tracing.Draw, arrays: list[Array]) -> list[Array]:
         return [scales_of(process) for process in _on(asked, own, draw, arrays, near)]
 
     scales = tracing.at_each_draw(units, posterior, draw, call.arrays)

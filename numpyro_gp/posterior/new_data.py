@@ -3,7 +3,7 @@
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,8 @@ from numpyro_gp.posterior.local_functions import drawn_together
 from numpyro_gp.posterior.near import joint_rows_of, refuse_old_rows
 from numpyro_gp.posterior.prediction import Prediction
 from numpyro_gp.posterior.sources import Source
+from numpyro_gp.primitives.local_process import LocalProcess
+from numpyro_gp.primitives.process import GaussianProcess
 from numpyro_gp.programs.keep import tidied
 from numpyro_gp.rows.call import Call
 from numpyro_gp.rows.cuts import row_axes, rows_to_cut
@@ -99,7 +101,9 @@ def predict_rows(
     part = {number: call.arrays[number] for number in places}
     rest = {number: array for number, array in enumerate(call.arrays) if number not in places}
 
-    def one_draw(fixed: tuple[Source, Any], draw: tracing.Draw, part: tuple[dict[int, Array], Array]) -> Observation:
+    def one_draw(
+        fixed: tuple[Source, dict[int, Array]], draw: tracing.Draw, part: tuple[dict[int, Array], Array]
+    ) -> Observation:
         arrays = {**fixed[1], **part[0]}
         own = call.at([arrays[number] for number in range(len(arrays))])
         chunk = tracing.OfChunk(plan.rows, part[1])
@@ -183,7 +187,7 @@ def draw_functions(
         cure = "Leave it out, or pass rows of inputs and the neighbours of the fit."
         fail("neighbours", "left out where there are none among the arguments of the model", neighbours, cure)
 
-    def one(process: Any, draw: tracing.Draw, X: object) -> Array:
+    def one(process: GaussianProcess, draw: tracing.Draw, X: Functional | Array) -> Array:
         drawn = process.sample_jointly(tracing.key_of(draw[0], process.name), X)
         return drawn if process.outputs is None else jnp.swapaxes(drawn, -1, -2)
 
@@ -201,7 +205,7 @@ def _local_draws(asked: tracing.AskedProcess, key: Array, rows: JointRows, index
     """Functions of a process by neighbours, ``(S, B)``: of draws that do not differ the blocks are factored once."""
     each = index if is_random else index[:1]
 
-    def one(process: Any, draw: tracing.Draw, rows: JointRows) -> Array:
+    def one(process: LocalProcess, draw: tracing.Draw, rows: JointRows) -> Array:
         return drawn_together(process, rows, tracing.key_of(draw[0], process.name), index.size // len(each))
 
     found: Array = asked.at_each(one, tracing.draws_of(key, each), rows)

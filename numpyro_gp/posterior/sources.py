@@ -13,7 +13,7 @@ from numpyro import handlers
 from numpyro.contrib.einstein import SteinVI
 from numpyro.infer.autoguide import AutoDelta, AutoGuide, AutoGuideList, AutoLaplaceApproximation
 
-from numpyro_gp.arrays import Array, is_key, value_type
+from numpyro_gp.arrays import Array, ArrayLike, is_key, value_type
 from numpyro_gp.checks import check_finite, fail, is_known
 from numpyro_gp.guides.auto import AutoGP, FittedParams
 from numpyro_gp.guides.other_sites import READ_THE_DENSITY
@@ -23,7 +23,7 @@ from numpyro_gp.programs.alone import alone
 from numpyro_gp.programs.private import arguments_of_run, unused
 from numpyro_gp.programs.set_up import NEEDS_VALUES, swapped
 from numpyro_gp.rows.call import Arguments, call_of
-from numpyro_gp.sites import is_latent, role
+from numpyro_gp.sites import Site, is_latent, role
 
 # How often a particle of average weight is repeated: a weight is then right to a twentieth of that of one particle.
 COPIES = 10
@@ -98,7 +98,7 @@ def _of_parts(
 class StoredDraws:
     """Draws of a chain or particles, on the first axis of each leaf; ``params`` are those of the model itself."""
 
-    samples: Mapping[str, object]
+    samples: Mapping[str, Array]
     params: Mapping[str, Any]
     is_random: ClassVar[bool] = True
 
@@ -176,7 +176,7 @@ def set_up_by_shapes(guide: object, given: Arguments) -> Any:
     return fresh
 
 
-def _own_sites(guide: object) -> list[Any]:
+def _own_sites(guide: object) -> list[Site]:
     """The user's own latent sites of a guide and of its parts."""
     parts = [*(guide if isinstance(guide, AutoGuideList) else ()), getattr(guide, "rest", None)]
     sites = (getattr(guide, "prototype_trace", None) or {}).values()
@@ -191,7 +191,7 @@ def _warn_of_nan(what: str, values: Mapping[str, object], cure: str) -> None:
         warnings.warn(f"{what} hold NaN at {found}, and so will all that reads them. {cure}", stacklevel=4)
 
 
-def _holds_nan(leaf: Any) -> bool:
+def _holds_nan(leaf: Array) -> bool:
     is_floating = hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jnp.floating)
     return is_floating and is_known(leaf) and bool(np.isnan(leaf).any())
 
@@ -249,7 +249,7 @@ def params_of(engine: Any, given: object) -> Any:
     return given if isinstance(given, Mapping) or not hasattr(engine, "get_params") else engine.get_params(given)
 
 
-def _particles_of(svgd: object, given: object) -> tuple[dict[str, Any], dict[str, Any]]:
+def _particles_of(svgd: object, given: object) -> tuple[dict[str, Array], dict[str, Array]]:
     """Constrained particles by site, of our engine or NumPyro's own, and what they share."""
     if hasattr(svgd, "particles"):
         return svgd.particles(given), svgd.shared(given) if hasattr(svgd, "shared") else {}
@@ -269,7 +269,7 @@ def _particles_of(svgd: object, given: object) -> tuple[dict[str, Any], dict[str
     return particles, {name: value for name, value in params.items() if name not in svgd.guide_sites}
 
 
-def _weighed(particles: Mapping[str, Any], weights: object) -> dict[str, Any]:
+def _weighed(particles: Mapping[str, Array], weights: object) -> dict[str, Array]:
     """Particles as often as their weights say, of ten times as many in all: rounded so that numbers add up."""
     w, size = np.asarray(weights, float), len(jax.tree.leaves(dict(particles))[0])
     if w.shape != (size,) or not (w >= 0).all() or not np.isclose(w.sum(), 1.0, atol=1e-3):
@@ -282,7 +282,7 @@ def _weighed(particles: Mapping[str, Any], weights: object) -> dict[str, Any]:
     return {name: values[index] for name, values in particles.items()}
 
 
-def stored(samples: Mapping[str, Any], params: Mapping[str, object]) -> StoredDraws:
+def stored(samples: Mapping[str, ArrayLike], params: Mapping[str, object]) -> StoredDraws:
     """Draws by site, with one common number of them."""
     if not samples:
         fail("mcmc", "a finished run with draws", "no draws", "Call mcmc.run first.")

@@ -23,7 +23,9 @@ from numpyro_gp.posterior.parameter_checks import check_params, check_precision,
 from numpyro_gp.posterior.sources import Source
 from numpyro_gp.primitives.gp_by_neighbours import RowPrior
 from numpyro_gp.primitives.inducing import compared_with
+from numpyro_gp.primitives.local_process import LocalProcess, SeenProcesses
 from numpyro_gp.primitives.opening import predicting, recorded_processes
+from numpyro_gp.primitives.process import GaussianProcess
 from numpyro_gp.programs.alone import alone
 from numpyro_gp.programs.keep import run
 from numpyro_gp.programs.private import active_handlers
@@ -33,6 +35,8 @@ from numpyro_gp.sites import Observation, Site, Trace, fits, in_plate, in_scan, 
 
 # The key and the number of a draw of a posterior, or of several, on the first axis of both.
 Draw = tuple[Array, Array]
+# What a model may ask: a process, one given its data by neighbours, or those that other data are seen through.
+Process = GaussianProcess | LocalProcess | SeenProcesses
 
 
 class Values:
@@ -46,7 +50,7 @@ class Values:
     def __init__(self, values: Mapping[str, Any], plates: frozenset[str] | None = None) -> None:
         self.values, self.plates = values, plates
 
-    def __call__(self, site: Site) -> Any:
+    def __call__(self, site: Site) -> object:
         if not is_unknown(site):
             return None
         if is_local(site, self.plates):
@@ -124,17 +128,16 @@ def rows_of(trace: Trace, site: str, plates: frozenset[str], new: Sequence[str])
 @alone
 def run_model(
     model: Callable[..., object], values: Values, key: Array, call: Arguments, chunk: OfChunk | None = None
-) -> dict[str, Any]:
+) -> Trace:
     """Trace of a model at values of its latent sites; other sites are drawn with ``key``."""
     with handlers.block(), chunk or nullcontext(), handlers.seed(rng_seed=key):
-        return dict(
-            handlers.trace(handlers.substitute(model, substitute_fn=values)).get_trace(*call.args, **call.kwargs)
-        )
+        given = handlers.substitute(model, substitute_fn=values)
+        return dict(handlers.trace(given).get_trace(*call.args, **call.kwargs))
 
 
 def trace_at(
     posterior: Fitted, draw: Draw, call: Arguments, plates: frozenset[str], chunk: OfChunk | None = None
-) -> dict[str, Any]:
+) -> Trace:
     """Trace of a posterior's model at new data and at one of its draws ``(key, index)``.
 
     One key a draw fixes the global values and all that the model draws for no single row.
@@ -176,13 +179,13 @@ class AskedProcess(NamedTuple):
     name: str | None
     conditioned: bool = False
 
-    def at(self, posterior: Fitted, draw: Draw, arrays: Sequence[Any]) -> Any:
+    def at(self, posterior: Fitted, draw: Draw, arrays: Sequence[Array]) -> Process:
         """The process at one draw, of a posterior and a call over these arrays."""
-        with recorded_processes() as found:
+        with recorded_processes() as recorded:
             trace = trace_at(posterior, draw, self.call.at(arrays), self.plates)
-        wanted = found
+        wanted = found = dict[str, Process](recorded)
         if self.conditioned:
-            wanted = {name: own for name, own in found.items() if is_conditioned(own)} | seen_by_neighbours(trace)
+            wanted = {name: own for name, own in recorded.items() if is_conditioned(own)} | seen_by_neighbours(trace)
             found = found | wanted
         wanted = wanted or found  # none of a gp_regression: refused for what it is
         if self.name is None and len(wanted) == 1:
@@ -221,7 +224,7 @@ def _inside(sites: Trace, plates: Collection[str]) -> set[str]:
     return {name for name, site in sites.items() if any(in_plate(site, plate) for plate in plates)}
 
 
-def _is_compared(check: ArgumentCheck, params: Sequence[Any], local: Container[str]) -> bool:
+def _is_compared(check: ArgumentCheck, params: Sequence[Array], local: Container[str]) -> bool:
     """Whether inducing inputs that a model makes are those of the fit wherever its arguments are.
 
     Not those that it makes of its parameters, which were others where the fit began, nor those of single data.

@@ -10,7 +10,7 @@ import numpyro
 import numpyro.distributions as dist
 from numpyro.primitives import Messenger
 
-from numpyro_gp.arrays import Array, set_to
+from numpyro_gp.arrays import Array, T, set_to
 from numpyro_gp.beliefs.base import AbstractBelief, Point
 from numpyro_gp.beliefs.basis import AbstractBasis
 from numpyro_gp.beliefs.batch_basis import marked
@@ -146,6 +146,6 @@ def record_call(process: object, inputs: Array) -> None:
         called.append((process, inputs))
 
 
-def recorded_calls(called: list[tuple[object, Array]]) -> AbstractContextManager[list[tuple[object, Array]]]:
+def recorded_calls(called: list[T]) -> AbstractContextManager[list[T]]:
     """Append the calls of processes inside the block, in their order: the process and the inputs ``(..., N, D)``."""
     return set_to(_called, called)

@@ -14,7 +14,7 @@ import numpy as np
 from jax.core import ShapedArray
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var, jaxpr_as_fun
 
-from numpyro_gp.arrays import EAGER, current_trace
+from numpyro_gp.arrays import EAGER, Array, current_trace
 from numpyro_gp.programs.alone import alone
 
 # Operations that call a program, and where they hold it; and those that have rules of derivatives beside it.
@@ -75,9 +75,9 @@ def replaced(program: Any, **parts: object) -> Jaxpr:
     return new
 
 
-def as_function(program: Jaxpr) -> Callable[..., list[object]]:
+def as_function(program: Jaxpr) -> Callable[..., list[Array]]:
     """A program of no constants as a function of its inputs."""
-    function: Callable[..., list[Any]] = jaxpr_as_fun(ClosedJaxpr(program, []))
+    function: Callable[..., list[Array]] = jaxpr_as_fun(ClosedJaxpr(program, []))
     return function
 
 

@@ -36,7 +36,7 @@ def in_plate(site: Site, plate: str) -> bool:
     return any(frame.name == plate for frame in site["cond_indep_stack"])
 
 
-def local_sites(trace: Trace, plate: str) -> dict[str, Any]:
+def local_sites(trace: Trace, plate: str) -> dict[str, Site]:
     """Latent sites of single data, but for the noise of function draws."""
     return {n: site for n, site in trace.items() if is_latent(site) and in_plate(site, plate) and role(site) != "noise"}
 
