@@ -24,7 +24,7 @@ Not used: amplitude, sigma, length, ell, likelihood variance.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast, dataclass_transform
@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast, datac
 import jax
 import jax.extend.core
 import numpy as np
+from jax.tree_util import PyTreeDef
 from jax.typing import ArrayLike as ArrayLike  # for the annotations of all other files
 
 # What traces now, to be compared for equality. Its place is jax.extend.core, and jax.core before jax 0.10, which warns
@@ -169,10 +170,10 @@ ARRAY = object()
 class Merge(NamedTuple):
     """Puts arrays back into a tree: its structure, and its leaves where they are no arrays."""
 
-    structure: Any
+    structure: PyTreeDef
     fixed: tuple[object, ...]
 
-    def __call__(self, arrays: list[Array]) -> Any:
+    def __call__(self, arrays: Iterable[object]) -> Any:
         rest = iter(arrays)
         return jax.tree.unflatten(self.structure, [next(rest) if leaf is ARRAY else leaf for leaf in self.fixed])
 

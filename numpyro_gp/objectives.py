@@ -33,7 +33,7 @@ from numpyro_gp.guides.weighted_sites import (
     sampled_sites,
 )
 from numpyro_gp.primitives.joint_draws import free_noise
-from numpyro_gp.programs.private import mask_of
+from numpyro_gp.programs.private import Message, mask_of
 from numpyro_gp.sites import Observation, Site, Trace, in_plate, is_latent, local_sites, role, unwrap
 
 
@@ -220,7 +220,7 @@ class _Samples(Messenger):
         self.plate, self.num_samples, self.sharding = plate, num_samples, sharding
         super().__init__(fn)
 
-    def process_message(self, message: dict[str, Any]) -> None:
+    def process_message(self, message: Message) -> None:
         if not is_latent(message) or not in_plate(message, self.plate):
             return
         batch = tuple(message["fn"].batch_shape)

@@ -22,8 +22,8 @@ class Squares(NamedTuple):
         ``int k_c(x, x) dnu``.
     """
 
-    gram: Any
-    prior: Any
+    gram: AnyArray
+    prior: AnyArray
 
     @classmethod
     def over(cls, A: AnyArray, prior: AnyArray, mass: AnyArray) -> "Squares":

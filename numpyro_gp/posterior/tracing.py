@@ -28,7 +28,7 @@ from numpyro_gp.primitives.opening import predicting, recorded_processes
 from numpyro_gp.primitives.process import GaussianProcess
 from numpyro_gp.programs.alone import alone
 from numpyro_gp.programs.keep import run
-from numpyro_gp.programs.private import active_handlers
+from numpyro_gp.programs.private import Message, active_handlers
 from numpyro_gp.rows.call import Arguments, Call
 from numpyro_gp.rows.look import ArgumentCheck, Look, check_rows, check_values, look
 from numpyro_gp.sites import Observation, Site, Trace, fits, in_plate, in_scan, is_latent, role, unwrap
@@ -110,7 +110,7 @@ class OfChunk(Messenger):
         super().__init__()
         self.rows, self.first = rows, first
 
-    def process_message(self, message: dict[str, Any]) -> None:
+    def process_message(self, message: Message) -> None:
         key = message["kwargs"].get("rng_key") if "kwargs" in message else None
         if key is not None and self.rows.has(message):
             message["kwargs"]["rng_key"] = jax.random.fold_in(key, self.first)

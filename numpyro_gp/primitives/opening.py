@@ -17,6 +17,7 @@ from numpyro_gp.beliefs.batch_basis import marked
 from numpyro_gp.beliefs.masked import MaskedPrior
 from numpyro_gp.checks import fail
 from numpyro_gp.primitives.plates import Plates
+from numpyro_gp.programs.private import Message
 from numpyro_gp.sites import InducingPrior
 
 AnyProcess = TypeVar("AnyProcess", bound=Any)
@@ -30,7 +31,7 @@ class _Found(Messenger):
 
     name, plates = "", Plates()
 
-    def postprocess_message(self, msg: dict[str, Any]) -> None:
+    def postprocess_message(self, msg: Message) -> None:
         if msg["type"] in ("sample", "deterministic"):  # the latter in the coordinates of `ngp.conditioned`
             self.name, self.plates = msg["name"], Plates.of(msg["cond_indep_stack"])
         if msg["type"] == "sample":

@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 
 import jax
 import numpy as np
+from jax.tree_util import PyTreeDef
 
 from numpyro_gp.arrays import value_type
 from numpyro_gp.checks import waiting_checks, when_known
@@ -56,7 +57,7 @@ def one_program(function: Function) -> Function:
     return cast("Function", call)
 
 
-def is_of_library(structure: Any) -> bool:
+def is_of_library(structure: PyTreeDef) -> bool:
     """Whether a tree is made of containers and classes of this library, and holds no function.
 
     A function of the user's own may read globals that change, and so may the methods of a class: nothing compiled for

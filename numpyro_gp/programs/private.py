@@ -29,6 +29,7 @@ from numpyro_gp.programs.alone import turn
 # Positional arguments of a call, and those by keyword.
 Args: TypeAlias = tuple[object, ...]
 Kwargs: TypeAlias = dict[str, Any]
+Message: TypeAlias = dict[str, Any]  # of one statement of a model, which handlers change on its way
 NumPyroOptimiser = _NumPyroOptim  # the base class of NumPyro's optimisers
 
 # ---------------------------------------------------------------------------------------- keys of a step

@@ -28,7 +28,7 @@ from numpyro_gp.checks import waiting_checks, when_known
 from numpyro_gp.programs.alone import alone
 from numpyro_gp.programs.keep import kept, quickly
 from numpyro_gp.programs.known_keys import with_known_keys
-from numpyro_gp.programs.private import active_handlers, is_validated
+from numpyro_gp.programs.private import Message, active_handlers, is_validated
 from numpyro_gp.programs.trace import is_traced, traced
 
 # Code that asks for a value in Python cannot be traced. It runs eagerly, as it did before.
@@ -55,7 +55,7 @@ class Feasible(Messenger):
     It is drawn as NumPyro's samplers start, where a handler inside of this one seeds the model.
     """
 
-    def process_message(self, message: dict[str, Any]) -> None:
+    def process_message(self, message: Message) -> None:
         if message["type"] != "sample" or message["value"] is not None:
             return
         fn = message["fn"]
@@ -150,7 +150,7 @@ class Validated(Messenger):
     ``checks_its_data`` itself is asked for its parameters alone.
     """
 
-    def postprocess_message(self, msg: dict[str, Any]) -> None:
+    def postprocess_message(self, msg: Message) -> None:
         if msg["type"] != "sample":
             return
         fn = part = msg["fn"]

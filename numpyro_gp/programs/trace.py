@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import ShapedArray
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var, jaxpr_as_fun
+from jax.tree_util import PyTreeDef
 
 from numpyro_gp.arrays import EAGER, Array, current_trace
 from numpyro_gp.programs.alone import alone
@@ -45,8 +46,8 @@ class Traced(NamedTuple):
     """A program without constants, inner calls and what nothing needs, its first inputs, and its result's structure."""
 
     program: Jaxpr
-    constants: list[Any]
-    structure: Any
+    constants: list[Array]
+    structure: PyTreeDef
 
 
 @alone

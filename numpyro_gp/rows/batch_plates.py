@@ -15,11 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.sharding import NamedSharding
-from numpyro.primitives import Messenger
+from numpyro.primitives import CondIndepStackFrame, Messenger
 
 from numpyro_gp.arrays import Array, ArrayLike, widened
 from numpyro_gp.checks import check_count, check_key, fail, when_known
-from numpyro_gp.programs.private import active_handlers
+from numpyro_gp.programs.private import Message, active_handlers
 from numpyro_gp.sites import in_plate
 
 # Up to this size the whole permutation is sorted: exact, and as quick.
@@ -65,7 +65,7 @@ class BatchPlate(Messenger):
         elif msg["type"] == "sample" and in_plate(msg, self.plate):
             self._weigh(msg)
 
-    def _choose(self, msg: dict[str, Any]) -> None:
+    def _choose(self, msg: Message) -> None:
         size, held = msg["args"]
         if size != self.rows and (size, held) != (self.num_data, self.rows):
             required = f"of the {self.rows} rows of a batch, or of all {self.num_data} with subsample_size={self.rows}"
@@ -75,7 +75,7 @@ class BatchPlate(Messenger):
         if msg["value"] is None and size != self.rows:
             msg["value"] = jnp.arange(self.rows)
 
-    def postprocess_message(self, msg: dict[str, Any]) -> None:
+    def postprocess_message(self, msg: Message) -> None:
         """Remember the rows of the plate; refuse parameters with an entry for each of them."""
         if msg["type"] == "plate" and msg["name"] == self.plate:
             self.indices = msg["value"]
@@ -86,10 +86,10 @@ class BatchPlate(Messenger):
         if event_dim is not None and len(shape) >= -axis and shape[axis] == self.size:
             refuse_own_parameters(f"the parameter {msg['name']!r}", f"shape {shape}", self.plate)
 
-    def _frame(self, msg: dict[str, Any]) -> Any:
+    def _frame(self, msg: Message) -> CondIndepStackFrame:
         return next(frame for frame in msg["cond_indep_stack"] if frame.name == self.plate)
 
-    def _weigh(self, msg: dict[str, Any]) -> None:
+    def _weigh(self, msg: Message) -> None:
         # What the plate itself has counted stays where it draws from the batch, and is ours where it stands for all.
         msg["scale"] = self._counted(1.0 if msg["scale"] is None else msg["scale"])
         batch, axis = msg["fn"].batch_shape, self._frame(msg).dim
@@ -117,7 +117,7 @@ class RowsInPieces(Messenger):
         super().__init__()
         self.batch, self.where = batch, where
 
-    def postprocess_message(self, msg: dict[str, Any]) -> None:
+    def postprocess_message(self, msg: Message) -> None:
         if msg["type"] == "plate" and jnp.shape(msg["value"]) == (self.batch,):
             msg["value"] = lax.with_sharding_constraint(msg["value"], self.where)
 
@@ -254,7 +254,7 @@ class keyed_rows(Messenger):
             msg["fn"] = _subsample
 
 
-def check_held(msg: dict[str, Any]) -> None:
+def check_held(msg: Message) -> None:
     """Refuse a plate that holds more rows than there are: NumPyro would weigh the data by less than 1."""
     if msg["type"] != "plate" or not all(isinstance(number, int) for number in msg["args"]):
         return

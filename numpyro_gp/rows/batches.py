@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.tree_util import PyTreeDef
 
 from numpyro_gp.arrays import Array, is_array
 from numpyro_gp.checks import fail
@@ -19,7 +20,7 @@ from numpyro_gp.rows.devices import as_part_of_process
 class Layout(NamedTuple):
     """What batches have in common: structure, types and columns of their arrays by place; and the rows of this one."""
 
-    structure: Any
+    structure: PyTreeDef
     columns: dict[str, tuple[Any, tuple[int, ...]]]
     rows: int
 

@@ -45,9 +45,9 @@ class Call(NamedTuple):
     rest: Merge
     static: Mapping[str, Any]
 
-    def at(self, arrays: Sequence[Any]) -> Arguments:
+    def at(self, arrays: Sequence[object]) -> Arguments:
         """The arguments with other arrays in these places."""
-        return Arguments(*self.rest(list(arrays)))
+        return Arguments(*self.rest(arrays))
 
     def run(self, function: Callable[..., object], arrays: Sequence[object]) -> Any:
         """A function of the model's arguments, called with these and with what an engine adds."""
@@ -137,7 +137,7 @@ def name_what_is_no_array(error: Exception, call: Call) -> None:
             error.add_note(f"The argument {name!r} came as {kind}, and the model receives it as it is. {cure}")
 
 
-def _names_of_places(declared: Any, count: int) -> list[str]:
+def _names_of_places(declared: Iterable[inspect.Parameter], count: int) -> list[str]:
     """Names of the first arguments by position; those of ``*args`` share one."""
     kinds = inspect.Parameter
     names = [one.name for one in declared if one.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD)]
@@ -153,7 +153,7 @@ def argument_names(function: Any) -> tuple[str, ...]:
         return ()
 
 
-def named_arguments(function: object, args: tuple[object, ...], kwargs: Mapping[str, object]) -> dict[str, Any]:
+def named_arguments(function: object, args: tuple[object, ...], kwargs: Mapping[str, object]) -> dict[str, object]:
     """Arguments by the names of a callable, None for those that are not given; nothing where they do not fit it."""
     try:
         bound = _signature_of(function).bind_partial(*args, **kwargs)

@@ -18,7 +18,7 @@ from numpyro.primitives import Messenger
 
 from numpyro_gp.checks import fail, is_known, waiting_checks, when_known
 from numpyro_gp.programs.alone import alone
-from numpyro_gp.programs.private import active_handlers
+from numpyro_gp.programs.private import Message, active_handlers
 from numpyro_gp.programs.set_up import NEEDS_VALUES, Feasible, as_shapes
 from numpyro_gp.programs.trace import as_function, needed, traced, written_out
 from numpyro_gp.rows.batch_plates import BatchPlate
@@ -106,7 +106,7 @@ class FirstRows(Messenger):
         # Where a batch stands for all data, its rows are all that a minibatch of the plate reads.
         self.is_batch = any(isinstance(handler, BatchPlate) for handler in active_handlers())
 
-    def process_message(self, message: dict[str, Any]) -> None:
+    def process_message(self, message: Message) -> None:
         if message["type"] == "plate":
             size, held = message["args"]
             held = self.held[message["name"]] = size if held is None else held

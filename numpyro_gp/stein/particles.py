@@ -16,6 +16,7 @@ from numpyro_gp.arrays import Array, value_type
 from numpyro_gp.checks import check_finite, check_nonnegative, fail, when_known
 from numpyro_gp.programs.private import mask_of
 from numpyro_gp.programs.set_up import Feasible
+from numpyro_gp.sites import Site, Trace
 
 
 @value_type(static=("scale",))
@@ -50,7 +51,7 @@ class Around:
         check_nonnegative("scale", self.scale)
 
 
-def _draw(site: dict[str, Any]) -> object:
+def _draw(site: Site) -> object:
     """Where a particle starts: at a draw from the prior; in coordinates of a fit (`ngp.conditioned`), at one of it.
 
     There the fit is ``N(0, I)``, and draws from the prior lie as far away as the data have moved the process.
@@ -143,7 +144,7 @@ def check_supports(model: Callable[..., object], key: Array, args: tuple, kwargs
             when_known(functools.partial(_check_fixed, name), *pair)
 
 
-def _is_cut(site: dict[str, object], sites: dict[str, Any]) -> bool:
+def _is_cut(site: Site, sites: Trace) -> bool:
     """Whether a site stands in a plate that draws some of its rows."""
     return any(frame.size != sites[frame.name]["args"][0] for frame in site["cond_indep_stack"])
 
