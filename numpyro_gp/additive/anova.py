@@ -208,6 +208,16 @@ class _Model:
             observe("y", f(inputs[rows]), likelihood, obs=None if y is None else y[rows])
 
 
+def rows_of_model(model: object, X: ArrayLike) -> ArrayLike:
+    """Rows as the process of a model reads them: mapped where a design made the model, in handlers or not."""
+    while not isinstance(model, _Model):
+        inner = getattr(model, "fn", None) or getattr(model, "func", None)
+        if inner is None:
+            return X
+        model = inner
+    return model.design.map(X)
+
+
 def design(
     X: ArrayLike,
     *,

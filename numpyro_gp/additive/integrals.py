@@ -1,5 +1,6 @@
 """What Sobol indices are made of: integrals of products of features (mathematics.md section 6.4)."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -155,6 +156,31 @@ def squares_over(basis: AdditiveBasis, X: Float[Array, "N D"]) -> dict[str, Squa
         if kernel_columns(part.kernel, every)
     }
     return _some(found, basis)
+
+
+def check_within(basis: AdditiveBasis, X: Float[Array, "N D"]) -> None:
+    """Refuse rows of other units than the process reads: further outside of the range of a measure than it is wide."""
+
+    def check(values: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
+        if (np.maximum(low - values, values - high) > high - low).any():
+            required = f"as the process reads them, within {low.min():.6g} to {high.max():.6g}"
+            cure = "Pass design.map(X) where a design maps its inputs, else rows in the units of the kernels."
+            fail("over", required, f"values from {values.min():.6g} to {values.max():.6g}", cure)
+
+    for part in basis.parts:
+        for columns, measure in _ranges_of(part.kernel, tuple(range(X.shape[1]))):
+            when_known(check, X[:, list(columns)], measure.low, measure.high)
+
+
+def _ranges_of(kernel: object, columns: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], Uniform]]:
+    """Columns over a range of which functions of a kernel average to zero, with that range."""
+    if isinstance(kernel, Active):
+        columns = tuple(columns[dim] for dim in kernel.dims)
+    if isinstance(kernel, (ZeroMean, ZeroMeanLinear)) and isinstance(kernel.measure, Uniform):
+        yield columns, kernel.measure
+    for name in ("first", "second", "kernel"):
+        if hasattr(kernel, name):
+            yield from _ranges_of(getattr(kernel, name), columns)
 
 
 def _some(found: dict[str, Squares], basis: AdditiveBasis, such: str = "") -> dict[str, Squares]:

@@ -13,8 +13,9 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from numpyro_gp.additive.at_draws import each_draw, with_number
-from numpyro_gp.additive.integrals import kernel_columns, squares, squares_over
+from numpyro_gp.additive.anova import rows_of_model
+from numpyro_gp.additive.at_draws import check_posterior, each_draw, with_number
+from numpyro_gp.additive.integrals import check_within, kernel_columns, squares, squares_over
 from numpyro_gp.additive.shares import Squares, shares_of
 from numpyro_gp.arrays import Array, ArrayLike, value_type
 from numpyro_gp.beliefs.base import AbstractBelief
@@ -64,7 +65,11 @@ def _squares_of(f: AdditiveGP, over: ArrayLike | None) -> dict[str, Squares]:
         fail("f", "an additive process", f"a {type(f).__name__}", cure, TypeError)
     if f.plates.names:
         fail("f", "the process of one group", f"one for each member of {f.plates}", "Fit the group by itself.")
-    return squares(f.basis) if over is None else squares_over(f.basis, check_points("over", over, f.columns))
+    if over is None:
+        return squares(f.basis)
+    rows = check_points("over", over, f.columns)
+    check_within(f.basis, rows)
+    return squares_over(f.basis, rows)
 
 
 def _indices(variance: dict[str, Array]) -> Indices:
@@ -89,7 +94,8 @@ def plug_in(f: AdditiveGP, over: ArrayLike | None = None) -> Indices:
     ----------
     f : AdditiveGP
     over : array (N, D), optional
-        Rows in place of the measure: shares of the variance over the data, for kernels of any kind.
+        Rows in place of the measure, as the process reads them (of a design ``design.map(X)``): shares of the variance
+        over the data, for kernels of any kind.
 
     Returns
     -------
@@ -119,7 +125,8 @@ def expected(f: AdditiveGP, over: ArrayLike | None = None) -> Indices:
     ----------
     f : AdditiveGP
     over : array (N, D), optional
-        Rows in place of the measure: shares of the variance over the data, for kernels of any kind.
+        Rows in place of the measure, as the process reads them (of a design ``design.map(X)``): shares of the variance
+        over the data, for kernels of any kind.
 
     Returns
     -------
@@ -156,7 +163,8 @@ def draws(f: AdditiveGP, key: Array, num_samples: int = 1000, over: ArrayLike | 
     num_samples : int
         Number S of draws.
     over : array (N, D), optional
-        Rows in place of the measure: shares of the variance over the data, for kernels of any kind.
+        Rows in place of the measure, as the process reads them (of a design ``design.map(X)``): shares of the variance
+        over the data, for kernels of any kind.
 
     Returns
     -------
@@ -265,7 +273,8 @@ def sample(
     num_draws, site
         As in `each_draw`.
     over : array (N, D), optional
-        Rows in place of the measure: shares of the variance over the data, for kernels of any kind.
+        Rows in place of the measure: shares of the variance over the data, for kernels of any kind. They are raw ones
+        for the model of a design, as its inputs are, and for another model rows as its process reads them.
 
     Returns
     -------
@@ -286,6 +295,8 @@ def sample(
     (5,)
     """
     check_count("num_samples", num_samples)
+    check_posterior(posterior)
+    over = over if over is None else rows_of_model(posterior.model, over)
 
     def some(count: int) -> Callable[[AdditiveGP, Array], Indices]:
         each = math.ceil(num_samples / count)

@@ -226,3 +226,26 @@ def test_over_rows_equals_the_dense_formula():
         total = own + np.trace(centre @ covariance) / 9
         np.testing.assert_allclose(hoped[name], total, rtol=1e-8)
         np.testing.assert_allclose(drawn[name].mean(), total, atol=4 * drawn[name].std() / 4000**0.5)
+
+
+def test_rows_for_the_measure_are_raw_for_the_model_of_a_design():
+    """A row is mapped as the inputs of the model are; rows in other units than the process reads are refused."""
+    rng = np.random.default_rng(1)
+    X = np.stack([rng.uniform(0.0, 365.0, 30), 20 + rng.exponential(20.0, 30)], axis=1)
+    design = ngp.anova.design(X, names=["day", "age"], num_inducing=4, constant=False)
+    model, values = design.model(lambda: ngp.likelihoods.Gaussian(0.1)), rng.normal(size=8)
+    draws = {"f_scale": [[1.0, 1.0]], "f_lengthscale": [[0.3, 0.5]], "f": [values]}
+    posterior = ngp.Posterior.from_mcmc(model, {name: jnp.asarray(value) for name, value in draws.items()})
+    found = sobol.sample(posterior, jax.random.key(0), X, over=X, num_samples=1).variance
+    mapped, centre = (X - X.min(axis=0)) / np.ptp(X, axis=0), np.eye(30) - 1 / 30
+    for d, (name, length) in enumerate((("day", 0.3), ("age", 0.5))):
+        kernel, line = ZeroMean(RBF(1.0, length), Uniform()), np.linspace(0.0, 1.0, 4)[:, None]
+        at = mapped[:, [d]]
+        features = np.linalg.solve(np.linalg.cholesky(kernel.matrix(line)), kernel.matrix(line, at))
+        mean = values[4 * d : 4 * d + 4] @ features
+        total = mean @ centre @ mean + np.trace(centre @ (kernel.matrix(at) - features.T @ features))
+        np.testing.assert_allclose(found[name][0], total / 30, rtol=1e-3)  # the process has a jitter
+    with handlers.seed(rng_seed=0):
+        f = design.process()
+    with pytest.raises(ValueError, match="over must be as the process reads them, within 0 to 1, but got values from"):
+        sobol.plug_in(f, X)
