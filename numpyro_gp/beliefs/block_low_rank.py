@@ -1,5 +1,7 @@
 """A belief of additive models: a covariance for each component, and one of low rank between them."""
 
+from collections.abc import Callable
+
 import jax.numpy as jnp
 from jaxtyping import Float
 
@@ -88,10 +90,13 @@ class BlockLowRank(LowRank):
 
     def times_precision(self, x: Float[Array, "M K"]) -> Float[Array, "M K"]:
         """``S^-1 X``."""
-        stacks = Stacks.of(self.precision_trils)
-        pairs = zip(stacks.stacked(self.precision_trils), stacks.apart(x), strict=True)
-        own = stacks.together([matmul(P, matmul(jnp.swapaxes(P, -1, -2), rows)) for P, rows in pairs])
+        own = self._of_each(lambda P, rows: matmul(P, matmul(jnp.swapaxes(P, -1, -2), rows)), x)
         return own + matmul(self.W, matmul(self.W.T, x))
+
+    def _of_each(self, function: Callable[[Array, Array], Array], x: Array) -> Array:
+        """A function of the factors ``P_c`` of components of one size, and of their rows of ``X (M, K)``."""
+        stacks = Stacks.of(self.precision_trils)
+        return stacks.together(list(map(function, stacks.stacked(self.precision_trils), stacks.apart(x))))
 
     def own_covariances(self) -> list[Array]:
         """``S_cc`` of each component, in stacks of components of one size."""
@@ -106,24 +111,11 @@ class BlockLowRank(LowRank):
         roots = [factorise(S)[1] for S in self.own_covariances()]
         return [matmul(jnp.swapaxes(root, -1, -2), root) for root in roots]
 
-    def times_covariance(self, x: Float[Array, "*batch M"]) -> Float[Array, "*batch M"]:
-        """``S x``."""
-        stacks, (inverses, shared, _) = Stacks.of(self.precision_trils), self.roots()
-        columns = x.reshape(-1, x.shape[-1]).T
-        pairs = zip(inverses, stacks.apart(columns), strict=True)
-        own = stacks.together([matmul(jnp.swapaxes(inverse, -1, -2), matmul(inverse, rows)) for inverse, rows in pairs])
-        together = stacks.together([jnp.swapaxes(one, -1, -2) for one in shared])
-        return (own - matmul(together, matmul(together.T, columns))).T.reshape(x.shape)
-
     def divided(self, rows: Float[Array, "M K"]) -> Float[Array, "M K"]:
-        stacks = Stacks.of(self.precision_trils)
-        pairs = zip(stacks.stacked(self.precision_trils), stacks.apart(rows), strict=True)
-        return stacks.together([matmul(inverse_lower(P), own) for P, own in pairs])
+        return self._of_each(lambda P, own: matmul(inverse_lower(P), own), rows)
 
     def divided_back(self, rows: Float[Array, "M K"]) -> Float[Array, "M K"]:
-        stacks = Stacks.of(self.precision_trils)
-        pairs = zip(stacks.stacked(self.precision_trils), stacks.apart(rows), strict=True)
-        return stacks.together([matmul(jnp.swapaxes(inverse_lower(P), -1, -2), own) for P, own in pairs])
+        return self._of_each(lambda P, own: matmul(jnp.swapaxes(inverse_lower(P), -1, -2), own), rows)
 
     def pieces(
         self, features: Float[Array, "M N"]

@@ -1,6 +1,5 @@
 """Factors of components, as beliefs of additive sites hold them: their checks, and sums over them."""
 
-import abc
 from collections.abc import Mapping, Sequence
 
 import jax
@@ -101,10 +100,6 @@ class LowRank(AbstractBelief):
 
     mean: ArrayField
     W: ArrayField
-
-    @abc.abstractmethod
-    def times_covariance(self, x: Float[Array, "*batch M"]) -> Float[Array, "*batch M"]:
-        """``S x``."""
 
     def divided(self, rows: Float[Array, "M K"]) -> Float[Array, "M K"]:
         """``P^-1 X``, where ``P`` is no identity."""

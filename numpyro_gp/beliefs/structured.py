@@ -133,11 +133,6 @@ class Structured(LowRank):
         """``U = L_H^-1 W^T``, with ``S = I - U^T U``."""
         return matmul(half_of(self.W)[1], self.W.T)
 
-    def times_covariance(self, x: Float[Array, "*batch M"]) -> Float[Array, "*batch M"]:
-        """``S x``, at ``O(M r)``."""
-        root = self.root()
-        return x - matmul(matmul(x, root.T), root)
-
     def _check_one(self) -> None:
         """Refuse outputs: methods see members of plates one by one, and outputs that share a kernel together."""
         if self.ndim > 1:

@@ -1,6 +1,7 @@
 """Predictions of new rows without the library's posterior: the same mixture over the same draws, by NumPy."""
 
 import copy
+from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
@@ -31,19 +32,27 @@ def latent(draws: Draws, term_features: TermFeatures, X: np.ndarray) -> tuple[np
     return np.stack(means), np.stack(variances)
 
 
+def in_parts(
+    draws: Draws, term_features: TermFeatures, X: np.ndarray
+) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
+    """At most `ROWS` rows at a time, with mean and variance ``(S, N)`` of ``f`` there."""
+    for at in term_features.cuts(len(X)):
+        mean, variance = latent(draws, term_features, X[at])
+        for low in range(0, mean.shape[1], ROWS):
+            own = slice(low, min(low + ROWS, mean.shape[1]))
+            yield slice(at.start + low, at.start + own.stop), mean[:, own], variance[:, own]
+
+
 def predicted(draws: Draws, term_features: TermFeatures, X: np.ndarray, key: Array) -> Prediction:
     """The mixture over all draws of what each says of new data at encoded rows."""
     chunks, sizes, count = [], [], len(term_features.model.rows.y)
     check_rows(draws.likelihood, len(X), count)
-    layout = term_features.model.layout
-    for at in term_features.cuts(len(X)):
-        moments = latent(draws, term_features, X[at])
-        for low in range(0, at.stop - at.start, ROWS):
-            mean, variance = (filled(one[:, low : low + ROWS].T, ROWS).T for one in moments)
-            sizes.append(min(ROWS, at.stop - at.start - low))
-            places = filled(at.start + low + np.arange(sizes[-1]), ROWS)
-            likelihood = at_rows(draws.likelihood, layout, X[np.minimum(places, len(X) - 1)], places, count)
-            chunks.append(observation(likelihood, *(one.astype(term_features.dtype) for one in (mean, variance))))
+    for rows, *moments in in_parts(draws, term_features, X):
+        mean, variance = (filled(one.T, ROWS).T.astype(term_features.dtype) for one in moments)
+        places = filled(np.arange(rows.start, rows.stop), ROWS)
+        likelihood = at_rows(draws.likelihood, term_features.model.layout, X[places], places, count)
+        chunks.append(observation(likelihood, mean, variance))
+        sizes.append(rows.stop - rows.start)
     is_named = isinstance(term_features.model.family.spec, str)
     return Prediction(chunks, sizes, key, quantiles=quantiles_of_rows if is_named else None)
 
@@ -61,12 +70,8 @@ def quantiles_of_rows(chunk: Observation, rows: int, levels: np.ndarray, num_sam
 def quantiles_at(draws: Draws, term_features: TermFeatures, X: np.ndarray, levels: np.ndarray) -> np.ndarray:
     """Quantiles ``(levels, N)`` of new data of a named family at encoded rows, by NumPy, which compiles nothing."""
     new_data, layout, found = NewData(draws.likelihood), term_features.model.layout, []
-    for at in term_features.cuts(len(X)):
-        mean, variance = latent(draws, term_features, X[at])
-        for low in range(0, at.stop - at.start, ROWS):
-            some = slice(low, low + ROWS)
-            own = new_data.of_trials(trials_at(layout, X[at][some]))
-            found.append(own.quantiles(mean[:, some], variance[:, some], levels))
+    for rows, mean, variance in in_parts(draws, term_features, X):
+        found.append(new_data.of_trials(trials_at(layout, X[rows])).quantiles(mean, variance, levels))
     return np.concatenate(found, axis=1).astype(float)
 
 

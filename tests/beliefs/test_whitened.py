@@ -91,9 +91,6 @@ def test_three_methods_give_the_distribution_of_the_whitened_values(name):
         np.testing.assert_allclose(z.mean(0), 0.0, atol=0.05)
         correlation = covariance / (scale[..., None] * scale[..., None, :])
         np.testing.assert_allclose(np.einsum("s...i,s...j->...ij", z, z) / 10000, correlation, atol=0.075)
-    if hasattr(belief, "times_covariance"):
-        x = RNG.normal(size=(2, 4))
-        np.testing.assert_allclose(belief.times_covariance(jnp.asarray(x)), x @ covariance, atol=1e-10)
 
 
 @pytest.mark.long
