@@ -180,8 +180,7 @@ def weighted_samples(
     def propose(values: Mapping[str, object]) -> Trace:
         given = handlers.substitute(handlers.seed(guide, key_guide), data=dict(values))
         sampler = handlers.substitute(_Samples(given, plate, num_samples, sharding), data=dict(params))
-        found: Trace = handlers.trace(sampler).get_trace(*args, **kwargs)
-        return found
+        return handlers.trace(sampler).get_trace(*args, **kwargs)
 
     proposal = propose({})
     refuse_points(proposal, plate, num_samples)
@@ -242,8 +241,7 @@ def _placed(values: Array, sharding: NamedSharding | None) -> Array:
         return values
     axes = PartitionSpec(sharding.spec[0], *[PartitionSpec.UNCONSTRAINED] * (values.ndim - 1))
     where = NamedSharding(sharding.mesh, axes)
-    placed: Array = jax.jit(lambda x: lax.with_sharding_constraint(x, where))(values)  # outside of a program too
-    return placed
+    return jax.jit(lambda x: lax.with_sharding_constraint(x, where))(values)  # outside of a program too
 
 
 def _from_guide(proposal: Trace, site: Site) -> Any:

@@ -210,8 +210,7 @@ def as_array(column: object) -> np.ndarray:
         none: Any = np.array("nan" if values.dtype.kind == "f" else "NaT", values.dtype)
     else:
         values, none = values.astype(float if values.dtype.kind in "iu" else object), None
-    found: np.ndarray = np.where(mask, none, values).astype(values.dtype)
-    return found
+    return np.where(mask, none, values).astype(values.dtype)
 
 
 def is_category(data: Any, expression: str) -> bool:

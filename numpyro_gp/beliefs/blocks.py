@@ -93,8 +93,7 @@ def _solve(factor: Array, right: Array, transpose: bool = False) -> Array:
 def log_density(covariance: Float[Array, "B L L"], residual: Float[Array, "B L"]) -> Float[Array, " B"]:
     """``log p(r_last | the others)`` of residuals of these covariances, ``(B,)``."""
     dtype = jnp.result_type(covariance, residual)
-    density: Array = _log_density(covariance.astype(dtype), residual.astype(dtype))
-    return density
+    return _log_density(covariance.astype(dtype), residual.astype(dtype))
 
 
 @jax.custom_jvp

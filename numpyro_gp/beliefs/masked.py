@@ -26,8 +26,7 @@ class MaskedPrior(dist.Distribution):
 
     @property
     def support(self) -> constraints.Constraint:
-        found: constraints.Constraint = self.base_dist.support
-        return found
+        return self.base_dist.support
 
     @property
     def mean(self) -> Array:

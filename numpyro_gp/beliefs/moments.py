@@ -108,8 +108,7 @@ def _at_many_rows(
     def in_full(cross: Array, prior: Array) -> Array:
         return plain_marginals(lower_times(inverse, cross), prior, mean, factor, left).variance
 
-    found: Moments = lax.stop_gradient(at_blocks(rows_of(inverse, mean, factor, left), at, X, basis.size, in_full))
-    return found
+    return lax.stop_gradient(at_blocks(rows_of(inverse, mean, factor, left), at, X, basis.size, in_full))
 
 
 @jax.custom_jvp

@@ -297,5 +297,4 @@ def shapiro_wilk(samples: ArrayLike) -> np.ndarray:
         fail("samples", "3 to 5000 along the first axis", f"shape {values.shape}", "Pass prediction.sample(1000).")
     if constant := int(np.sum(np.ptp(values, axis=0) == 0)):
         fail("samples", "not all equal", f"{constant} constant columns", "Leave the constant columns out.")
-    statistic: np.ndarray = np.apply_along_axis(lambda column: shapiro(column).statistic, 0, values)
-    return statistic
+    return np.apply_along_axis(lambda column: shapiro(column).statistic, 0, values)

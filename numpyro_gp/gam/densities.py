@@ -145,8 +145,7 @@ def compiled_density(model: Model, vector_layout: VectorLayout) -> Density:
     def whole(free: Array, y: Array, mean: Array, variance: Array, weights: Array) -> tuple[Array, Any]:
         def total(free: Array, mean: Array, variance: Array) -> Array:
             likelihood = evaluate(model, vector_layout.by_name(free)).likelihood
-            value: Array = jnp.sum(weights * likelihood.expected_log_prob(y, mean, variance))
-            return value
+            return jnp.sum(weights * likelihood.expected_log_prob(y, mean, variance))
 
         return jax.value_and_grad(total, (0, 1, 2))(free, mean, variance)
 

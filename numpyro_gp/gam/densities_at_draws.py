@@ -65,8 +65,7 @@ def _itself(mean: np.ndarray, variance: np.ndarray, *parameters: object) -> np.n
 
 
 def _exp(mean: np.ndarray, variance: np.ndarray, *parameters: object) -> np.ndarray:  # noqa: ARG001
-    found: np.ndarray = np.exp(mean + 0.5 * variance)
-    return found
+    return np.exp(mean + 0.5 * variance)
 
 
 def _sigmoid(mean: np.ndarray, variance: np.ndarray, *parameters: object) -> np.ndarray:  # noqa: ARG001
@@ -108,15 +107,13 @@ def _negative_binomial_steps(y: np.ndarray, f: np.ndarray, r: np.ndarray) -> np.
 
 
 def _bernoulli_steps(y: np.ndarray, f: np.ndarray) -> np.ndarray:
-    found: np.ndarray = np.where(y > 0, 1.0, 1 - softplus(f, np.zeros(()))[1])
-    return found
+    return np.where(y > 0, 1.0, 1 - softplus(f, np.zeros(()))[1])
 
 
 def _binomial_steps(y: np.ndarray, f: np.ndarray, trials: np.ndarray) -> np.ndarray:
     from scipy.special import betainc
 
-    found: np.ndarray = np.where(y < trials, betainc(np.maximum(trials - y, 1), y + 1, mean_of("logit", -f)), 1.0)
-    return found
+    return np.where(y < trials, betainc(np.maximum(trials - y, 1), y + 1, mean_of("logit", -f)), 1.0)
 
 
 def _below_student_t(y: np.ndarray, f: np.ndarray, df: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

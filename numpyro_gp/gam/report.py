@@ -52,8 +52,7 @@ def some_rows(count: int, most: int) -> np.ndarray:
 
 def mass_of(model: Model, places: np.ndarray) -> np.ndarray:
     """How many rows those of these numbers stand for."""
-    found: np.ndarray = np.ones(len(places)) if model.rows.weights is None else model.rows.weights[places]
-    return found
+    return np.ones(len(places)) if model.rows.weights is None else model.rows.weights[places]
 
 
 def report_on_rows(draws: Draws, term_features: TermFeatures, level: float, rng: np.random.Generator) -> RowReport:

@@ -149,8 +149,7 @@ def inducing_of(engine: object) -> Inducing:
         return {site: own for part in engine for site, own in inducing_of(part).items()}
     if not hasattr(engine, "inducing") and isinstance(engine, AutoGuide):
         return inducing_of_sites({name: one for name, one in (engine.prototype_trace or {}).items() if is_latent(one)})
-    found: Inducing = getattr(engine, "inducing", {})
-    return found
+    return getattr(engine, "inducing", {})
 
 
 def inducing_of_sites(sites: Trace) -> Inducing:

@@ -19,8 +19,7 @@ _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 @jax.custom_jvp
 def log_ndtr(x: Array) -> Array:
     """``log Phi(x)``, with slope ``s(x) = phi(x) / Phi(x)`` and curvature ``-s (s + x)``."""
-    found: Array = _log_ndtr(x)
-    return found
+    return _log_ndtr(x)
 
 
 @log_ndtr.defjvp

@@ -136,8 +136,7 @@ def _only(name: str, batch: object) -> Array:
         cure = "Make it give the new rows alone: (X for X, _ in batches)."
         number = len(batch) if isinstance(batch, (tuple, dict)) else 1
         fail(name, "one array of new rows", f"a {type(batch).__name__} of {number}", cure, TypeError)
-    found: Array = batch[0]
-    return found
+    return batch[0]
 
 
 def _of_each_row(offset: ArrayLike, shape: tuple[int, ...]) -> Array:

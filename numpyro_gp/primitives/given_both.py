@@ -183,8 +183,7 @@ class CombinedMarginal(dist.Distribution):
 
     def log_prob(self, value: Array, intermediates: object = None) -> Array:  # noqa: ARG002
         """``log p(y)`` of one set of data, or of several on the left."""
-        several: Array = self.data.of(value).evidence() if value.ndim == 1 else lax.map(self.log_prob, value)
-        return several
+        return self.data.of(value).evidence() if value.ndim == 1 else lax.map(self.log_prob, value)
 
     def given(self, value: Array) -> CombinedData:
         """The data where this is the value."""

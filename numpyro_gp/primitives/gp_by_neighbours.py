@@ -167,8 +167,7 @@ class RowPrior(dist.Distribution):
             found = natural_moments(belief.shift, belief.precision, rows.rows, cavity, (prior, counted))
             outside = left_out(still.shift, still.precision, rows.rows, cavity)
             self._known = value, current_trace(), (found, outside)
-        moments: tuple[tuple[Array, Array], tuple[Array, Array]] = self._known[2]
-        return moments
+        return self._known[2]
 
 
 kl_divergence.add((Belief, RowPrior), lambda belief, prior: -prior.log_prob(belief.value))

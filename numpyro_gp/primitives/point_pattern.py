@@ -150,5 +150,4 @@ def thinned(
         points, heights = np.concatenate([points, new]), np.append(heights, rng.uniform(done, rate, len(new)))
         values = np.append(values, intensity(new) if len(new) else [])
         done, rate = rate, max(rate, values.max(initial=0.0))
-    events: np.ndarray = points[heights < values]
-    return events
+    return points[heights < values]

@@ -121,5 +121,4 @@ def quickly(program: Jaxpr, effort: int = 0) -> Callable[..., list[Any]]:
     if tuple(map(int, jaxlib.__version__.split(".")[:2])) < (0, 10):  # later ones have one code generator
         quick["xla_cpu_use_fusion_emitters"] = False
     is_quick = jax.default_backend() == "cpu" and size_of(program) <= LARGE
-    compiled: Callable[..., list[object]] = jax.jit(as_function(program), compiler_options=quick if is_quick else None)
-    return compiled
+    return jax.jit(as_function(program), compiler_options=quick if is_quick else None)

@@ -195,8 +195,7 @@ def _walk(key: Array, size: int, places: Array) -> Array:
     def again(x: Array) -> Array:
         return jnp.where(x >= size, _feistel(x, keys, bits), x)
 
-    found: Array = lax.while_loop(lambda x: jnp.any(x >= size), again, _feistel(places, keys, bits))
-    return found
+    return lax.while_loop(lambda x: jnp.any(x >= size), again, _feistel(places, keys, bits))
 
 
 def _feistel(value: Array, keys: Array, bits: int) -> Array:
@@ -215,8 +214,7 @@ def _hashed(value: Array, key: Array) -> Array:
     value = (value ^ key) * jnp.uint32(0x9E3779B1) + key
     value = (value ^ (value >> 16)) * jnp.uint32(0x85EBCA6B)
     value = (value ^ (value >> 13)) * jnp.uint32(0xC2B2AE35)
-    hashed: Array = value ^ (value >> 16)
-    return hashed
+    return value ^ (value >> 16)
 
 
 def _subsample(size: int, subsample_size: int, rng_key: Array | None = None) -> Array:

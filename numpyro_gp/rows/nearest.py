@@ -155,8 +155,7 @@ def around(scaled: np.ndarray, count: int, twins: np.ndarray | None, asked: np.n
     places = nearest(scaled, scaled[asked], wanted)
     is_twin = twins[places] == twins[asked][:, None]
     turn = np.argsort(is_twin, axis=1, kind="stable")[:, :count]
-    found: np.ndarray = np.where(np.take_along_axis(is_twin, turn, 1), -1, np.take_along_axis(places, turn, 1))
-    return found
+    return np.where(np.take_along_axis(is_twin, turn, 1), -1, np.take_along_axis(places, turn, 1))
 
 
 def tree_of(rows: np.ndarray) -> Any:

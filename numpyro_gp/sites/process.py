@@ -122,8 +122,7 @@ class InducingPrior(dist.Distribution):
                 basis = self.basis_of(value)
                 found = _on_basis(value, basis) if value.reads_basis else value.ready(basis)
                 self._known = value, current_trace(), found
-            process: AbstractBelief = self._known[2]
-            return process
+            return self._known[2]
         whitened = check_floating(f"the value of site {self.name!r}", value)
         if whitened.shape[max(0, whitened.ndim - self.event_dim) :] != self.event_shape:
             required = f"whitened inducing values of shape {self.event_shape}"

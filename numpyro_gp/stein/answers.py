@@ -80,8 +80,7 @@ class Answers(SteinHooks):
         def of_all(free: dict, shared: dict, arrays: list[Array]) -> Array:
             return lax.map(lambda one: density(one, shared, arrays), free)
 
-        found: Array = run(of_all, *self.free_and_shared(params_or_state), split_arrays((args, kwargs))[0])
-        return found
+        return run(of_all, *self.free_and_shared(params_or_state), split_arrays((args, kwargs))[0])
 
     def judge(self, params_or_state: object, *args: object, **kwargs: object) -> Judgement | None:
         """What the target says of the particles: None where a minibatch would say it, whose noise is as large."""

@@ -57,13 +57,11 @@ class Judgement(NamedTuple):
         At draws of a posterior of ``d`` coordinates minus the log density spreads by ``(d/2)^(1/2)`` nats; five times
         that and five nats below the median of all particles is where no draw would be.
         """
-        far: np.ndarray = self._gaps > 5 * self._usual + 5
-        return far
+        return self._gaps > 5 * self._usual + 5
 
     @property
     def _gaps(self) -> np.ndarray:
-        gaps: np.ndarray = np.median(self.log_density) - self.log_density
-        return gaps
+        return np.median(self.log_density) - self.log_density
 
     @property
     def _usual(self) -> float:

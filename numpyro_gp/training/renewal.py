@@ -79,8 +79,7 @@ class Renewal:
 
 def _placed(new: Array, old: Array) -> Array:
     """An array where another was, on devices that were chosen; one that JAX had placed is another program elsewhere."""
-    found: Array = jax.device_put(new, old.sharding) if old.committed else new
-    return found
+    return jax.device_put(new, old.sharding) if old.committed else new
 
 
 def _is_neighbours(leaf: object) -> bool:

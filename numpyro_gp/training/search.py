@@ -127,8 +127,7 @@ def directions(engine: object, feed: Feed, state: object, names: list[str]) -> n
     follow = np.isfinite(jacobian).all(1) & jacobian.any(1)
     if not wanted[follow, 0].any():
         return None
-    changes: np.ndarray = np.linalg.lstsq(jacobian[follow], wanted[follow], rcond=1e-6)[0].T
-    return changes
+    return np.linalg.lstsq(jacobian[follow], wanted[follow], rcond=1e-6)[0].T
 
 
 def processes_at(engine: object, params: Mapping[str, object], call: Arguments) -> dict[str, object]:
