@@ -22,15 +22,7 @@ from numpyro_gp.additive.grids import grid_points
 from numpyro_gp.additive.inputs import Input, column_number, input_of, measures_of, pairs_of
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import check_choice, check_count, check_points, check_positive, fail, when_known
-from numpyro_gp.kernels import (
-    RBF,
-    Constant,
-    Kernel,
-    Matern12,
-    Matern32,
-    Matern52,
-    Uniform,
-)
+from numpyro_gp.kernels import RBF, Constant, Kernel, Matern12, Matern32, Matern52, Uniform
 from numpyro_gp.kernels.batches import Batch, KernelBatches, shapes_of
 from numpyro_gp.kernels.measures import Measure
 from numpyro_gp.means import MeanLike

@@ -9,10 +9,7 @@ import numpy as np
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import fail
-from numpyro_gp.kernels import (
-    Empirical,
-    Gaussian,
-)
+from numpyro_gp.kernels import Empirical, Gaussian
 from numpyro_gp.kernels.measures import Measure
 
 

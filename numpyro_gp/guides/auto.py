@@ -15,11 +15,7 @@ from numpyro_gp.beliefs.pseudo_rows import PseudoRows
 from numpyro_gp.checks import fail
 from numpyro_gp.guides import local_sites
 from numpyro_gp.guides.fits import fits_of, known_fit
-from numpyro_gp.guides.other_sites import (
-    draws_of_rest,
-    median_of_rest,
-    quantiles_of_rest,
-)
+from numpyro_gp.guides.other_sites import draws_of_rest, median_of_rest, quantiles_of_rest
 from numpyro_gp.guides.own_sites import GuideOfSites
 from numpyro_gp.guides.whitened_draws import OnBases
 from numpyro_gp.programs.alone import alone
@@ -63,11 +59,7 @@ class AutoGP(GuideOfSites):
     """
 
     def _distributions(
-        self,
-        params: "FittedParams",
-        args: tuple[object, ...],
-        kwargs: dict[str, object],
-        sites: Trace | None = None,
+        self, params: "FittedParams", args: tuple[object, ...], kwargs: dict[str, object], sites: Trace | None = None
     ) -> dict[str, dist.Distribution]:
         """Distribution of each of this guide's own sites, or of some, at given parameters, over the whole plate."""
         found: dict[str, dist.Distribution] = {}

@@ -16,14 +16,7 @@ from numpyro_gp.checks import fail
 from numpyro_gp.guides import local_sites
 from numpyro_gp.guides.by_rows import pseudo_data
 from numpyro_gp.guides.fits import Fit, begin_again, fits_of
-from numpyro_gp.guides.other_sites import (
-    NotOfRest,
-    Remainder,
-    at_medians,
-    call_rest,
-    check_rest,
-    is_point,
-)
+from numpyro_gp.guides.other_sites import NotOfRest, Remainder, at_medians, call_rest, check_rest, is_point
 from numpyro_gp.guides.recipes import LocalPrior, Recipe, check_recipes, coupled, free_latent
 from numpyro_gp.primitives.gp_by_neighbours import RowPrior
 from numpyro_gp.primitives.inducing import Inducing, noted_inducing, sites_at_start

@@ -4,12 +4,7 @@ import numpy as np
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayLike
-from numpyro_gp.checks import (
-    check_nonnegative,
-    check_positive,
-    fail,
-    when_known,
-)
+from numpyro_gp.checks import check_nonnegative, check_positive, fail, when_known
 from numpyro_gp.linalg import matmul
 
 

@@ -258,12 +258,7 @@ class _Panel(NamedTuple):
         """Names of the curves, and how many residuals are beyond; names of many in a room that the layout leaves."""
         if self._count > FEW_LEVELS:
             legend = self.axis.legend(
-                loc="upper center",
-                ncols=self._columns,
-                fontsize=5,
-                frameon=False,
-                labelspacing=0.2,
-                columnspacing=1.0,
+                loc="upper center", ncols=self._columns, fontsize=5, frameon=False, labelspacing=0.2, columnspacing=1.0
             )
             legend.set_in_layout(False)
         elif self._count > 1:
@@ -298,15 +293,7 @@ class _Panel(NamedTuple):
         """Standard deviation of a surface, before a link is undone."""
         first, second = (self.effect.axes[at] for at in numbers)
         scale = self.effect.scale.reshape(len(first), len(second))
-        shade(
-            self.axis,
-            first,
-            second,
-            scale,
-            label,
-            DEVIATIONS,
-            (float(scale.min()), float(scale.max())),
-        )
+        shade(self.axis, first, second, scale, label, DEVIATIONS, (float(scale.min()), float(scale.max())))
         self._map(numbers)
 
     def _map(self, numbers: list[int]) -> None:

@@ -33,12 +33,7 @@ class HasMatrix(Protocol):
 
 
 def kmeans(
-    key: Array,
-    X: ArrayLike,
-    num_inducing: int,
-    num_iterations: int = 30,
-    *,
-    categorical: Sequence[int] | None = None,
+    key: Array, X: ArrayLike, num_inducing: int, num_iterations: int = 30, *, categorical: Sequence[int] | None = None
 ) -> Array:
     """Inducing inputs as dense as the data: the centres of ``M`` clusters, by k-means.
 
