@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.extend.core import Jaxpr, Literal, Var
+from jax.extend.core import Jaxpr, Var
 
 from numpyro_gp.programs.threefry import split, threefry, words_of
 from numpyro_gp.programs.trace import aval_of, replaced, variables_of
@@ -36,7 +36,7 @@ def _bits(words: np.ndarray, *, bit_width: int, shape: tuple[int, ...], **_: obj
     if words.ndim > 1 or bit_width not in (32, 64) or math.prod(shape) > MOST:
         return None
     high, low = np.moveaxis(threefry(words, np.arange(math.prod(shape))), -1, 0)
-    found = high ^ low if bit_width == 32 else (high.astype(np.uint64) << np.uint64(32)) | low
+    found: np.ndarray = high ^ low if bit_width == 32 else (high.astype(np.uint64) << np.uint64(32)) | low
     return found.reshape(shape)
 
 
@@ -57,7 +57,7 @@ def with_known_keys(program: Jaxpr, constants: Sequence[Any]) -> tuple[Jaxpr, li
     given, equations = set(known), []
     for equation in program.eqns:
         rule, first = RULES.get(equation.primitive.name), next(iter(equation.invars), None)
-        words = None if rule is None or isinstance(first, Literal) else known.get(first)
+        words = known.get(first) if isinstance(first, Var) else None
         found = None if rule is None or words is None else rule(words, **equation.params)
         if found is None:
             equations.append(equation)
@@ -69,6 +69,6 @@ def with_known_keys(program: Jaxpr, constants: Sequence[Any]) -> tuple[Jaxpr, li
     return new, [*(_value(var, known[var]) for var in made), *constants]
 
 
-def _value(var: Var, words: np.ndarray) -> Any:
+def _value(var: Var, words: Any) -> Any:
     is_key = jax.dtypes.issubdtype(aval_of(var).dtype, jax.dtypes.prng_key)
     return jax.random.wrap_key_data(words, impl="threefry2x32") if is_key else words
