@@ -59,11 +59,6 @@ def _of_binomial(y: np.ndarray, mean: np.ndarray, variance: np.ndarray, trials: 
     return found
 
 
-def _itself(mean: np.ndarray, variance: np.ndarray, *parameters: object) -> np.ndarray:  # noqa: ARG001
-    found: np.ndarray = mean + 0 * variance
-    return found
-
-
 def _exp(mean: np.ndarray, variance: np.ndarray, *parameters: object) -> np.ndarray:  # noqa: ARG001
     return np.exp(mean + 0.5 * variance)
 
@@ -71,11 +66,6 @@ def _exp(mean: np.ndarray, variance: np.ndarray, *parameters: object) -> np.ndar
 def _sigmoid(mean: np.ndarray, variance: np.ndarray, *parameters: object) -> np.ndarray:  # noqa: ARG001
     """``E sigmoid(f)``, the slope of ``E softplus(f)``."""
     return softplus(mean, variance)[1]
-
-
-def _successes(mean: np.ndarray, variance: np.ndarray, trials: np.ndarray) -> np.ndarray:
-    found: np.ndarray = trials * softplus(mean, variance)[1]
-    return found
 
 
 def _until(steps: Callable[..., np.ndarray]) -> Callable[..., tuple[np.ndarray, np.ndarray]]:
@@ -87,9 +77,9 @@ def _until(steps: Callable[..., np.ndarray]) -> Callable[..., tuple[np.ndarray, 
     return both
 
 
-def _below_normal(y: np.ndarray, f: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    found = normal_cdf((y - f) / scale)
-    return found, found
+def _smooth(below: Callable[..., np.ndarray]) -> Callable[..., tuple[np.ndarray, np.ndarray]]:
+    """Of numbers that no datum is equal to, from ``P(Y <= y)``."""
+    return lambda *given: (below(*given),) * 2
 
 
 def _poisson_steps(y: np.ndarray, f: np.ndarray) -> np.ndarray:
@@ -106,52 +96,47 @@ def _negative_binomial_steps(y: np.ndarray, f: np.ndarray, r: np.ndarray) -> np.
     return found
 
 
-def _bernoulli_steps(y: np.ndarray, f: np.ndarray) -> np.ndarray:
-    return np.where(y > 0, 1.0, 1 - softplus(f, np.zeros(()))[1])
-
-
 def _binomial_steps(y: np.ndarray, f: np.ndarray, trials: np.ndarray) -> np.ndarray:
     from scipy.special import betainc
 
     return np.where(y < trials, betainc(np.maximum(trials - y, 1), y + 1, mean_of("logit", -f)), 1.0)
 
 
-def _below_student_t(y: np.ndarray, f: np.ndarray, df: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _below_student_t(y: np.ndarray, f: np.ndarray, df: np.ndarray, scale: np.ndarray) -> np.ndarray:
     from scipy.special import stdtr
 
-    found = stdtr(df, (y - f) / scale)
-    return found, found
+    found: np.ndarray = stdtr(df, (y - f) / scale)
+    return found
 
 
-def _below_beta(y: np.ndarray, f: np.ndarray, k: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _below_beta(y: np.ndarray, f: np.ndarray, k: np.ndarray) -> np.ndarray:
     from scipy.special import betainc
 
-    found = betainc(*(np.maximum(k * mean_of("logit", one), np.finfo(float).tiny) for one in (f, -f)), y)
-    return found, found
+    found: np.ndarray = betainc(*(np.maximum(k * mean_of("logit", one), np.finfo(float).tiny) for one in (f, -f)), y)
+    return found
 
 
-def _below_gamma(y: np.ndarray, f: np.ndarray, shape: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _below_gamma(y: np.ndarray, f: np.ndarray, shape: np.ndarray) -> np.ndarray:
     from scipy.special import gammainc
 
-    found = gammainc(shape, shape * y * np.exp(-f))
-    return found, found
-
-
-def _below_exponential(y: np.ndarray, f: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    found = -np.expm1(-y * np.exp(-f))
-    return found, found
+    found: np.ndarray = gammainc(shape, shape * y * np.exp(-f))
+    return found
 
 
 AT_DRAWS = {
-    "gaussian": AtDraws(_of_normal, _itself, _below_normal),
-    "student_t": AtDraws(student_t_value, _itself, _below_student_t),
+    "gaussian": AtDraws(
+        _of_normal, lambda mean, variance, _: mean + 0 * variance, _smooth(lambda y, f, sd: normal_cdf((y - f) / sd))
+    ),
+    "student_t": AtDraws(student_t_value, lambda mean, variance, *_: mean + 0 * variance, _smooth(_below_student_t)),
     "poisson": AtDraws(_value_of(densities.poisson), _exp, _until(_poisson_steps)),
     "negative_binomial": AtDraws(_value_of(densities.negative_binomial), _exp, _until(_negative_binomial_steps)),
-    "bernoulli": AtDraws(_value_of(densities.bernoulli), _sigmoid, _until(_bernoulli_steps)),
-    "binomial": AtDraws(_of_binomial, _successes, _until(_binomial_steps)),
-    "gamma": AtDraws(_value_of(densities.gamma), _exp, _below_gamma),
-    "exponential": AtDraws(_value_of(densities.exponential), _exp, _below_exponential),
-    "beta": AtDraws(beta_value, _sigmoid, _below_beta),
+    "bernoulli": AtDraws(
+        _value_of(densities.bernoulli), _sigmoid, _until(lambda y, f: np.where(y > 0, 1.0, mean_of("logit", -f)))
+    ),
+    "binomial": AtDraws(_of_binomial, lambda *given: given[2] * _sigmoid(*given), _until(_binomial_steps)),
+    "gamma": AtDraws(_value_of(densities.gamma), _exp, _smooth(_below_gamma)),
+    "exponential": AtDraws(_value_of(densities.exponential), _exp, _smooth(lambda y, f: -np.expm1(-y * np.exp(-f)))),
+    "beta": AtDraws(beta_value, _sigmoid, _smooth(_below_beta)),
 }
 
 

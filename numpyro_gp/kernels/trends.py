@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from numpyro_gp.arrays import Array, ArrayField, ArrayLike, store, value_type
+from numpyro_gp.arrays import Array, ArrayField, store, value_type
 from numpyro_gp.checks import check_floating, fail
 from numpyro_gp.kernels.base import Kernel, KernelField, as_kernel
 from numpyro_gp.kernels.hyperparameters import positive_scalar, require_axes
@@ -29,6 +29,10 @@ class _FromOrigin(Kernel):
 
     variance: ArrayField
     origin: ArrayField
+
+    def __post_init__(self) -> None:
+        origin = require_axes("origin", check_floating("origin", self.origin), 0)
+        store(self, variance=positive_scalar("variance", self.variance), origin=origin)
 
     @abc.abstractmethod
     def one_side(self, a: Array, b: Array) -> Array:
@@ -59,10 +63,6 @@ class _FromOrigin(Kernel):
         return self._values(x, x)
 
 
-def _origin(value: ArrayLike) -> Array:
-    return require_axes("origin", check_floating("origin", value), 0)
-
-
 @value_type()
 class Wiener(_FromOrigin):
     """A random walk, ``variance min(|x|, |y|)`` for two inputs on one side of the origin, and none across it.
@@ -87,9 +87,6 @@ class Wiener(_FromOrigin):
 
     variance: ArrayField
     origin: ArrayField = cast("ArrayField", 0.0)
-
-    def __post_init__(self) -> None:
-        store(self, variance=positive_scalar("variance", self.variance), origin=_origin(self.origin))
 
     def one_side(self, a: Array, b: Array) -> Array:  # noqa: ARG002
         """``variance a``."""
@@ -119,9 +116,6 @@ class IntegratedWiener(_FromOrigin):
 
     variance: ArrayField
     origin: ArrayField = cast("ArrayField", 0.0)
-
-    def __post_init__(self) -> None:
-        store(self, variance=positive_scalar("variance", self.variance), origin=_origin(self.origin))
 
     def one_side(self, a: Array, b: Array) -> Array:
         """``variance a^2 (3 b - a) / 6``."""
@@ -159,8 +153,8 @@ class IntegratedOU(_FromOrigin):
     origin: ArrayField = cast("ArrayField", 0.0)
 
     def __post_init__(self) -> None:
-        variance, lengthscale = (positive_scalar(name, getattr(self, name)) for name in ("variance", "lengthscale"))
-        store(self, variance=variance, lengthscale=lengthscale, origin=_origin(self.origin))
+        super().__post_init__()
+        store(self, lengthscale=positive_scalar("lengthscale", self.lengthscale))
 
     def one_side(self, a: Array, b: Array) -> Array:
         """``variance l^2 (2 a + expm1(-a) - exp(-b) expm1(a))`` in distances over ``l``; near zero as a series."""

@@ -3,7 +3,6 @@
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -80,7 +79,7 @@ def draw_terms(
     for name, effect in effects.items():
         axis, numbers = next(places), _numbers(effect)
         bands = [effect.half_width(level, whole) for whole in (False, True)[: 1 + simultaneous]]
-        draw = _Panel(axis, effect, points[name], bands, partial(_undone, link, constant))
+        draw = _Panel(axis, effect, points[name], bands, lambda f: mean_of(link, f + constant))
         if len(numbers) == 2:
             shown += ["rows"] + ["zero"] * draw.surface(numbers, labels[name])
             if deviations:
@@ -179,11 +178,6 @@ def _margins(size: tuple[float, float], width: int, height: int) -> dict[str, fl
     tall = (size[1] - bottom - top - (height - 1) * down) / height
     edges = {"left": left / size[0], "right": 1 - right / size[0], "bottom": bottom / size[1], "top": 1 - top / size[1]}
     return edges | {"wspace": across / panel, "hspace": down / tall}
-
-
-def _undone(link: str, constant: float, f: np.ndarray) -> np.ndarray:
-    mean: np.ndarray = mean_of(link, f + constant)
-    return mean
 
 
 class _Panel(NamedTuple):

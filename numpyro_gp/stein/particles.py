@@ -16,7 +16,7 @@ from numpyro_gp.arrays import Array, value_type
 from numpyro_gp.checks import check_finite, check_nonnegative, fail, when_known
 from numpyro_gp.programs.private import mask_of
 from numpyro_gp.programs.set_up import Feasible
-from numpyro_gp.sites import Site, Trace
+from numpyro_gp.sites import Site
 
 
 @value_type(static=("scale",))
@@ -127,7 +127,9 @@ def check_supports(model: Callable[..., object], key: Array, args: tuple, kwargs
         with Feasible():
             sites = trace(seed(model, key)).get_trace(*args, **kwargs)
         latent = {n: s for n, s in sites.items() if s["type"] == "sample" and not s["is_observed"]}
-        hidden.update(n for n, s in latent.items() if mask_of(s["fn"]) is not True and _is_cut(s, sites))
+        frames = [(name, frame) for name, site in latent.items() for frame in site["cond_indep_stack"]]
+        cut = {name for name, frame in frames if frame.size != sites[frame.name]["args"][0]}  # where rows are drawn
+        hidden.update(name for name in cut if mask_of(latent[name]["fn"]) is not True)
         leaves = {name: jax.tree.leaves(site["fn"].support) for name, site in latent.items()}
         return {name: [leaf for leaf in own if isinstance(leaf, jax.core.Tracer)] for name, own in leaves.items()}
 
@@ -142,11 +144,6 @@ def check_supports(model: Callable[..., object], key: Array, args: tuple, kwargs
     for name in one:
         for pair in zip(one[name], other[name], strict=True):
             when_known(functools.partial(_check_fixed, name), *pair)
-
-
-def _is_cut(site: Site, sites: Trace) -> bool:
-    """Whether a site stands in a plate that draws some of its rows."""
-    return any(frame.size != sites[frame.name]["args"][0] for frame in site["cond_indep_stack"])
 
 
 def _check_fixed(site: str, bound: np.ndarray, other: np.ndarray) -> None:
