@@ -13,7 +13,7 @@ from numpyro import handlers
 from numpyro.infer.autoguide import AutoGuide
 from numpyro.primitives import Messenger
 
-from numpyro_gp.arrays import Array, ArrayLike
+from numpyro_gp.arrays import Array, ArrayLike, T
 from numpyro_gp.beliefs import MeanField, PseudoRows
 from numpyro_gp.checks import check_key, fail, is_known
 from numpyro_gp.guides.local_sites import data_plates
@@ -158,11 +158,12 @@ def key_of(key: Array, name: str) -> Array:
     return jax.random.fold_in(key, zlib.crc32(name.encode()) >> 1)  # a number that 32 bits with a sign hold
 
 
-def at_each_draw(function: Callable[..., object], posterior: Fitted, draws: Draw, *rest: object) -> Any:
+def at_each_draw(function: Callable[..., T], posterior: Fitted, draws: Draw, *rest: object) -> T:
     """``function(posterior, draw, *rest)`` at each of some draws, which results have on their first axis."""
 
-    def every(source: Source, draws: Draw, *rest: object) -> Any:
-        return jax.lax.map(lambda draw: function(posterior.at(source), draw, *rest), draws)
+    def every(source: Source, draws: Draw, *rest: object) -> T:
+        found: T = jax.lax.map(lambda draw: function(posterior.at(source), draw, *rest), draws)
+        return found
 
     return run(every, posterior.source, draws, *rest)
 
@@ -195,10 +196,10 @@ class AskedProcess(NamedTuple):
             fail("gp", f"the name of one process of the model: {sorted(wanted)}", repr(self.name), cure)
         return found[self.name]
 
-    def at_each(self, function: Callable[..., object], draws: Draw, *rest: object) -> Any:
+    def at_each(self, function: Callable[..., T], draws: Draw, *rest: object) -> T:
         """``function(process, draw, *rest)`` at each of some draws, which results have on their first axis."""
 
-        def one(posterior: Fitted, draw: Draw, arrays: list[Array], *rest: object) -> object:
+        def one(posterior: Fitted, draw: Draw, arrays: list[Array], *rest: object) -> T:
             return function(self.at(posterior, draw, arrays), draw, *rest)
 
         return at_each_draw(one, self.posterior, draws, self.call.arrays, *rest)

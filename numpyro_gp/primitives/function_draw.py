@@ -50,7 +50,7 @@ class FunctionDraw:
 
     priors: tuple[PriorDraw, ...]
     corrections: tuple[Correction, ...]
-    mean: Any
+    mean: Mean
     names: tuple[str, ...]
     outputs: int | None
     columns: int

@@ -27,13 +27,12 @@ AnyProcess = TypeVar("AnyProcess", bound=Any)
 class LiftedMean:
     """A mean function at rows that may be functionals, which `mean_at` applies to it."""
 
-    mean: Any
+    mean: Mean
     columns: int
 
     def __call__(self, X: ArrayLike) -> Array:
         """The mean function itself, at plain inputs."""
-        value: Array = self.mean(X)
-        return value
+        return self.mean(X)
 
 
 def at_rows(

@@ -10,22 +10,24 @@ import jax
 import jaxlib
 from jax.extend.core import Jaxpr
 
+from numpyro_gp.arrays import Array, T
 from numpyro_gp.programs.eager import is_of_library
 from numpyro_gp.programs.memory import give_back
 from numpyro_gp.programs.trace import as_function, is_traced, key_of, size_of, traced
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Program = Callable[..., list[Array]]
 # How many programs are kept: those used last.
 SIZE = 64
 # A program with an array of more numbers than this (512 points by 20 000 rows) is optimised even if it runs once.
 LARGE = 10_000_000
-_programs: OrderedDict[object, object] = OrderedDict()
+_programs: OrderedDict[object, Any] = OrderedDict()
 _built = 0
 # Why programs could not be kept: a parameter of an operation that has no hash. Of the last of them, and not themselves.
 without_key: list[str] = []
 
 
-def kept(program: Jaxpr, extra: object, build: Callable[[], object]) -> Any:
+def kept(program: Jaxpr, extra: object, build: Callable[[], T]) -> T:
     """What ``build`` makes of a program, made once; ``extra`` is what else it depends on.
 
     It holds operations and constants, and no object of the user's: not an engine, a guide or a model. Inside of another
@@ -35,7 +37,7 @@ def kept(program: Jaxpr, extra: object, build: Callable[[], object]) -> Any:
         return build()
     try:
         key = (key_of(program), extra)
-        found = _programs.pop(key, None)
+        found: T | None = _programs.pop(key, None)
     except TypeError as error:
         without_key.append(str(error))
         del without_key[:-SIZE]
@@ -58,7 +60,7 @@ def tidied() -> Iterator[None]:
         give_back()
 
 
-def run(function: Callable[..., object], *arguments: object) -> Any:
+def run(function: Callable[..., T], *arguments: object) -> T:
     """``jax.jit(function)(*arguments)``, compiled once for all functions that compute the same.
 
     Where a derivative or another program is being traced it is the function itself, whose rules of derivatives stay.
@@ -66,30 +68,31 @@ def run(function: Callable[..., object], *arguments: object) -> Any:
     return _run(lambda program: jax.jit(as_function(program)), None, function, arguments)
 
 
-def run_quickly(function: Callable[..., object], *arguments: object) -> Any:
+def run_quickly(function: Callable[..., T], *arguments: object) -> T:
     """`run` of what compiles for longer than it runs, as `quickly` compiles it."""
     return _run(quickly, "quickly", function, arguments)
 
 
-def prepared(function: Callable[..., object], *like: object) -> Callable[..., Any]:
+def prepared(function: Callable[..., T], *like: object) -> Callable[..., T]:
     """`run_quickly` of arguments like these: traced once for many calls, outside of any other program."""
     return _prepared(quickly, "quickly", function, like)
 
 
 def _run(
-    build: Callable[[Jaxpr], object], extra: object, function: Callable[..., object], arguments: tuple[object, ...]
-) -> Any:
+    build: Callable[[Jaxpr], Program], extra: object, function: Callable[..., T], arguments: tuple[object, ...]
+) -> T:
     return function(*arguments) if is_traced() else _prepared(build, extra, function, arguments)(*arguments)
 
 
 def _prepared(
-    build: Callable[[Jaxpr], object], extra: object, function: Callable[..., object], like: tuple[object, ...]
-) -> Callable[..., Any]:
+    build: Callable[[Jaxpr], Program], extra: object, function: Callable[..., T], like: tuple[object, ...]
+) -> Callable[..., T]:
     found = traced(function, *like)
     compiled = kept(found.program, extra, lambda: build(found.program))
 
-    def call(*arguments: object) -> Any:
-        return jax.tree.unflatten(found.structure, compiled(*found.constants, *jax.tree.leaves(arguments)))
+    def call(*arguments: object) -> T:
+        result: T = jax.tree.unflatten(found.structure, compiled(*found.constants, *jax.tree.leaves(arguments)))
+        return result
 
     return call
 
@@ -110,7 +113,7 @@ def compiled(function: Function) -> Function:
     return cast("Function", call)
 
 
-def quickly(program: Jaxpr, effort: int = 0) -> Callable[..., list[Any]]:
+def quickly(program: Jaxpr, effort: int = 0) -> Program:
     """A program of no constants compiled for one call: on CPUs the compiler optimises it as little as it can.
 
     A start is thousands of operations that compile for seconds, half of them spent on speed, and run for milliseconds.

@@ -23,7 +23,7 @@ from numpyro.distributions import constraints
 from numpyro.infer.autoguide import AutoGuide
 from numpyro.primitives import Messenger
 
-from numpyro_gp.arrays import current_trace, set_to
+from numpyro_gp.arrays import T, current_trace, set_to
 from numpyro_gp.checks import waiting_checks, when_known
 from numpyro_gp.programs.alone import alone
 from numpyro_gp.programs.keep import kept, quickly
@@ -74,7 +74,7 @@ def is_set_up_here() -> bool:
 
 
 @alone
-def in_one_program(function: Callable[[], object], *owners: object) -> Any:
+def in_one_program(function: Callable[[], T], *owners: object) -> T:
     """``function()`` as one program; ``owners``, and the handlers around it, are left as if it had run eagerly.
 
     Where it needs a value in Python, or where a check raises `UnfitStart`, it does run eagerly; and as it is where it
@@ -119,7 +119,7 @@ def without_tracer(leaf: object) -> Any:
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) if isinstance(leaf, jax.core.Tracer) else leaf
 
 
-def _compiled(function: Callable[[], object], watched: tuple[object, ...]) -> Any:
+def _compiled(function: Callable[[], T], watched: tuple[object, ...]) -> T:
     left: list[Any] = []
     found: dict[int, Any] = {}
 
@@ -134,8 +134,8 @@ def _compiled(function: Callable[[], object], watched: tuple[object, ...]) -> An
     compute = kept(program, "set-up", lambda: quickly(program))
     values = dict(zip(found, compute(*constants), strict=True))
     swapped((left, watched), lambda tracer: values.get(id(tracer), tracer))
-    result, waiting = left
-    for check, own in waiting:
+    result: T = left[0]
+    for check, own in left[1]:
         when_known(check, *own)  # the rows of another process are not
     return result
 
