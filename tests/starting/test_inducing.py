@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from numpyro_gp.kernels import RBF
+from numpyro_gp.kernels import RBF, Matern32
 from numpyro_gp.starting.inducing import enough, greedy_variance, kmeans, random_subset
 from tests.compiling import counted
 from tests.optimised import optimised
@@ -245,3 +245,21 @@ def test_kmeans_leaves_codes_as_they_are(dtype):
     for wrong in ([3], [], [2, 2]):
         with pytest.raises(ValueError, match="categorical must be different columns of X, 0 to 2"):
             kmeans(jax.random.key(0), X, 24, categorical=wrong)
+
+
+@pytest.mark.parametrize("place", [np.array([2000.0, 0.0]), np.array([4e5, 5e6])])
+def test_greedy_variance_in_single_precision_far_from_zero_is_the_dense_one_in_double(place, rng):
+    """By what is left of the trace: equal variances may be rounded to either side."""
+    X = (place + rng.uniform(0, 20, size=(200, 2)) * np.array([1.0, 5.0])).astype(np.float32)
+    with jax.enable_x64(False):
+        kernel = Matern32(2.0, jnp.array([4.0, 20.0]))
+        chosen = np.asarray(greedy_variance(kernel, X, 25), float)
+    rows = X.astype(float)
+    scaled = (rows[:, None] - rows[None]) / np.array([4.0, 20.0])
+    r = np.sqrt(3 * (scaled**2).sum(-1))
+    K = 2.0 * (1 + r) * np.exp(-r)
+    numbers = [int(np.abs(rows - row).sum(1).argmin()) for row in chosen]
+    best = numpy_pivots(K, 25)
+    left = [np.trace(K - K[:, own] @ np.linalg.solve(K[np.ix_(own, own)], K[own])) for own in (numbers, best)]
+    assert len(set(numbers)) == 25
+    np.testing.assert_allclose(*left, rtol=1e-3)
