@@ -137,10 +137,29 @@ def composed(term: Term, curves: Sequence[Any], levels: Any = None) -> Any:
 
 
 def kernel_data_of(layout: TableLayout, X: np.ndarray, weights: np.ndarray | None, measure: str) -> KernelData:
-    """Measures, periods and inducing inputs from the encoded rows of the fit."""
-    measures = _measures_of(layout, X, weights, measure)
+    """Measures, periods and inducing inputs from the encoded rows of the fit.
+
+    Empirical measures have as many points each, the last ones of weight zero: curves that are alike are one batch.
+    """
+    found: list[object] = []
+    for column, x in zip(layout.columns, X.T, strict=False):
+        if column.levels is not None:
+            frequencies = np.bincount(x.astype(int), weights, len(column.levels))
+            found.append(frequencies / frequencies.sum())
+        elif measure == "empirical":
+            found.append(Empirical.of(x, weights))
+        elif measure == "uniform":
+            found.append(Uniform(x.min(), x.max()))
+        else:
+            mean = np.average(x, weights=weights)
+            found.append(Gaussian(mean, np.sqrt(np.average((x - mean) ** 2, weights=weights))))
+    most = max((len(one.points) for one in found if isinstance(one, Empirical)), default=0)
+    for at, one in enumerate(found):
+        if isinstance(one, Empirical):
+            more = most - len(one.points)
+            found[at] = Empirical(np.pad(one.points, (0, more), mode="edge"), np.pad(one.weights, (0, more)))
     periods = {p.name: _period(p, layout, X) for p in layout.read_terms if p.term.cyclic or p.term.kind == "season"}
-    bare = KernelData(layout, measures, periods, {})
+    bare = KernelData(layout, tuple(found), periods, {})
     mass = np.ones(len(X)) if weights is None else weights
     inducing = {part.name: _inducing(part, bare, X, mass) for part in layout.read_terms}
     return dataclasses.replace(bare, inducing=inducing)
@@ -154,31 +173,6 @@ def mean_over(measure: object) -> float:
         return float(measure.mean)
     assert isinstance(measure, Uniform)
     return 0.5 * float(measure.low + measure.high)
-
-
-def _measures_of(layout: TableLayout, X: np.ndarray, weights: np.ndarray | None, measure: str) -> tuple[object, ...]:
-    """The measure of each column of numbers, the frequencies of each category.
-
-    Empirical measures have as many points each, the last ones of weight zero: curves that are alike are one batch.
-    """
-    found: list[object] = []
-    for column, x in zip(layout.columns, X.T, strict=False):
-        if column.levels is not None:
-            mass = np.bincount(x.astype(int), weights, len(column.levels))
-            found.append(mass / mass.sum())
-        elif measure == "empirical":
-            found.append(Empirical.of(x, weights))
-        elif measure == "uniform":
-            found.append(Uniform(x.min(), x.max()))
-        else:
-            mean = np.average(x, weights=weights)
-            found.append(Gaussian(mean, np.sqrt(np.average((x - mean) ** 2, weights=weights))))
-    most = max((len(one.points) for one in found if isinstance(one, Empirical)), default=0)
-    for at, one in enumerate(found):
-        if isinstance(one, Empirical):
-            more = most - len(one.points)
-            found[at] = Empirical(np.pad(one.points, (0, more), mode="edge"), np.pad(one.weights, (0, more)))
-    return tuple(found)
 
 
 def _period(part: ReadTerm, layout: TableLayout, X: np.ndarray) -> tuple[float, float]:

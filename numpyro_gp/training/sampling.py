@@ -63,7 +63,7 @@ class _CompiledStart:
         transform = own.postprocess_fn(*_as_arrays(model_args, model_kwargs))
         if getattr(self, "model", None) is None:
             return cast("Callable[[Any], Any]", transform)
-        return lambda values: transform(values) if is_traced() else in_one_program(lambda: transform(values))
+        return lambda values: in_one_program(lambda: transform(values))
 
 
 def _as_arrays(args: tuple[object, ...], kwargs: object) -> Any:
