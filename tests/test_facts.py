@@ -54,8 +54,9 @@ def test_a_difference_counts_by_a_t_test(tmp_path):
     assert facts_stein.behind_nuts(tmp_path) == "Behind by a t test on c (1.100)"
     assert facts_stein.over_sets(tmp_path, "NUTS") == "0.067 ± 0.639 (3)"
     save(tmp_path / "stein_paper_model.csv", rows[6:])
-    found = facts_stein.with_the_model_of_the_paper(tmp_path, "NUTS")
-    assert found == "0.200 ± 0.115 (3) on b, **-1.100 ± 0.058** (3) on c"
+    found = facts_stein.told_of_sets(tmp_path, "NUTS")
+    assert found == "ahead on none, behind on c, not seen on b, mean over sets -0.450 ± 0.650 (2)"
+    assert facts_stein.near_nuts(tmp_path, "stein_paper_model").endswith("on 0 of 2 sets, not decided on b, c")
     assert facts.core_hours(tmp_path, "stein_paper_model") == "0.0"
     hours = [
         {"way": way, "seconds": seconds} for way, seconds in (("a", "1800"), ("b", "900"), ("a", ""), ("c", "9000"))
