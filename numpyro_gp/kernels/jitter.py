@@ -88,32 +88,28 @@ def least_factor(
     eye = jnp.eye(matrix.shape[-1], dtype=matrix.dtype)[(None,) * (matrix.ndim - 2)]
     least = least_jitter(matrix.dtype, matrix.shape[-1])
 
-    def tried(relative: Array) -> tuple[Array, Array]:
+    def tried(relative: Array) -> tuple[Array, Array, Bool[Array, "*batch"]]:
         # No scatter, which takes longer to compile than the loop that it would stand in.
-        return relative, cholesky(matrix + (relative[..., None] * unit)[..., None] * eye)
-
-    def is_lost(relative: Array, factor: Array) -> Bool[Array, "*batch"]:
+        factor = cholesky(matrix + (relative[..., None] * unit)[..., None] * eye)
         pivots = jnp.square(jnp.diagonal(factor, axis1=-2, axis2=-1))
-        return ~jnp.all(pivots >= 0.5 * relative[..., None] * unit, axis=-1)
+        return relative, factor, ~jnp.all(pivots >= 0.5 * relative[..., None] * unit, axis=-1)
 
-    def once_more(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        count, relative, factor = state
+    def once_more(state: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
+        count, relative, _, is_lost = state
         more = jnp.maximum(least, GROWTH * relative)
-        return count + 1, *tried(jnp.where(is_lost(relative, factor), more, relative))
+        return count + 1, *tried(jnp.where(is_lost & (count > 0), more, relative))
 
     if start is None:
         apart = jnp.where(eye != 0, 0, matrix)
         is_coupled = jnp.any(apart != 0, axis=(-2, -1))
         start = jnp.where(is_coupled, least, 0)
     first = lax.stop_gradient(jnp.asarray(start, matrix.dtype))
-    relative, factor = tried(jnp.broadcast_to(first, matrix.shape[:-2]))
+    first = jnp.broadcast_to(first, matrix.shape[:-2])
     if matrix.shape[-1] == 1:
-        return relative, factor
-    found = lax.while_loop(
-        lambda state: (state[0] < TRIES) & jnp.any(is_lost(*state[1:])),
-        once_more,
-        (jnp.zeros((), int), relative, factor),
-    )
+        return tried(first)[:2]
+    # The first try is a turn of the loop: a second copy of it would be traced and compiled beside.
+    begin = (jnp.zeros((), int), first, jnp.zeros_like(matrix), jnp.ones(first.shape, bool))
+    found = lax.while_loop(lambda state: (state[0] <= TRIES) & jnp.any(state[3]), once_more, begin)
     return found[1], found[2]
 
 

@@ -100,7 +100,8 @@ def written_out(closed: ClosedJaxpr) -> ClosedJaxpr:
             own = [atom if isinstance(atom, Literal) else known[atom] for atom in equation.invars]
             inner = equation.params.get(calls.get(equation.primitive.name, ""))
             # An inner program does not know the scope in which it is called.
-            mark = equation.source_info if ANY_POINT in str(equation.source_info.name_stack) else scope
+            stack = equation.source_info.name_stack
+            mark = equation.source_info if len(stack) and ANY_POINT in str(stack) else scope
             if isinstance(inner, ClosedJaxpr):
                 results = place(inner.jaxpr, [*map(constant, inner.jaxpr.constvars, inner.consts), *own], mark)
             else:

@@ -46,9 +46,11 @@ class Facts:
                 continue
             parameters = self._without_gathers(equation, before) if equation.primitive.name == "scan" else {}
             self.counts.see(equation, inputs)
-            equations.append(equation.replace(invars=inputs, params={**equation.params, **parameters}))
+            if same or parameters:
+                equation = equation.replace(invars=inputs, params={**equation.params, **parameters})
+            equations.append(equation)
             facts.update(dict.fromkeys(equation.outvars, _learnt(equation, before)))
-            for var in self.rows.keys() & equation.outvars:
+            for var in filter(self.rows.__contains__, equation.outvars):
                 size, name = self.rows[var]
                 facts[var] = _RowsOfPlate(size, name)
                 self.counts.start(var, name)
@@ -94,18 +96,18 @@ class _RowsOfPlate(str):
 
 def _learnt(equation: JaxprEqn, before: list[object]) -> Any:
     """What is known of the result of an operation."""
-    if not equation.outvars:  # a callback
+    name, first = equation.primitive.name, before[0] if before else None
+    if name in COPIES and len(before) == 1:
+        return first
+    # A callback has no result.
+    if not equation.outvars or (name != "iota" and first != COUNTING):
         return None
-    name, result = equation.primitive.name, aval_of(equation.outvars[0])
+    result = aval_of(equation.outvars[0])
     is_whole = hasattr(result, "dtype") and jnp.issubdtype(result.dtype, jnp.integer)
     if name == "iota":
         return COUNTING if result.ndim == 1 and is_whole else None
-    if name in COPIES and len(before) == 1:
-        return before[0]
-    if not before or before[0] != COUNTING:
-        return None
     if name == "convert_element_type" or (name in RESHAPES and result.size == aval_of(equation.invars[0]).size):
-        return before[0] if is_whole else None
+        return first if is_whole else None
     zero = equation.invars[1] if name == "lt" else None
     return NEVER if isinstance(zero, Literal) and not np.any(zero.val) else None
 
