@@ -200,14 +200,11 @@ class _Model:
             observe("y", f(inputs[rows]), likelihood, obs=None if y is None else y[rows])
 
 
-def rows_of_model(model: object, X: ArrayLike) -> ArrayLike:
-    """Rows as the process of a model reads them: mapped where a design made the model, in handlers or not."""
-    while not isinstance(model, _Model):
-        inner = getattr(model, "fn", None) or getattr(model, "func", None)
-        if inner is None:
-            return X
-        model = inner
-    return model.design.map(X)
+def design_of(model: object) -> Design | None:
+    """The design that made a model, in handlers or not; None where none did."""
+    while model is not None and not isinstance(model, _Model):
+        model = getattr(model, "fn", None) or getattr(model, "func", None)
+    return None if model is None else model.design
 
 
 def design(

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from numpyro_gp.additive import sobol
-from numpyro_gp.additive.anova import Design
+from numpyro_gp.additive.anova import Design, design_of
+from numpyro_gp.additive.at_draws import check_posterior
 from numpyro_gp.additive.columns import Column, plain
 from numpyro_gp.additive.grids import grid_points, size_of_axis
 from numpyro_gp.additive.integrals import category_columns, measure_words
@@ -95,9 +96,18 @@ class MixtureMoments:
         return found
 
 
+def known_design(posterior: Posterior, design: Design | None) -> Design | None:
+    """The design that is given, or the one that made the model of a posterior."""
+    check_posterior(posterior)
+    if design is not None and not isinstance(design, Design):
+        got = f"a {type(design).__name__}"
+        fail("design", "what ngp.anova.design made", got, "Leave it out, or pass ngp.anova.design(X).", TypeError)
+    return design_of(posterior.model) if design is None else design
+
+
 def names_of(design: Design | None, names: Sequence[str] | None, count: int) -> list[str]:
-    """Names of the columns of data: of a design, as they are given, or ``x0``, ``x1``, ..."""
-    if design is not None:
+    """Names of the columns of data: as they are given, of a design, or ``x0``, ``x1``, ..."""
+    if design is not None and names is None:
         return [one.name for one in design.inputs]
     labels = [f"x{d}" for d in range(count)] if names is None else list(names)
     if len(labels) != count:
@@ -162,9 +172,7 @@ def effects(
     """
     data = np.asarray(check_points("X", X))
     check_count("grid", grid, 2)
-    if design is not None and not isinstance(design, Design):
-        got = f"a {type(design).__name__}"
-        fail("design", "what ngp.anova.design made", got, "Leave it out, or pass ngp.anova.design(X).", TypeError)
+    design = known_design(posterior, design)
     call: dict[str, Any] = dict(num_draws=num_draws, site=site, **kwargs)
     if design is None:
         layout, categories = _layout(posterior, key, X, *args, **call)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from numpyro_gp.additive.anova import rows_of_model
+from numpyro_gp.additive.anova import design_of
 from numpyro_gp.additive.at_draws import check_posterior, each_draw, with_number
 from numpyro_gp.additive.integrals import check_within, kernel_columns, squares, squares_over
 from numpyro_gp.additive.shares import Squares, shares_of
@@ -296,7 +296,8 @@ def sample(
     """
     check_count("num_samples", num_samples)
     check_posterior(posterior)
-    over = over if over is None else rows_of_model(posterior.model, over)
+    if over is not None and (layout := design_of(posterior.model)) is not None:
+        over = layout.map(over)
 
     def some(count: int) -> Callable[[AdditiveGP, Array], Indices]:
         each = math.ceil(num_samples / count)

@@ -13,7 +13,7 @@ import numpy as np
 
 from numpyro_gp.additive import sobol
 from numpyro_gp.additive.anova import Design
-from numpyro_gp.additive.effects import Effect, effects, names_of
+from numpyro_gp.additive.effects import Effect, effects, known_design, names_of
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import check_count, check_level, check_points
 from numpyro_gp.plots.style import COLOURS, finish
@@ -56,9 +56,10 @@ def plot_effects(
     *args, **kwargs
         Further arguments of the model, without data.
     design : Design, optional
-        The layout of `ngp.anova.design`, if the model was built from one: names, levels and units.
+        The layout of `ngp.anova.design`, where the model was built on one: names, levels and units. Of ``design.model``
+        it is known.
     names : sequence of str, optional
-        Names of the columns, where there is no design.
+        Names of the columns, in place of those of the design.
     level : float
         Of the credible bands and of the intervals of the indices.
     indices : bool
@@ -95,6 +96,7 @@ def plot_effects(
     'Figure'
     """
     data = np.asarray(check_points("X", X))
+    design = known_design(posterior, design)
     labels = names_of(design, names, data.shape[1])
     check_level(level)
     call: dict[str, Any] = dict(num_draws=num_draws, site=site, **kwargs)

@@ -35,6 +35,21 @@ def test_effects_are_the_moments_of_the_mixture():
         ngp.effects(posterior, jax.random.key(0), X, design=layout, grid=1)
 
 
+@pytest.mark.long
+def test_the_model_of_a_design_needs_no_design():
+    """Raw rows were taken for mapped ones: effects were those of the prior, far outside of the range."""
+    X, layout, model, stored = design_posterior()
+    posterior = ngp.Posterior.from_mcmc(model, stored)
+    given, found = (ngp.effects(posterior, jax.random.key(1), X, design=one, grid=7) for one in (layout, None))
+    assert list(given) == list(found)
+    for name, effect in given.items():
+        assert effect.columns == found[name].columns
+        np.testing.assert_array_equal(effect.mean, found[name].mean)
+        np.testing.assert_array_equal(effect.scale, found[name].scale)
+    figure = ngp.plot_effects(posterior, jax.random.key(1), X, names=["u", "v", "w"], grid=5, indices=False)
+    assert figure.axes[0].get_xlabel() == "u"
+
+
 @pytest.mark.parametrize(
     "kernel", [ngp.kernels.CategoryDelta(1.0), ngp.kernels.Coregion(jnp.ones((3, 1)), jnp.ones(3))]
 )
