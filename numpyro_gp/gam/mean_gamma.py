@@ -10,9 +10,9 @@ from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayLike, value_type
 from numpyro_gp.likelihoods import Gamma
-from numpyro_gp.likelihoods.base import like, together
+from numpyro_gp.likelihoods.base import like
 from numpyro_gp.likelihoods.continuous import gamma_expected, gamma_log_prob
-from numpyro_gp.likelihoods.expectations import composite_cuts, log_expect
+from numpyro_gp.likelihoods.expectations import composite_cuts
 from numpyro_gp.likelihoods.points import Latent
 
 
@@ -39,24 +39,17 @@ class MeanGamma(Gamma):
     1.6487
     """
 
+    density = staticmethod(mean_gamma_log_prob)
+
     def conditional(self, f: ArrayLike) -> dist.Distribution:
         """Gamma with rate ``a exp(-f)``."""
         f = jnp.asarray(f)
         shape = like("shape", self.shape, f)
         return dist.Gamma(shape, shape * jnp.exp(-f), validate_args=False)
 
-    def log_prob(self, y: ArrayLike, f: ArrayLike) -> Array:
-        """``log p(y | f)`` of each datum."""
-        values, targets = together(y, f)
-        return mean_gamma_log_prob(values, targets, like("shape", self.shape, values))
-
     def _expected(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         shape = like("shape", self.shape, y)
         return gamma_expected(latent.mean - jnp.log(shape), latent.variance, y, shape)
-
-    def _predictive(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
-        shape = like("shape", self.shape, y)
-        return log_expect(mean_gamma_log_prob, latent.mean, latent.variance, y, shape, cuts=self._turns(y))
 
     def _turns(self, y: Float[Array, "*batch"]) -> Float[Array, "*batch 9"]:
         return composite_cuts(jnp.log(y), 1.0 / jnp.sqrt(like("shape", self.shape, y)), y)

@@ -10,10 +10,11 @@ from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayLike, store, value_type
 from numpyro_gp.checks import check_array, fail, known, when_known
-from numpyro_gp.likelihoods.base import Likelihood, check_each_target, like, together
+from numpyro_gp.likelihoods.base import check_each_target, like
+from numpyro_gp.likelihoods.by_density import ByDensity
 from numpyro_gp.likelihoods.counts import wide_negative_binomial
 from numpyro_gp.likelihoods.deviances import negative_binomial_deviance, stirling
-from numpyro_gp.likelihoods.expectations import composite_cuts, expect, log_expect
+from numpyro_gp.likelihoods.expectations import composite_cuts, expect
 from numpyro_gp.likelihoods.links import expected_mean
 from numpyro_gp.likelihoods.points import Latent
 from numpyro_gp.likelihoods.softplus import WIDE
@@ -44,7 +45,7 @@ def binomial_log_prob(f: Array, y: Array, trials: Array) -> Array:
 
 
 @value_type()
-class Binomial(Likelihood):
+class Binomial(ByDensity):
     """Successes among trials, each with ``p = sigmoid(f)``; of one trial it is `Bernoulli`.
 
     ``log p = y f - trials softplus(f) + log C(trials, y)``. Its expectation is by 20-node Gauss-Hermite up to a latent
@@ -64,6 +65,7 @@ class Binomial(Likelihood):
     (5.0, -1.402)
     """
 
+    density, parameters = staticmethod(binomial_log_prob), ("trials",)
     trials: ArrayLike = 1
 
     def __post_init__(self) -> None:
@@ -92,11 +94,6 @@ class Binomial(Likelihood):
         cure = "y counts successes: multiply shares by their trials, and round them."
         check_each_target(y, lambda y: (y >= 0) & (y <= most) & (y == np.round(y)), required, cure)
 
-    def log_prob(self, y: ArrayLike, f: ArrayLike) -> Array:
-        """``log p(y | f)`` of each datum."""
-        values, targets = together(y, f)
-        return binomial_log_prob(values, targets, like("trials", self.trials, values))
-
     def _expected(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         trials = like("trials", self.trials, y)
         rare, other, sign = _sides(y, trials)
@@ -104,10 +101,6 @@ class Binomial(Likelihood):
         narrow = expect(negative_binomial_deviance, mean, jnp.minimum(latent.variance, WIDE), rare, other)
         wide = wide_negative_binomial(mean, jnp.maximum(latent.variance, WIDE), rare, other)
         return jnp.where(latent.variance > WIDE, wide, narrow) + _largest(y, trials)
-
-    def _predictive(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
-        trials = like("trials", self.trials, y)
-        return log_expect(binomial_log_prob, latent.mean, latent.variance, y, trials, cuts=self._turns(y))
 
     def _turns(self, y: Float[Array, "*batch"]) -> Float[Array, "*batch 9"]:
         trials = like("trials", self.trials, y)

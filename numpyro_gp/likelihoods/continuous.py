@@ -6,7 +6,8 @@ from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayLike, value_type
 from numpyro_gp.checks import check_positive
-from numpyro_gp.likelihoods.base import Likelihood, check_each_target, like, together
+from numpyro_gp.likelihoods.base import Likelihood, check_each_target, like
+from numpyro_gp.likelihoods.by_density import ByDensity
 from numpyro_gp.likelihoods.deviances import log_gamma_step, poisson_deviance, stirling
 from numpyro_gp.likelihoods.expectations import composite_cuts, expect, floored_sqrt, log_expect
 from numpyro_gp.likelihoods.points import Latent
@@ -134,7 +135,7 @@ def student_t_log_prob(f: Array, y: Array, df: Array, scale: Array) -> Array:
 
 
 @value_type()
-class StudentT(Likelihood):
+class StudentT(ByDensity):
     """Data with outliers: ``y ~ f + scale * t_df``. Expectations are by the composite rule around ``y``.
 
     ``scale`` is the scale of Student's t; its standard deviation is ``scale sqrt(df / (df - 2))``. The
@@ -154,6 +155,7 @@ class StudentT(Likelihood):
     3.0
     """
 
+    density, parameters, heavy = staticmethod(student_t_log_prob), ("df", "scale"), True
     df: ArrayLike
     scale: ArrayLike
 
@@ -164,33 +166,21 @@ class StudentT(Likelihood):
     def conditional(self, f: ArrayLike) -> dist.Distribution:
         """Student's t around ``f``."""
         f = jnp.asarray(f)
-        df, scale = like("df", self.df, f), like("scale", self.scale, f)
+        df, scale = self.given(f)
         return dist.StudentT(df, f, scale, validate_args=False)
-
-    def log_prob(self, y: ArrayLike, f: ArrayLike) -> Array:
-        """``log p(y | f)`` of each datum, right for many degrees of freedom too."""
-        values, targets = together(y, f)
-        return student_t_log_prob(values, targets, like("df", self.df, values), like("scale", self.scale, values))
 
     def _turns(self, y: Float[Array, "*batch"]) -> Float[Array, "*batch 9"]:
         return composite_cuts(y, like("scale", self.scale, y), y)
 
-    def _given(self, y: Array) -> tuple[tuple[Array, Array, Array], Array]:
-        return (y, like("df", self.df, y), like("scale", self.scale, y)), self._turns(y)
-
     def _expected(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
-        given, cuts = self._given(y)
-        return expect(student_t_log_prob, latent.mean, latent.variance, *given, cuts=cuts, heavy=True)
-
-    def _predictive(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
-        given, cuts = self._given(y)
-        return log_expect(student_t_log_prob, latent.mean, latent.variance, *given, cuts=cuts, heavy=True)
+        given, cuts = self.given(y), self._turns(y)
+        return expect(student_t_log_prob, latent.mean, latent.variance, y, *given, cuts=cuts, heavy=True)
 
     def _mean(self, latent: Latent) -> Array:
         return jnp.where(like("df", self.df, latent.mean) > 1, latent.mean, jnp.nan)
 
     def _variance(self, latent: Latent) -> Array:
-        df, scale = (like(name, getattr(self, name), latent.mean) for name in ("df", "scale"))
+        df, scale = self.given(latent.mean)
         exists = df > 2
         finite = latent.variance + scale**2 * df / jnp.where(exists, df - 2, 1.0)
         return jnp.where(exists, finite, jnp.where(df > 1, jnp.inf, jnp.nan))
@@ -206,26 +196,18 @@ def gamma_expected(mean: Array, variance: Array, y: Array, shape: Array) -> Arra
     return poisson_deviance(-mean, variance, shape, y) - stirling(shape) + jnp.log(shape) - jnp.log(y)
 
 
-class _PositiveTargets(Likelihood):
+class _PositiveTargets(ByDensity):
     """Positive ``y``, gamma distributed with the given ``shape`` and mean ``shape * exp(f)``."""
 
+    density, parameters = staticmethod(gamma_log_prob), ("shape",)
     shape: ArrayLike
 
     def check_targets(self, y: ArrayLike) -> None:
         """Targets must be positive."""
         check_each_target(y, lambda y: y > 0, "positive", "Use another likelihood for zero or negative targets.")
 
-    def log_prob(self, y: ArrayLike, f: ArrayLike) -> Array:
-        """``log p(y | f)`` of each datum, as `deviances` has it."""
-        values, targets = together(y, f)
-        return gamma_log_prob(values, targets, like("shape", self.shape, values))
-
     def _expected(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         return gamma_expected(latent.mean, latent.variance, y, like("shape", self.shape, y))
-
-    def _predictive(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
-        shape = like("shape", self.shape, y)
-        return log_expect(gamma_log_prob, latent.mean, latent.variance, y, shape, cuts=self._turns(y))
 
     def _turns(self, y: Float[Array, "*batch"]) -> Float[Array, "*batch 9"]:
         shape = like("shape", self.shape, y)

@@ -7,14 +7,15 @@ from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayField, ArrayLike, store, value_type
 from numpyro_gp.checks import check_nonnegative, check_positive
-from numpyro_gp.likelihoods.base import Likelihood, check_each_target, like, together
+from numpyro_gp.likelihoods.base import check_each_target, like
+from numpyro_gp.likelihoods.by_density import ByDensity
 from numpyro_gp.likelihoods.deviances import negative_binomial_deviance, poisson_deviance, stirling
 from numpyro_gp.likelihoods.expectations import composite_cuts, expect, log_expect
 from numpyro_gp.likelihoods.points import Latent
 from numpyro_gp.likelihoods.softplus import WIDE, expected_softplus
 
 
-class _Counts(Likelihood):
+class _Counts(ByDensity):
     """Whole numbers from zero on, of mean ``exp(f)``."""
 
     def check_targets(self, y: ArrayLike) -> None:
@@ -45,19 +46,14 @@ class Poisson(_Counts):
     1.648721
     """
 
+    density = staticmethod(poisson_log_prob)
+
     def conditional(self, f: ArrayLike) -> dist.Distribution:
         """Poisson with rate ``exp(f)``."""
         return dist.Poisson(jnp.exp(jnp.asarray(f)), validate_args=False)
 
-    def log_prob(self, y: ArrayLike, f: ArrayLike) -> Array:
-        """``log p(y | f)`` of each datum, as `deviances` has it."""
-        return poisson_log_prob(*together(y, f))
-
     def _expected(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         return poisson_deviance(latent.mean, latent.variance, y, jnp.ones_like(y)) - stirling(y)
-
-    def _predictive(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
-        return log_expect(poisson_log_prob, latent.mean, latent.variance, y, cuts=self._turns(y))
 
     def _turns(self, y: Float[Array, "*batch"]) -> Float[Array, "*batch 9"]:
         # The mass as a function of f peaks at log y with width y^(-1/2); for y = 0 it falls near f = 0.
@@ -167,6 +163,7 @@ class NegativeBinomial(_Counts):
     1.6487
     """
 
+    density, parameters = staticmethod(negative_binomial_log_prob), ("r",)
     r: ArrayLike
 
     def __post_init__(self) -> None:
@@ -177,20 +174,11 @@ class NegativeBinomial(_Counts):
         f = jnp.asarray(f)
         return dist.NegativeBinomial2(jnp.exp(f), like("r", self.r, f), validate_args=False)
 
-    def log_prob(self, y: ArrayLike, f: ArrayLike) -> Array:
-        """``log p(y | f)`` of each datum, as `deviances` has it."""
-        values, targets = together(y, f)
-        return negative_binomial_log_prob(values, targets, like("r", self.r, values))
-
     def _expected(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         r = like("r", self.r, y)
         narrow = expect(negative_binomial_deviance, latent.mean, jnp.minimum(latent.variance, WIDE), y, r)
         wide = wide_negative_binomial(latent.mean, jnp.maximum(latent.variance, WIDE), y, r)
         return jnp.where(latent.variance > WIDE, wide, narrow) + _largest(y, r)
-
-    def _predictive(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
-        r = like("r", self.r, y)
-        return log_expect(negative_binomial_log_prob, latent.mean, latent.variance, y, r, cuts=self._turns(y))
 
     def _turns(self, y: Float[Array, "*batch"]) -> Float[Array, "*batch 9"]:
         r, peak = like("r", self.r, y), jnp.maximum(y, 1.0)
