@@ -143,7 +143,8 @@ def as_family(family: Any) -> Family:
         fail("family", required, got, cure, TypeError)
     if isinstance(family, str):
         return Family(family, NAMED[family].link, family)
-    name, link = Family("", "", family).look(lambda own: (type(own).__name__, link_of(own)))
+    kind, link = Family("", "", family).look(lambda own: (type(own), link_of(own)))
+    name = "function" if kind is likelihoods.CallableLikelihood else kind.__name__  # as files of fits have it
     if name == likelihoods.Binomial.__name__:
         fail("family", "one whose trials are a column of the table", "ngp.likelihoods.Binomial", TRIALS)
     return Family(name, link, family)

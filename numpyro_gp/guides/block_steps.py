@@ -17,6 +17,7 @@ from numpyro_gp.beliefs.block_low_rank import BlockLowRank
 from numpyro_gp.beliefs.members import Stacked, Stacks
 from numpyro_gp.beliefs.probe import BlockProbe, BlockRoot, SpareColumns, per_weight
 from numpyro_gp.beliefs.structured import Structured
+from numpyro_gp.guides.coefficient_steps import solved
 from numpyro_gp.linalg import cholesky, einsum, factorise, matmul
 
 LowRank = Structured | BlockLowRank
@@ -29,10 +30,6 @@ SPARE = 8
 MOST_TAKEN = 2.0
 # Components share directions: steps of all at once diverge where ``rho`` times this eigenvalue is above 2.
 MOST_SHARED = 8.0
-
-
-def _solved(inverse: Array, values: Array) -> Array:
-    return einsum("...ji,...j->...i", inverse, einsum("...ij,...j->...i", inverse, values))
 
 
 def root_of(precisions: Blocks, W: Array, stacks: Stacks) -> BlockRoot:
@@ -75,7 +72,7 @@ def block_newton(shift: Array, precisions: Blocks, W: Array, stacks: Stacks) -> 
     @jax.custom_vjp
     def found(shift: Array, precisions: Blocks, root: BlockRoot) -> tuple[Array, BlockProbe]:
         inverses = (factorise(one)[1] for one in precisions)
-        mean = stacks.together([_solved(*pair) for pair in zip(inverses, stacks.apart(shift), strict=True)])
+        mean = stacks.together([solved(*pair) for pair in zip(inverses, stacks.apart(shift), strict=True)])
         # Made of the arguments: under ``vmap`` each member then has zeros, and a gradient in them, of its own.
         zero = 0 * shift[0]
         return mean, BlockProbe(zero, zero, jax.tree.map(lambda one: 0 * one, precisions), root)

@@ -49,14 +49,15 @@ def _coefficients_backward(
     else:
         hidden = (weight == 0).reshape(weight.shape + (1,) * (half.ndim - weight.ndim))
         curvature = jnp.where(hidden, jnp.eye(half.shape[-1], dtype=half.dtype), curvature)  # zeros have no factor
-        change = _solved(factorise(steadied(curvature, eps))[1], slope)
+        change = solved(factorise(steadied(curvature, eps))[1], slope)
     return (step * change / jnp.maximum(per_weight(top, weight), 1)[..., None],)
 
 
 natural_coefficients.defvjp(_coefficients_forward, _coefficients_backward)
 
 
-def _solved(inverse: Array, values: Array) -> Array:
+def solved(inverse: Array, values: Array) -> Array:
+    """``W^T W x``: what a matrix with the inverse factor ``W`` solves for."""
     """``L^-T L^-1 x``."""
     return einsum("...ji,...j->...i", inverse, einsum("...ij,...j->...i", inverse, values))
 
@@ -69,7 +70,7 @@ def newton_coefficients(shift: Array, precision: Array, step: float, eps: float 
     ``a <- a + step rho Q^-1 (F g - H a)``: that of a natural gradient in a Gaussian over ``a`` whose mean alone is
     used (mathematics.md section 4.5). Arguments as in `natural_coefficients`.
     """
-    a = _solved(factorise(precision)[1], shift)
+    a = solved(factorise(precision)[1], shift)
     return a, jnp.zeros(a.shape[:members], a.dtype), jnp.zeros_like(precision)
 
 

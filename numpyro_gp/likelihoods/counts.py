@@ -26,6 +26,10 @@ class _Counts(ByDensity):
     def _mean(self, latent: Latent) -> Array:
         return jnp.exp(latent.mean + 0.5 * latent.variance)
 
+    def _variance(self, latent: Latent) -> Array:
+        mean = self._mean(latent)
+        return mean + mean**2 * jnp.expm1(latent.variance)
+
 
 def poisson_log_prob(f: Array, y: Array) -> Array:
     """``log p(y | f)`` with rate ``exp(f)``."""
@@ -59,10 +63,6 @@ class Poisson(_Counts):
         # The mass as a function of f peaks at log y with width y^(-1/2); for y = 0 it falls near f = 0.
         peak = jnp.maximum(y, 1.0)
         return composite_cuts(jnp.log(peak), 1.0 / jnp.sqrt(peak), y)
-
-    def _variance(self, latent: Latent) -> Array:
-        mean = self._mean(latent)
-        return mean + mean**2 * jnp.expm1(latent.variance)
 
 
 @value_type()
@@ -116,10 +116,6 @@ class PointPattern(_Counts):
 
     def _mean(self, latent: Latent) -> Array:
         return like("weight", self.weight, latent.mean) * super()._mean(latent)
-
-    def _variance(self, latent: Latent) -> Array:
-        mean = self._mean(latent)
-        return mean + mean**2 * jnp.expm1(latent.variance)
 
 
 def _pattern_log_prob(f: Array, y: Array, weight: Array) -> Array:
