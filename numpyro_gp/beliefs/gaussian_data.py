@@ -5,11 +5,30 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.beliefs.basis import AbstractBasis
 from numpyro_gp.linalg import half_log_det, inverse_factor, matmul, row_times
+
+
+def ridge_factor(features: Float[Array, "M N"], penalty: ArrayLike = 1.0) -> Float[Array, "M M"]:
+    """Lower ``C`` with ``C C^T = (t I + B B^T)^-1``, ``t`` the penalty.
+
+    In single precision in two passes, as in shifted CholeskyQR (Fukaya et al. 2020): precise data make ``B B^T`` so
+    large that rounding of it is as large as ``t``. A first ``C_1`` is that of a matrix raised by so much, a constant;
+    the second factor is that of ``C_1^T (t I + B B^T) C_1``, found from ``C_1^T B``, whose rows have one scale.
+    """
+    penalty = jnp.asarray(penalty, features.dtype)
+    eye = jnp.eye(features.shape[0], dtype=features.dtype)
+    if features.dtype.itemsize > 4:
+        return inverse_factor(penalty * eye + matmul(features, features.T))
+    gram = lax.stop_gradient(penalty * eye + matmul(features, features.T))
+    raised = features.shape[0] * jnp.finfo(gram.dtype).eps * jnp.max(jnp.diagonal(gram))
+    first = inverse_factor(gram + raised * eye)
+    turned = matmul(first.T, features)
+    return matmul(first, inverse_factor(penalty * matmul(first.T, first) + matmul(turned, turned.T)))
 
 
 class GaussianData(NamedTuple):
@@ -65,15 +84,13 @@ class GaussianData(NamedTuple):
         ``-log |S| / 2 - r^T (S + t I)^-1 r / 2`` and the constants, ``S = B^T B + I``.
         """
         left = jnp.sum(self.unexplained)
-        gram = matmul(self.features, self.features.T)
-        eye = jnp.eye(gram.shape[0], dtype=gram.dtype)
-        weights = self.weights(inverse_factor((1 + left) * eye + gram), residuals, 1 + left)
+        weights = self.weights(ridge_factor(self.features, 1 + left), residuals, 1 + left)
         # The largest 2 a.r - a^T (S + t I) a, which rounding of a leaves below: the bound stays one.
         a = (residuals - row_times(weights, self.features)) / (1 + left)
         pulled = matmul(self.features, a)
         quadratic = 2 * matmul(a, residuals) - (1 + left) * matmul(a, a) - matmul(pulled, pulled)
         constant = jnp.sum(jnp.log(self.scale)) + 0.5 * self.scale.shape[0] * math.log(2 * math.pi)
-        return half_log_det(inverse_factor(eye + gram)) - constant - 0.5 * quadratic
+        return half_log_det(ridge_factor(self.features)) - constant - 0.5 * quadratic
 
     def leave_one_out(self, residuals: Float[Array, " N"]) -> tuple[Float[Array, " N"], Float[Array, " N"]]:
         """Mean and variance of ``y_n`` given all others under ``Q + noise``, in units of the noise, less the mean.
@@ -91,8 +108,7 @@ class GaussianData(NamedTuple):
         self, residuals: Float[Array, " N"], is_tight: bool = False
     ) -> tuple[Float[Array, " M"], Float[Array, "M M"], Float[Array, ""]]:
         """Mean ``S B r`` and factor of ``S = (I + B B^T)^-1`` of the best belief, and its bound: `bound`."""
-        eye = jnp.eye(self.features.shape[0], dtype=self.features.dtype)
-        root = inverse_factor(eye + matmul(self.features, self.features.T))
+        root = ridge_factor(self.features)
         weights = self.weights(root, residuals)
         quadratic = ridge_square(self.features, residuals, weights)
         return weights, root, self.bound(quadratic, -half_log_det(root), is_tight)

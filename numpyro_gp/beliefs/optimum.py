@@ -15,7 +15,7 @@ from numpyro_gp.beliefs.additive_basis import AdditiveBasis
 from numpyro_gp.beliefs.basis import Basis
 from numpyro_gp.beliefs.coupled import Coupled
 from numpyro_gp.beliefs.decoupled import Orthogonal
-from numpyro_gp.beliefs.gaussian_data import GaussianData, ridge_square
+from numpyro_gp.beliefs.gaussian_data import GaussianData, ridge_factor, ridge_square
 from numpyro_gp.beliefs.structured import Structured
 from numpyro_gp.checks import (
     are_integers,
@@ -31,7 +31,7 @@ from numpyro_gp.kernels import Kernel, as_kernel
 from numpyro_gp.kernels.batches import KernelBatches
 from numpyro_gp.kernels.jitter import least_factor, unit_of
 from numpyro_gp.kernels.operands import KernelLike
-from numpyro_gp.linalg import add_to_diagonal, factorise, half_log_det, inverse_factor, matmul, solve_lower
+from numpyro_gp.linalg import add_to_diagonal, factorise, half_log_det, matmul
 
 
 def check_gaussian(X: ArrayLike, y: ArrayLike, noise: ArrayLike) -> tuple[Array, Array, Array]:
@@ -143,15 +143,11 @@ def orthogonal_optimum(
     _, inverse = factorise(add_to_diagonal(rest, amount[None]))
     scaled = basis.kernel.matrix(gamma, inputs) / data.scale[None]
     features = jnp.concatenate([data.features, matmul(inverse, scaled - matmul(cross.T, data.features))])
-    precision = jnp.eye(features.shape[0], dtype=basis.dtype) + matmul(features, features.T)
-    ridge, _ = factorise(precision)
     residuals = targets / data.scale
-    half = solve_lower(ridge, matmul(features, residuals))
-    weights = solve_lower(ridge, half, transpose=True)
-    quadratic = ridge_square(features, residuals, weights)
-    bound = data.bound(quadratic, half_log_det(ridge[: basis.size, : basis.size]))
+    weights = data._replace(features=features).weights(ridge_factor(features), residuals)
+    factor = ridge_factor(data.features)
+    bound = data.bound(ridge_square(features, residuals, weights), -half_log_det(factor))
     a = matmul(inverse.T, weights[basis.size :])
-    factor = inverse_factor(precision[: basis.size, : basis.size])
     when_known(partial(check_factorised, " and points of the mean"), a, weights, factor)
     # The jitter was charged |a|^2 / 2 in the ridge but is no part of the KL divergence.
     return Orthogonal(gamma, a, weights[: basis.size], factor), bound + 0.5 * amount * matmul(a, a)

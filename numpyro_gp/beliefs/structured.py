@@ -22,11 +22,12 @@ from numpyro_gp.beliefs.component_factors import (
     probed,
     rows_of,
 )
+from numpyro_gp.beliefs.gaussian_data import ridge_factor
 from numpyro_gp.beliefs.members import Stacks
 from numpyro_gp.beliefs.probe import BlockProbe
 from numpyro_gp.beliefs.whitened import Whitened, covariance_kl
 from numpyro_gp.checks import fail
-from numpyro_gp.linalg import flipped, half_log_det, inverse_factor, matmul
+from numpyro_gp.linalg import flipped, half_log_det, matmul
 
 
 @value_type(static=("names",))
@@ -124,10 +125,7 @@ class Structured(LowRank):
         store(self, mean=mean, W=check_columns(self.W, mean))
 
     def whitened(self, basis: AbstractBasis | None = None) -> Whitened:  # noqa: ARG002
-        def factor(W: Array) -> Array:
-            return inverse_factor(jnp.eye(W.shape[0], dtype=W.dtype) + matmul(W, W.T))
-
-        return Whitened(self.mean, over_axes(factor, self.ndim - 1)(self.W))
+        return Whitened(self.mean, over_axes(ridge_factor, self.ndim - 1)(self.W))
 
     def root(self) -> Float[Array, "r M"]:
         """``U = L_H^-1 W^T``, with ``S = I - U^T U``."""

@@ -13,6 +13,7 @@ from numpyro.distributions import constraints
 from numpyro_gp.arrays import Array, ArrayLike, Shape, value_type
 from numpyro_gp.beliefs.basis import AbstractBasis, Basis
 from numpyro_gp.beliefs.blocks import HALF_LOG_2PI, TOGETHER, Blocks, by_parts, least_noise, row_after_row, row_factor
+from numpyro_gp.beliefs.gaussian_data import ridge_factor
 from numpyro_gp.beliefs.places import Places
 from numpyro_gp.beliefs.shared import Shared, SharedRows
 from numpyro_gp.checks import check_nonnegative, check_points, fail
@@ -20,7 +21,7 @@ from numpyro_gp.kernels.base import as_kernel
 from numpyro_gp.kernels.functionals import Functional
 from numpyro_gp.kernels.of_functionals import OfFunctionals
 from numpyro_gp.kernels.operands import KernelLike
-from numpyro_gp.linalg import half_log_det, inverse_factor, matmul
+from numpyro_gp.linalg import half_log_det, matmul
 from numpyro_gp.means import MeanLike, as_mean
 from numpyro_gp.primitives.given_neighbours import (
     LocalData,
@@ -167,7 +168,7 @@ class CombinedData(LocalData):
 
 def _gain(rows: SharedRows) -> tuple[Array, Array]:
     """``R`` with ``R R^T = P^-1``, ``P = I + sum b b^T``, and ``R^T h``, ``h = sum b z``."""
-    root = inverse_factor(jnp.eye(rows.b.shape[1], dtype=rows.b.dtype) + matmul(rows.b.T, rows.b))
+    root = ridge_factor(rows.b.T)
     return root, matmul(root.T, matmul(rows.b.T, rows.z))
 
 
