@@ -7,6 +7,7 @@ itself puts what runs once, such as the set-up of a fit, into one program, check
 
 import math
 import re
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -111,6 +112,32 @@ def check_finite(argument: str, value: ArrayLike) -> None:
             fail(argument, "finite", f"{len(bad)} NaN or infinite entries of {array.size}{where}", cure)
 
     when_known(check, value)
+
+
+def check_digits(argument: str, value: object) -> None:
+    """Warn where data far from zero lose digits that tell them apart, as NumPy's numbers become those of JAX.
+
+    In single precision a Julian date is one of four a day. Whole numbers are looked at where they are inputs, in rows.
+    """
+    if not isinstance(value, np.ndarray) or value.dtype.kind not in "iuf" or value.dtype.itemsize < 8:
+        return
+    is_whole = value.dtype.kind != "f"
+    if jnp.result_type(float).itemsize > 4 or value.size == 0 or (is_whole and value.ndim < 2):
+        return
+    columns = value.reshape(-1, value.shape[-1] if value.ndim > 1 else 1).astype(float)
+    largest = np.abs(columns).max(axis=0)
+    if not np.isfinite(columns).all() or largest.max() > np.finfo(np.float32).max:
+        return  # refused where they are read
+    spread, lost = columns.std(axis=0), np.abs(columns - columns.astype(np.float32)).max(axis=0)
+    # A spread that is rounding itself, of a column without any, has no digits to lose.
+    is_bad = (lost > 1e-4 * spread) & (spread > 1e-12 * largest)
+    if is_bad.any():
+        at = int(np.argmax(is_bad))
+        where = f" in column {at}" if value.ndim > 1 else ""
+        what = f"{argument} loses digits in single precision: numbers{where} of standard deviation {spread[at]:.3g}"
+        cure = "Subtract a number near their mean before the fit, and from new data, or use float64"
+        switch = "jax.config.update('jax_enable_x64', True)"
+        warnings.warn(f"{what} are rounded by up to {lost[at]:.3g}. {cure} ({switch}).", stacklevel=2)
 
 
 def check_values(

@@ -3,9 +3,17 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import optax
 import pytest
+from numpyro import handlers
+from numpyro.infer import MCMC, SVI, Trace_ELBO
+from numpyro.infer.autoguide import AutoDelta
 
+import numpyro_gp as ngp
 from numpyro_gp import checks
+from tests.precision import x64
 
 
 @pytest.mark.parametrize(
@@ -58,3 +66,66 @@ def test_values_are_not_asked_of_tracers():
         return checks.check_positive("x", x) + checks.check_nonnegative("x", x)
 
     assert float(traced(jnp.array(-1.0))) == -2.0
+
+
+def regression(X, y=None):
+    lengthscale = numpyro.sample("lengthscale", dist.LogNormal(0.0, 1.0))
+    ngp.gp_regression("y", ngp.kernels.Matern52(1.0, lengthscale), X, 0.01, obs=y)
+
+
+def fitted(X, y):
+    svi = SVI(regression, AutoDelta(regression), optax.adam(0.01), Trace_ELBO())
+    ngp.fit(jax.random.key(0), svi, 1, X, y, search=False)
+
+
+def sampled(X, y):
+    MCMC(ngp.NUTS(regression), num_warmup=1, num_samples=1, progress_bar=False).run(jax.random.key(0), X, y)
+
+
+ENTRIES = {
+    "fit": fitted,
+    "NUTS": sampled,
+    "neighbours": lambda X, y: ngp.neighbours(X, 2),
+    "design": lambda X, y: ngp.anova.design(X),
+    "model": lambda X, y: handlers.seed(regression, 0)(X, y),
+}
+DAYS = np.linspace(0.0, 60.0, 9)
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_dates_that_lose_digits_in_single_precision_are_warned_of(entry):
+    """A fit of Julian dates was one of dates that are rounded to a quarter of a day, without a word."""
+    X, y = 2460000.03 + DAYS[:, None], np.sin(DAYS)
+    lost = np.abs(X - X.astype(np.float32)).max()
+    message = f"X loses digits in single precision: numbers in column 0 of standard deviation {DAYS.std():.3g}"
+    with x64(False):
+        with pytest.warns(UserWarning, match=f"{message} are rounded by up to {lost:.3g}. Subtract a number"):
+            ENTRIES[entry](X, y)
+        ENTRIES[entry](DAYS[:, None], y)
+    if entry == "neighbours":
+        ENTRIES[entry](X, y)
+
+
+def test_only_what_is_rounded_is_warned_of():
+    with x64(False):
+        for fine in (
+            2020.0 + DAYS / 30,  # years
+            np.full(5, 0.1) + np.array([0.0, 1e-17, 0.0, 2e-17, 0.0]),  # a constant, but for rounding
+            np.array([1_700_000_001, 1_700_000_002]),  # numbers of rows, which stay whole
+            (2460000.03 + DAYS).astype(np.float32),
+            np.array([np.nan, 2460000.03, 2460000.04]),
+            np.zeros((0, 2)),
+            3,
+        ):
+            checks.check_digits("X", fine)
+        with pytest.warns(UserWarning, match="X loses digits in single precision: numbers in column 1 of"):
+            checks.check_digits("X", np.array([[1, 1_700_000_001], [2, 1_700_000_002]]))
+        with pytest.warns(UserWarning, match="y loses digits in single precision: numbers of standard deviation"):
+            checks.check_digits("y", 2460000.03 + DAYS)
+
+
+def test_whole_numbers_that_would_wrap_are_refused():
+    """Milliseconds since 1970 became seconds of some 25 days, forwards and backwards."""
+    X, message = 1_700_000_000_000 + np.arange(9)[:, None], "X must be of whole numbers from -2147483648 to 2147483647"
+    with x64(False), pytest.raises(ValueError, match=message):
+        fitted(X, np.zeros(9))

@@ -21,7 +21,7 @@ from numpyro_gp.additive.component_kernels import Component, batches_of, column_
 from numpyro_gp.additive.grids import grid_points
 from numpyro_gp.additive.inputs import Input, column_number, input_of, measures_of, pairs_of
 from numpyro_gp.arrays import Array, ArrayLike
-from numpyro_gp.checks import check_choice, check_count, check_points, check_positive, fail, when_known
+from numpyro_gp.checks import check_choice, check_count, check_digits, check_points, check_positive, fail, when_known
 from numpyro_gp.kernels import RBF, Constant, Kernel, Matern12, Matern32, Matern52, Uniform
 from numpyro_gp.kernels.batches import Batch, KernelBatches, shapes_of
 from numpyro_gp.kernels.measures import Measure
@@ -252,6 +252,7 @@ def design(
     >>> layout.components
     {'constant': (), 'age': (0,), 'sex': (1,), 'age:sex': (0, 1)}
     """
+    check_digits("X", X)
     data = np.asarray(check_points("X", X))
     columns = data.shape[1]
     labels = tuple(names) if names is not None else tuple(f"x{d}" for d in range(columns))

@@ -14,7 +14,7 @@ from numpyro_gp.beliefs.batch_basis import BatchBasis, placed
 from numpyro_gp.beliefs.coupled import Coupled
 from numpyro_gp.beliefs.gaussian_data import GaussianData
 from numpyro_gp.beliefs.members import each_member
-from numpyro_gp.checks import check_factorised, check_positive, fail, when_known
+from numpyro_gp.checks import check_digits, check_factorised, check_positive, fail, when_known
 from numpyro_gp.kernels.base import Kernel, as_kernel
 from numpyro_gp.kernels.functionals import Functional
 from numpyro_gp.kernels.jitter import jittered
@@ -146,6 +146,7 @@ def gp_regression(
         if inducing is not None:
             return regression_by_both(name, kernel, X, given, mean, inducing, obs, jitter)
         return regression_by_neighbours(name, as_kernel(kernel), X, given, as_mean(mean), obs, jitter)
+    check_digits("X", X)
     inputs, points, own, functional = _rows(X, inducing, as_kernel(kernel))
     variance = _check_noise(given, inputs.shape[-2])
     data = _Data.of(name, own, inputs, variance, mean, functional)

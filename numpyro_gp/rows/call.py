@@ -7,9 +7,10 @@ from typing import Any, NamedTuple, NoReturn
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from numpyro_gp.arrays import Array, Merge, is_array, split_arrays
-from numpyro_gp.checks import fail
+from numpyro_gp.checks import check_digits, fail
 
 # That of a function without a signature.
 ANYTHING = inspect.signature(lambda *args, **kwargs: None)  # noqa: ARG005
@@ -93,11 +94,31 @@ def call_of(
         cure = "Give it what the model takes, in the same order and under the same names."
         fail("args and kwargs", "arguments of the model", str(error).removeprefix("got "), cure, TypeError)
     arguments = {name: value for name, value in _by_name(bound).items() if name not in static}
+    for name, value in arguments.items():
+        _check_whole(name, value)
     arrays, rest = split_arrays((tuple(args), dict(kwargs)))
     given = list(zip(_names_of_places(signature.parameters.values(), len(args)), args, strict=True))
     given += sorted(kwargs.items())  # as JAX orders the entries of a dictionary
     owners = [name for name, value in given for leaf in jax.tree.leaves(value) if is_array(leaf)]
     return Call(arguments, arrays, tuple(owners), rest, static)
+
+
+def _check_whole(name: str, value: object) -> None:
+    """Refuse whole numbers of eight bytes that four do not hold, where JAX has four: they would wrap."""
+    if not isinstance(value, np.ndarray) or value.dtype.kind not in "iu" or value.size == 0:
+        return
+    limits = np.iinfo(jax.dtypes.canonicalize_dtype(value.dtype))
+    if value.min() < limits.min or value.max() > limits.max:
+        required = f"of whole numbers from {limits.min} to {limits.max}"
+        switch = "jax.config.update('jax_enable_x64', True)"
+        cure = f"Subtract their least and pass them as floats, or use float64 ({switch})."
+        fail(name, required, f"{value.min()} to {value.max()}", cure)
+
+
+def check_digits_of(call: Call) -> None:
+    """Warn where arguments of a fit lose digits as they become arrays of JAX."""
+    for name, value in call.arguments.items():
+        check_digits(name, value)
 
 
 def check_taken(function: object, args: tuple[object, ...], method: str, given: Mapping[str, object]) -> None:

@@ -13,12 +13,20 @@ import jax.numpy as jnp
 import numpy as np
 
 from numpyro_gp.arrays import Array, is_array
-from numpyro_gp.checks import check_count, fail
+from numpyro_gp.checks import check_count, check_digits, fail
 from numpyro_gp.programs.alone import turn
 from numpyro_gp.programs.set_up import NEEDS_VALUES, abstract_trace
 from numpyro_gp.rows.batch_plates import BatchPlate, RowsInPieces, keyed_rows, permuted_rows, refuse_own_parameters
 from numpyro_gp.rows.batches import Layout, batch_of, layout_of, passes_of, put_on_device, with_batch
-from numpyro_gp.rows.call import Arguments, Call, argument_names, call_of, check_not_empty, name_what_is_no_array
+from numpyro_gp.rows.call import (
+    Arguments,
+    Call,
+    argument_names,
+    call_of,
+    check_digits_of,
+    check_not_empty,
+    name_what_is_no_array,
+)
 from numpyro_gp.rows.devices import Placement, as_part_of_process, placement_of
 from numpyro_gp.rows.look import (
     Look,
@@ -110,6 +118,7 @@ def feed_of(
         return Stream(engine, batches, Arguments(args, kwargs), num_data, placement_of(sharding, (), engine))
     call = call_of(model, args, kwargs, static_of(engine))
     check_not_empty(call)
+    check_digits_of(call)
     placement = placement_of(sharding, call.arrays, engine)
     return Feed(call, None) if placement is None else pieces_of(engine, key, call, placement)
 
@@ -210,6 +219,8 @@ class Stream(Feed):
             fail("batches", "one for each of the steps", f"{self.number}, and then an end", cure)
         name = f"batches[{self.number}]"
         layout = layout_of(name, batch := batch_of(batch), self.first)
+        for path, leaf in jax.tree_util.tree_leaves_with_path(batch) if self.first is None else ():
+            check_digits(f"{name}{jax.tree_util.keystr(path)}", leaf)
         self.first = self.first or layout
         self._check_values(name, batch)
         self._check_parts(name, layout.rows)

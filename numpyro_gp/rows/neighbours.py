@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from numpyro_gp.arrays import Array, ArrayLike, value_type, widened
-from numpyro_gp.checks import check_count, check_points, fail, is_known
+from numpyro_gp.checks import check_count, check_digits, check_points, fail, is_known
 from numpyro_gp.programs.files import check_place, read_whole, write_whole
 from numpyro_gp.rows.nearest import around, earlier, nearest, twins_of
 from numpyro_gp.rows.neighbour_checks import check_below, check_known_rows, check_numbers, check_scale, ordering_of
@@ -272,6 +272,7 @@ def neighbours(
     >>> near.size, near.index.tolist()
     (4, [[-1, -1], [0, -1], [1, 0], [2, 1]])
     """
+    check_digits("X", X)
     points = check_points("X", X)
     size = points.shape[0]
     count = check_below("num_neighbours", num_neighbours, size)

@@ -14,6 +14,7 @@ import numpyro.infer
 from numpyro_gp.arrays import Array, on_devices
 from numpyro_gp.programs.set_up import in_one_program
 from numpyro_gp.programs.trace import is_traced
+from numpyro_gp.rows.call import call_of, check_digits_of
 from numpyro_gp.rows.look import sites_at
 
 
@@ -42,8 +43,10 @@ class _CompiledStart:
         Where the start that was found has no finite density or gradient, NumPyro's own search runs, which says why.
         """
         own: Any = super()
-        model_args, model_kwargs = _as_arrays(model_args, model_kwargs)
         model = getattr(self, "model", None)  # none where there is a potential alone
+        if model is not None and not is_traced():
+            check_digits_of(call_of(model, model_args, model_kwargs or {}))
+        model_args, model_kwargs = _as_arrays(model_args, model_kwargs)
         if model is not None and not is_traced():
             sites_at(model, model_args, model_kwargs)
         start: Callable[[], Any] = lambda: own.init(rng_key, num_warmup, init_params, model_args, model_kwargs)  # noqa: E731
