@@ -106,7 +106,7 @@ def written_out(closed: ClosedJaxpr) -> ClosedJaxpr:
                 results = place(inner.jaxpr, [*map(constant, inner.jaxpr.constvars, inner.consts), *own], mark)
             else:
                 results = [Var(var.aval) for var in equation.outvars]
-                parameters = {name: _each_program(value, written_out) for name, value in equation.params.items()}
+                parameters = _parameters(equation.params, written_out)
                 where = equation.source_info if mark is None else mark
                 equations.append(equation.replace(invars=own, outvars=results, params=parameters, source_info=where))
             known.update(zip(equation.outvars, results, strict=True))
@@ -117,6 +117,14 @@ def written_out(closed: ClosedJaxpr) -> ClosedJaxpr:
     variables = [var for var, _ in constants.values()]
     flat = replaced(closed.jaxpr, constvars=variables, invars=inputs, outvars=results, eqns=equations)
     return ClosedJaxpr(flat, [value for _, value in constants.values()])
+
+
+def _parameters(parameters: dict[str, Any], change: Callable[[ClosedJaxpr], object]) -> dict[str, Any]:
+    """The parameters of an operation with the programs in them changed; themselves where there are none."""
+    for value in parameters.values():
+        if isinstance(value, (ClosedJaxpr, tuple)):
+            return {name: _each_program(value, change) for name, value in parameters.items()}
+    return parameters
 
 
 def _each_program(parameter: object, change: Callable[[ClosedJaxpr], object]) -> Any:
@@ -265,8 +273,8 @@ def live(program: Jaxpr) -> Jaxpr:
     wanted, equations = set(variables_of(program.outvars)), []
     for equation in reversed(program.eqns):
         if equation.effects or wanted.intersection(equation.outvars):
-            inner = {name: _each_program(value, _live_inside) for name, value in equation.params.items()}
-            equations.append(equation.replace(params=inner))
+            parameters = _parameters(equation.params, _live_inside)
+            equations.append(equation if parameters is equation.params else equation.replace(params=parameters))
             wanted.update(variables_of(equation.invars))
     return replaced(program, eqns=equations[::-1])
 
