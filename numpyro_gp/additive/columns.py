@@ -255,8 +255,7 @@ def as_dates(values: np.ndarray) -> np.ndarray | None:
     missing = is_missing(values)
     known = values[~missing].tolist()
     if known and all(isinstance(value, numbers.Number) and not isinstance(value, (bool, complex)) for value in known):
-        given = [np.nan if lost else float(value) for value, lost in zip(values, missing, strict=True)]
-        return np.array(given)
+        return np.array([np.nan if lost else float(value) for value, lost in zip(values, missing, strict=True)])
     if known and all(isinstance(value, datetime.date) for value in known):
         days = [np.datetime64("NaT") if lost else _naive(value) for value, lost in zip(values, missing, strict=True)]
         return np.array(days, "datetime64[us]")

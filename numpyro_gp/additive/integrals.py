@@ -141,8 +141,7 @@ def squares(basis: AdditiveBasis) -> dict[str, Squares]:
         for column, kernel in factors:
             squared, trace = _one_integral(kernel, part.inducing[:, column])
             integral, diagonal = integral * squared, diagonal * trace
-        gram = matmul(matmul(part.inverse, integral), part.inverse.T)
-        found[name] = Squares(gram, jnp.asarray(diagonal))
+        found[name] = Squares(matmul(matmul(part.inverse, integral), part.inverse.T), jnp.asarray(diagonal))
     return _some(found, basis, " to the model, such as ZeroMean(RBF(1.0, 0.3), Uniform()).on(0)")
 
 

@@ -91,8 +91,7 @@ def probed(
     if probe is None:
         return variance
     assert isinstance(basis, AdditiveBasis)
-    sizes = Stacks.of_sizes(basis.sizes)
-    return probe.seen(features, sizes.apart(features), variance)
+    return probe.seen(features, Stacks.of_sizes(basis.sizes).apart(features), variance)
 
 
 class LowRank(AbstractBelief):

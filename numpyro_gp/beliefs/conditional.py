@@ -84,8 +84,7 @@ class Conditional(AbstractBelief):
                 cure = "Sample one for all data, or one for each output or member of plates."
                 fail("noise", f"a number, or of shape {shift.shape[:-1]}", f"shape {noise.shape}", cure)
             noise = jnp.broadcast_to(noise, shift.shape[:-1])
-        precision = check_symmetric("precision", self.precision, shift.shape)
-        store(self, shift=shift, precision=precision, noise=noise)
+        store(self, shift=shift, precision=check_symmetric("precision", self.precision, shift.shape), noise=noise)
 
     @property
     def whitened_mean(self) -> Float[Array, "*batch M"]:
@@ -167,8 +166,7 @@ def _solved(
     mean = matmul(root, matmul(pulled, root))
     covariance = outer_square(root)
     spread = 0.5 * (matmul(mean, mean) + jnp.trace(covariance) - mean.size)
-    found = Posterior(mean, root, covariance, spread - half_log_det(root))
-    return found, (root_inverse, side, inner, pulled)
+    return Posterior(mean, root, covariance, spread - half_log_det(root)), (root_inverse, side, inner, pulled)
 
 
 def _posterior(*said: Any) -> Posterior:

@@ -122,8 +122,7 @@ class Decoupled(AbstractBelief):
         points = check_points("Z_alpha", self.Z_alpha)
         a = check_coefficients("a", self.a, "Z_alpha", points)
         factor = check_triangle("B_tril", self.B_tril, (*a.shape[:-1], None), positive=False)
-        columns = check_columns(self.columns, points.shape[0])
-        store(self, Z_alpha=points, a=a, B_tril=factor, columns=columns)
+        store(self, Z_alpha=points, a=a, B_tril=factor, columns=check_columns(self.columns, points.shape[0]))
 
     @property
     def whitened_mean(self) -> Float[Array, "*batch M"]:

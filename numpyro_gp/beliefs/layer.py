@@ -104,8 +104,7 @@ class DecoupledLayer(AbstractBelief):
         gram, amount = basis.kernel.matrix(self.Z_mean), jnp.mean(basis.jitter)[None]
         unit = unit_of(gram, own=False)
         relative, factor = least_factor(gram, unit, (amount / unit)[0])
-        raised = add_to_diagonal(gram, jnp.maximum(amount, relative[None] * unit))
-        return factorise_from(raised, factor)[1]
+        return factorise_from(add_to_diagonal(gram, jnp.maximum(amount, relative[None] * unit)), factor)[1]
 
     def ready(self, basis: AbstractBasis) -> "DecoupledLayer":
         return replace(self, shared=replace(self, shared=None)._parts(basis)) if isinstance(basis, Basis) else self

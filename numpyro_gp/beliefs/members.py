@@ -133,8 +133,7 @@ class Stacks(NamedTuple):
 
     def together(self, stacks: Sequence[Values]) -> Values:
         """Stacks ``(C_s, M_s, ...)`` as all values ``(M, ...)``, one component after the other."""
-        rows = _joined([stack.reshape(-1, *stack.shape[2:]) for stack in stacks])
-        return picked(rows, _orders(self)[1])
+        return picked(_joined([stack.reshape(-1, *stack.shape[2:]) for stack in stacks]), _orders(self)[1])
 
     def in_order(self, stacks: Sequence[Values]) -> Values:
         """What each stack has one entry of for each of its components, ``(C_s, ...)``, in the order of these."""

@@ -58,8 +58,7 @@ class Shared:
             return cls(basis, process.v, None)
         found = process.whitened(basis)
         moments = process.moments if isinstance(process, Coupled) else None
-        covariance = None if moments is None else moments.covariance
-        return cls(basis, found.mean, found.scale_tril, covariance)
+        return cls(basis, found.mean, found.scale_tril, None if moments is None else moments.covariance)
 
     def rest(self, covariance: Array, at: Blocks, scale: Array | None = None) -> tuple[Array, Array]:
         """The covariance of blocks less what is global, and features ``(M, B, K + 1)``; ``scale`` as of `Blocks`."""

@@ -217,8 +217,7 @@ def start_of(link: str, y: np.ndarray, offset: np.ndarray, weights: np.ndarray) 
         mean = mean or 0.5 / float(np.sum(weights))  # of zeros alone: half an event among all
         return math.log(mean / float(np.average(np.exp(offset), weights=weights)))
     least = 0.5 / max(float(np.sum(weights)), 1.0)
-    share = min(max(mean, least), 1 - least)
-    return link_at(link, share) - float(np.average(offset, weights=weights))
+    return link_at(link, min(max(mean, least), 1 - least)) - float(np.average(offset, weights=weights))
 
 
 def _noise_beside(lines: np.ndarray, rest: np.ndarray, weights: np.ndarray) -> float:

@@ -295,8 +295,7 @@ def _with_series(
     for at in dict.fromkeys(part.columns[0] for part in parts):
         own = {part.name: part.term for part in parts if part.columns[0] == at}
         periods = tuple(term.period for term in own.values() if term.period is not None)
-        t = layout.columns[at].decode(rows.X[:, at])
-        scales = series_scales(t, rows.y, periods, family, start, offset)
+        scales = series_scales(layout.columns[at].decode(rows.X[:, at]), rows.y, periods, family, start, offset)
         found |= time_priors(own, layout.columns[at], scales)
         if family.link == "identity":
             start = start._replace(noise=min(NOISE * float(scales.step), float(start.noise)))

@@ -257,8 +257,7 @@ def _cells(x: np.ndarray, is_category: bool) -> np.ndarray:
     """Numbers of the cells that values lie in: levels, or quantiles."""
     if is_category:
         return x.astype(int)
-    edges = np.unique(np.quantile(x, np.linspace(0, 1, CELLS + 1)[1:-1]))
-    return np.searchsorted(edges, x, side="right")
+    return np.searchsorted(np.unique(np.quantile(x, np.linspace(0, 1, CELLS + 1)[1:-1])), x, side="right")
 
 
 def score(first: np.ndarray, second: np.ndarray, residuals: np.ndarray, weights: np.ndarray) -> float:

@@ -117,8 +117,7 @@ class _Centring:
         c = float(self.weights @ a[: self.count])
         rows, Q = slice(self.count, self.count + self.size), self.count
         found = less_average(matrix[rows, Q:], a[rows, None], a[Q:], c)
-        own = less_average(diagonal, a, a, c)[Q + self.size :]
-        return [found[:, : self.size], found[:, self.size :], own]
+        return [found[:, : self.size], found[:, self.size :], less_average(diagonal, a, a, c)[Q + self.size :]]
 
 
 def _of_two(value: list[np.ndarray], of_first: list[np.ndarray], of_second: list[np.ndarray]) -> KernelMatrices:

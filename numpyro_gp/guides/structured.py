@@ -67,8 +67,7 @@ def _factors(name: str, prior: InducingPrior, basis: AdditiveBasis, kind: str, s
     factors = {}
     for component, size in zip(basis.names, basis.sizes, strict=True):
         start = identity_factor((*prior.batch_shape, size), scale, prior.dtype)
-        site = f"{name}/{component}/{kind}"
-        factors[component] = member_param(site, prior, start, 2, constraint=lower_factor)
+        factors[component] = member_param(f"{name}/{component}/{kind}", prior, start, 2, constraint=lower_factor)
     return factors
 
 
@@ -190,8 +189,7 @@ def _random_start(name: str, prior: InducingPrior, key: Array, *, rank: int) -> 
 
 
 def _given_start(name: str, prior: InducingPrior, key: Array, *, W: ArrayLike, rank: int) -> Array:  # noqa: ARG001
-    given = jnp.shape(W)
-    shape = (prior.event_shape if len(given) == 2 else prior.shape()) + (rank,)
+    shape = (prior.event_shape if len(jnp.shape(W)) == 2 else prior.shape()) + (rank,)
     array = check_shape(f"W of the recipe for {name!r}", W, shape, "whitened values by rank", "Start from a good fit.")
     return jnp.broadcast_to(array.astype(prior.dtype), (*prior.shape(), rank))
 

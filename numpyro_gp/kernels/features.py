@@ -80,8 +80,7 @@ def _product(first: Features, second: Features, X: Array) -> Blocks:
 
 def _outer(a: Float[Array, "N Ga Ra"], b: Float[Array, "N Gb Rb"]) -> Float[Array, "N G R"]:
     groups = max(a.shape[1], b.shape[1])
-    values = a[:, :, :, None] * b[:, :, None, :]
-    return values.reshape(a.shape[0], groups, -1)
+    return (a[:, :, :, None] * b[:, :, None, :]).reshape(a.shape[0], groups, -1)
 
 
 @features.register
@@ -116,8 +115,7 @@ def _active(kernel: Active, part: Features, X: Array) -> Blocks:
 
 @features.register
 def _(kernel: OfFunctionals, key: Array, num: int, points: Float[Array, "N W"]) -> Features | None:
-    plain = terms(points, kernel.columns).points.reshape(-1, kernel.columns)
-    part = features(kernel.kernel, key, num, plain)
+    part = features(kernel.kernel, key, num, terms(points, kernel.columns).points.reshape(-1, kernel.columns))
     return None if part is None else Partial(_of_functionals, OfColumns(kernel.columns), part)
 
 
@@ -175,8 +173,7 @@ def _frequencies(
 
 
 def _waves(kernel: stationary._Stationary, centre: Array, frequencies: Float[Array, "G E"], X: Array) -> Blocks:
-    angles = inner_products(kernel._scaled(X, centre), frequencies)
-    return (jnp.sqrt(kernel.variance) * _pair(angles),)
+    return (jnp.sqrt(kernel.variance) * _pair(inner_products(kernel._scaled(X, centre), frequencies)),)
 
 
 # All that a lengthscale above 0.03 needs; of shorter ones, those that there are carry the whole variance.
@@ -225,16 +222,14 @@ def _(kernel: SpectralMixture, key: Array, num: int, points: Float[Array, "N D"]
 def _mixture(kernel: SpectralMixture, centre: Array, normal: Array, sign: Array, X: Array) -> Blocks:
     frequencies = 2 * math.pi * (sign * kernel.means[:, None, :] + kernel.scales[:, None, :] * normal)
     angles = jnp.stack([inner_products(X - centre, own) for own in frequencies], axis=-1)
-    waves = _pair(angles) * jnp.sqrt(kernel.weights)[None, None, :, None]
-    return (waves.reshape(*angles.shape[:2], -1),)
+    return ((_pair(angles) * jnp.sqrt(kernel.weights)[None, None, :, None]).reshape(*angles.shape[:2], -1),)
 
 
 @features.register
 def _(kernel: ZeroMean, key: Array, num: int, points: Float[Array, "N D"]) -> Features:
     parts = kernel.factors(points.shape[1])
     columns = [points[:, d : d + 1] for d in range(len(parts))]
-    keys = jax.random.split(key, len(parts))
-    triples = zip(parts, keys, columns, strict=True)
+    triples = zip(parts, jax.random.split(key, len(parts)), columns, strict=True)
     own = [
         Partial(_less_average, part, features(part.kernel, key, num, x))
         if isinstance(part.measure, Empirical)
@@ -293,8 +288,7 @@ for _family, _values in FINITE.items():
 @features.register
 def _(kernel: CategoryDelta, key: Array, num: int, points: Float[Array, "N D"]) -> Features:
     """Whole numbers differ by whole turns: frequencies uniform on one turn tell them apart."""
-    frequencies = jax.random.uniform(key, (num, points.shape[1]), points.dtype, 0, 2 * math.pi)
-    return Partial(_delta, kernel, frequencies)
+    return Partial(_delta, kernel, jax.random.uniform(key, (num, points.shape[1]), points.dtype, 0, 2 * math.pi))
 
 
 def _delta(kernel: CategoryDelta, frequencies: Array, X: Array) -> Blocks:

@@ -228,8 +228,7 @@ class CategoryDelta(OfOneVariance):
     def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
         for X in (X1, X2):
             when_known(_check_whole, X)
-        equal = jnp.all(X1[:, None, :] == X2[None, :, :], axis=-1)
-        return self.variance * equal.astype(X1.dtype)
+        return self.variance * jnp.all(X1[:, None, :] == X2[None, :, :], axis=-1).astype(X1.dtype)
 
 
 INPUTS = "inputs of a kernel of categories"

@@ -121,8 +121,7 @@ class RobustMax(_OneEach):
         centre = (jnp.take_along_axis(mean, rivals, axis=-1) - mean_y[..., None]) / scale_y[..., None]
         ratio = jnp.take_along_axis(scale, rivals, axis=-1) / scale_y[..., None]
         steps = jnp.expand_dims(jnp.asarray(np.array([-6.0, -2.0, 0.0, 2.0, 6.0]), mean.dtype), range(mean.ndim))
-        cuts = centre[..., None] + ratio[..., None] * steps
-        return cuts.reshape(*mean_y.shape, -1)
+        return (centre[..., None] + ratio[..., None] * steps).reshape(*mean_y.shape, -1)
 
     def _expected(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         largest, epsilon = self._largest(y, latent), like("epsilon", self.epsilon, y)
@@ -214,8 +213,7 @@ class Softmax(_OneEach):
 
     def _expected(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         if self.classes not in SOFTMAX_NODES:
-            own = self._pick(latent.mean[None], y)[0]
-            return own - logsumexp(latent.mean + 0.5 * latent.variance, axis=-1)
+            return self._pick(latent.mean[None], y)[0] - logsumexp(latent.mean + 0.5 * latent.variance, axis=-1)
         log_masses, weights = self._log_masses(latent)
         return jnp.sum(weights * self._pick(log_masses, y), axis=0)
 

@@ -161,5 +161,4 @@ def spread_points(
 ) -> Float[Array, "K *batch C"]:
     """``mean + L z`` for every node."""
     z = jnp.asarray(nodes, mean.dtype)
-    moved = jnp.sum(covariance_factor[None] * jnp.expand_dims(z, range(1, mean.ndim + 1)), axis=-1)
-    return mean[None] + moved
+    return mean[None] + jnp.sum(covariance_factor[None] * jnp.expand_dims(z, range(1, mean.ndim + 1)), axis=-1)

@@ -95,8 +95,7 @@ def _site_draws(name: str, posterior: Posterior | ArrayLike, site: str, key: Arr
     else:
         if key is None:
             fail("key", "one JAX random key", "None", f"Pass key=jax.random.key(0) to draw {name!r}.", TypeError)
-        keys = jax.random.split(key, DRAWS)
-        values = jax.jit(jax.vmap(lambda k: posterior.values(k, jnp.asarray(0))))(keys)
+        values = jax.jit(jax.vmap(lambda k: posterior.values(k, jnp.asarray(0))))(jax.random.split(key, DRAWS))
     if site not in values:
         fail("site", f"one of {sorted(values)}", repr(site), "Check the spelling.")
     return _finite(f"site {site!r} of posteriors[{name!r}]", values[site])

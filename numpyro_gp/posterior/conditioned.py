@@ -122,8 +122,7 @@ class _Coordinates(dist.Distribution):
         return solved.reshape(away.shape)
 
     def log_prob(self, value: Array, intermediates: object = None) -> Array:  # noqa: ARG002
-        values = self.values_at(value)
-        terms = jnp.sum(-0.5 * (values**2 + np.log(2 * np.pi)), axis=-1)
+        terms = jnp.sum(-0.5 * (self.values_at(value) ** 2 + np.log(2 * np.pi)), axis=-1)
         terms = terms + jnp.broadcast_to(half_log_det(self.root), terms.shape)
         return jnp.sum(terms, axis=tuple(range(terms.ndim - self.event_dim + 1, terms.ndim)))
 

@@ -221,5 +221,4 @@ class AskedFunctions:
             self._axis, self._values, self._inputs = axis, more, [*self._inputs, *rows]
             self._numbers |= new
         assert self._values is not None
-        chosen = self._values[np.array([self._numbers[name] for name in names])]
-        return jnp.moveaxis(chosen, 0, self._axis)
+        return jnp.moveaxis(self._values[np.array([self._numbers[name] for name in names])], 0, self._axis)

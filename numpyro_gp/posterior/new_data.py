@@ -77,8 +77,7 @@ def plan_of(posterior: Fitted, call: Call, rows: Sequence[str] | None, site: str
     axis, _, places = row_axes(call.arrays, numbers, batch)
     first = min(numbers)
     place = (axis, first, places[first]) if len(batch) > 1 and first in places else None
-    drawn = tracing.rows_of(found.sites, name, data.plates, new)
-    return Plan(posterior, rows, found, name, *data, drawn, place)
+    return Plan(posterior, rows, found, name, *data, tracing.rows_of(found.sites, name, data.plates, new), place)
 
 
 def predict_rows(

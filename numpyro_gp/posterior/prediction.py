@@ -63,8 +63,7 @@ class Prediction:
         self._by_numpy = quantiles
         self._sizes, self._key, self._axis, first = sizes, key, axis, chunks[0]
         self.num_draws, self._data_axes = first.mean_latent.shape[0], len(first.batch_shape) + first.event_dim
-        moments = self._reduce(mixture.moments)
-        self.mean, self.variance, self.function_mean, self.function_variance = moments
+        self.mean, self.variance, self.function_mean, self.function_variance = self._reduce(mixture.moments)
 
     def __repr__(self) -> str:
         return f"Prediction(rows={sum(self._sizes)}, draws={self.num_draws})"
@@ -151,8 +150,7 @@ class Prediction:
         """Draws for one chunk; the same order of posterior draws in each, so that a row of draws is of one of them."""
         keys = jax.random.split(jax.random.fold_in(key, number), self.num_draws)
         draws = mixture.sample(self._chunks[number], keys, times=order.size // self.num_draws)
-        flat = draws.reshape((-1, *draws.shape[2:]))
-        return _first(flat[order[:count]], self._sizes[number], 1 + self._axis)
+        return _first(draws.reshape((-1, *draws.shape[2:]))[order[:count]], self._sizes[number], 1 + self._axis)
 
     def quantiles(self, levels: ArrayLike | Sequence[float], num_samples: int = 2000) -> Array:
         """Quantiles of new data, shape ``(levels, N, ...)``.
@@ -174,8 +172,7 @@ class Prediction:
         key = self._key_of("quantiles")
         order = jnp.arange(-(-count // self.num_draws) * self.num_draws)
         every = (self._draws(number, order.size, key, order) for number in range(len(self._sizes)))
-        parts = [mixture.quantiles(draws, probabilities) for draws in every]
-        return jnp.concatenate(parts, axis=1 + self._axis)
+        return jnp.concatenate([mixture.quantiles(draws, probabilities) for draws in every], axis=1 + self._axis)
 
     def survival(self, times: ArrayLike) -> Array:
         """``P(Y > t)`` of new data at each of some times, shape ``(T, N, ...)``; any real values serve as times.
@@ -188,8 +185,7 @@ class Prediction:
         times : array (T,)
         """
         found = self._times(times)
-        rows = self._reduce(lambda chunk: mixture.survival(chunk, found))
-        return jnp.moveaxis(rows, -1, 0)
+        return jnp.moveaxis(self._reduce(lambda chunk: mixture.survival(chunk, found)), -1, 0)
 
     def survival_draws(self, times: ArrayLike, num_samples: int = 200, key: Array | None = None) -> Array:
         """``P(Y > t | f)`` at draws of the function and of all else, shape ``(num_samples, T, N, ...)``.

@@ -52,8 +52,7 @@ def noisy_inputs(name: str, X: ArrayLike, scale: ArrayLike) -> Array:
     errors = numpyro.sample(
         check_name("name", name), standard_normal(rows, inputs.dtype, 1), infer={"numpyro_gp": "latent"}
     )
-    batch = np.broadcast_shapes(inputs.shape[:-1], errors.shape[:-1])
-    shape = (*batch, rows[1])
+    shape = (*np.broadcast_shapes(inputs.shape[:-1], errors.shape[:-1]), rows[1])
     moved = jnp.broadcast_to(spread, rows) if spread.ndim < 2 else spread
     every = [jnp.broadcast_to(part, shape) for part in (inputs, moved, errors)]
     return every[0] + every[1] * every[2]

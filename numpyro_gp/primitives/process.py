@@ -109,8 +109,7 @@ class GaussianProcess:
         if lead == (0,):
             required = "in a plate or one with outputs, to choose from"
             fail("the process", required, "one without", "Call f(X), which has all there is.", TypeError)
-        sizes = self.plates.sizes if self.plates.names else lead
-        codes, exist = check_members(member, sizes, inputs.shape[:1])
+        codes, exist = check_members(member, self.plates.sizes if self.plates.names else lead, inputs.shape[:1])
         mean, variance = marginals_of_rows(self.process, own.basis, lead, codes, inputs)
         mean = mean + own._mean_of_rows(codes, inputs)
         # Inside of a program nobody sees the numbers: JAX would take the last member for those that do not exist.
@@ -292,8 +291,7 @@ class GaussianProcess:
         of the plates.
         """
         layout = self.plates.layout("X", inputs.shape[:-1])
-        found = of_members(function, self.process, self.basis, layout, inputs, own)
-        return jax.tree.map(layout.whole, found)
+        return jax.tree.map(layout.whole, of_members(function, self.process, self.basis, layout, inputs, own))
 
     def _mean_at(self, inputs: Array, shape: Shape) -> Array:
         """Mean function at the inputs, with the axes ``shape`` of the result, then P."""
@@ -324,8 +322,7 @@ class GaussianProcess:
         """Per datum, ``chol(Sigma + eps I) noise``, over the R sets of rows: ``(R, N, [P])``."""
         mean, covariance = self._joint(process, basis, jnp.swapaxes(rows, 0, 1), self._draw_jitter(rows.dtype))
         white = jnp.moveaxis(noise, 0, -1)
-        drawn = mean + einsum("...ij,...j->...i", small_cholesky(covariance), white)
-        return jnp.moveaxis(drawn, -1, 0)
+        return jnp.moveaxis(mean + einsum("...ij,...j->...i", small_cholesky(covariance), white), -1, 0)
 
 
 @one_program

@@ -140,8 +140,7 @@ def gp_regression(
     if given is None:
         fail("noise_variance", "given", "None", "Pass the variance of the noise: noise_variance=scale**2.", TypeError)
     if isinstance(kernel, GaussianProcess):
-        near = _rows_of_process(X, mean, inducing)
-        return regression_of_process(name, kernel, near, given, obs, jitter)
+        return regression_of_process(name, kernel, _rows_of_process(X, mean, inducing), given, obs, jitter)
     if isinstance(X, (Neighbours, NeighbourRows)):
         if inducing is not None:
             return regression_by_both(name, kernel, X, given, mean, inducing, obs, jitter)
@@ -265,8 +264,7 @@ def _noise_of_members(noise: Array, plates: Plates, rows: int, name: str) -> Arr
         got = f"shape {noise.shape if noise.shape[-1] > 1 else noise.shape[:-1]}"
         cure = "Pass one variance for all rows, or one for each row."
         fail("noise_variance", f"a number or of shape {(rows,)}", got, cure)
-    found = in_plates(noise, noise.shape[:-1], plates.batch, name)
-    return found.reshape(*plates.lead, noise.shape[-1])
+    return in_plates(noise, noise.shape[:-1], plates.batch, name).reshape(*plates.lead, noise.shape[-1])
 
 
 def _exact(name: str, data: _Data, jitter: float | None) -> tuple[ExactMarginal, Basis]:

@@ -181,8 +181,7 @@ class Neighbours:
         own = self.lengthscale if lengthscale is None else check_scale(lengthscale, self.inputs)
         asked = np.arange(self.size) if rows is None else np.asarray(check_numbers("rows", rows, self.size))
         scaled = np.asarray(self.inputs, float) / np.asarray(own, float)
-        found = nearest(scaled, scaled[asked], count, asked)
-        return NewRows(jnp.asarray(self.inputs)[asked], jnp.asarray(found))
+        return NewRows(jnp.asarray(self.inputs)[asked], jnp.asarray(nearest(scaled, scaled[asked], count, asked)))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Keep rows and neighbours in one file of NumPy's format: a search of many rows need not be repeated."""

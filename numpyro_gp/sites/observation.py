@@ -83,8 +83,7 @@ class Observation(dist.Distribution):
             cure = f"Make the process with outputs={likelihood.num_latent}, or pass a tuple of Normals."
             fail("f", f"{likelihood.num_latent} latent functions, as {type(likelihood).__name__} needs", count, cure)
         batch = shape[: len(shape) - axes]
-        event = () if self.several else shape[len(batch) :]
-        super().__init__(batch, event, validate_args=validate_args)
+        super().__init__(batch, () if self.several else shape[len(batch) :], validate_args=validate_args)
 
     @cached_property
     def _conditional(self) -> dist.Distribution:

@@ -29,8 +29,7 @@ from numpyro_gp.programs.eager import one_program
 
 def standard_normal(shape: Shape, dtype: np.dtype, event_dim: int) -> dist.Distribution:
     """Independent standard normals of a shape, whose last ``event_dim`` axes are the event."""
-    scalar = dist.Normal(jnp.zeros((), dtype), jnp.ones((), dtype))
-    return scalar.expand(shape).to_event(event_dim)
+    return dist.Normal(jnp.zeros((), dtype), jnp.ones((), dtype)).expand(shape).to_event(event_dim)
 
 
 @one_program

@@ -59,8 +59,7 @@ def asked(
     check_nonnegative("checkpoint_every", checkpoint_every)
     if not (search is None or isinstance(search, bool)):
         fail("search", "True, False or None", f"{search!r}", "Leave it out for the rule.", TypeError)
-    path = check_checkpoint(checkpoint, resume)
-    return Asked(count, size, path, checkpoint_every, resume, init_params, search)
+    return Asked(count, size, check_checkpoint(checkpoint, resume), checkpoint_every, resume, init_params, search)
 
 
 @unswept()
