@@ -15,7 +15,7 @@ from numpyro.infer import autoguide, init_to_median, init_to_uniform
 
 from numpyro_gp.arrays import Array, Shape
 from numpyro_gp.checks import fail, when_known
-from numpyro_gp.programs.private import is_density_asked, shared_plates, starts_well
+from numpyro_gp.programs.private import is_density_asked, one_try, shared_plates, starts_well
 from numpyro_gp.programs.set_up import UnfitStart, is_set_up_here
 from numpyro_gp.rows.batch_plates import inside_blocks
 from numpyro_gp.sites import Site, is_latent, role, unwrap
@@ -79,7 +79,8 @@ class Remainder:
         """Every start is a good one inside the block: no autoguide then traces a search for one that is."""
         self.has_density = False
         try:
-            yield
+            with one_try():
+                yield
         finally:
             self.has_density = True
 

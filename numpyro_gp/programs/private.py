@@ -17,7 +17,7 @@ from jax import random
 from jax._src import xla_bridge
 from numpyro.distributions import TransformedDistribution
 from numpyro.handlers import block, seed, substitute, trace
-from numpyro.infer import RenyiELBO, elbo
+from numpyro.infer import RenyiELBO, elbo, util
 from numpyro.infer.autoguide import AutoGuide, AutoGuideList
 from numpyro.infer.util import _unconstrain_reparam
 from numpyro.optim import _NumPyroOptim
@@ -136,6 +136,21 @@ def sites_in_order() -> Iterator[None]:
             yield
         finally:
             elbo.set = before
+
+
+@contextmanager
+def one_try() -> Iterator[None]:
+    """NumPyro's search for a start ends after one try in this block, which has no loop then, and no draws inside of it.
+
+    What it finds is what its loop would, where the first start is a good one.
+    """
+    with turn:
+        before = util.while_loop
+        util.while_loop = lambda _, step, state: state if state[0] else step(state)  # its first part counts tries
+        try:
+            yield
+        finally:
+            util.while_loop = before
 
 
 def set_plates(guide: AutoGuide, frames: Mapping[str, object], full_sizes: Mapping[str, int]) -> None:
