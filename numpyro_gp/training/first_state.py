@@ -13,7 +13,7 @@ from numpyro.infer import SVI
 from numpyro.infer.autoguide import AutoGuideList
 
 from numpyro_gp.arrays import Array, is_key
-from numpyro_gp.checks import fail
+from numpyro_gp.checks import fail, is_known
 from numpyro_gp.guides.fits import Fit, begin, fits_of, hand_on, inducing_of, is_same
 from numpyro_gp.primitives.inducing import Inducing, noted_inducing
 from numpyro_gp.programs.keep import run
@@ -135,11 +135,9 @@ def check_batch_sizes(engine: Any, feed: Feed) -> None:
 
 
 def parameters_at_start(engine: Any, state: object) -> tuple[dict[str, Any], bool]:
-    """The parameters of a state, and whether they are all finite."""
-
-    def look(state: Any) -> tuple[dict[str, Any], Array]:
-        params = engine.get_params(state)
-        return params, all_finite(params)
-
-    params, is_finite = run(look, state)
-    return params, bool(is_finite)
+    """The parameters of a state, by the programs that find them at the end too, and whether they are all finite."""
+    params = engine.get_params(state)
+    numbers = [leaf for leaf in jax.tree.leaves(params) if not is_key(leaf)]
+    if all(map(is_known, numbers)):
+        return params, all(np.isfinite(np.asarray(leaf)).all() for leaf in numbers)
+    return params, bool(run(all_finite, params))  # parts of them are another process's

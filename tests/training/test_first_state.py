@@ -25,12 +25,12 @@ KEY = jax.random.key(3)
 def test_few_programs_before_the_first_step():
     """With the README's model: 277 and 285 before. Of a second fit none: ``contracts/test_nothing_compiles.py``.
 
-    Of the first most are NumPyro's and Optax's own. Of the fit they are the start, a look at it, the loop, and the
-    parameters at the end, one by one as the engine finds them.
+    Of the first most are NumPyro's and Optax's own. Of the fit they are the start, the loop, and the parameters at the
+    end, one by one as the engine finds them.
     """
     for run, most in (
         (lambda svi: svi.init(KEY, X, Y, Z=X[::2]), 24),
-        (lambda svi: ngp.fit(KEY, svi, 1, X, Y, Z=X[::2], progress=False), 6),
+        (lambda svi: ngp.fit(KEY, svi, 1, X, Y, Z=X[::2], progress=False), 5),
     ):
         svi = belief_engine()
         with counted() as programs:
