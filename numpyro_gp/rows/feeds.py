@@ -269,16 +269,17 @@ def pieces_of(engine: Any, key: Array, call: Call, placement: Placement) -> Feed
     rows = call.arrays[0].shape[0] if call.arrays and call.arrays[0].ndim else 0
     placement.check_shares("the data", rows)
     with_rows = [array.shape[:1] == (rows,) for array in call.arrays]
-    sites = look(engine.model, call).sites if callable(getattr(engine, "model", None)) else {}
+    found = look(engine.model, call) if callable(getattr(engine, "model", None)) else None
+    sites = {} if found is None else found.sites
     batch = minibatch(sites, rows) if placement.cuts else None
-    if batch is None:
+    if found is None or batch is None:
         return Feed(call, placement, placement.place(call.arrays, with_rows))
     if neighbours_in(call.arguments):
         placement.check_shares("the minibatch", batch)
         feed = Feed(call, placement, placement.place(call.arrays, [False] * len(with_rows)))
         feed.shared = RowsInPieces(batch, placement.rows)
         return feed
-    drawn = Drawn(key, call, with_rows, batch, placement)
+    drawn = Drawn(key, call, _are_drawn(found, call, with_rows), batch, placement)
     seen = look(engine.model, call._replace(arrays=drawn.now[:-1]))
     held = seen.sites
     if _latent_shapes(sites) != _latent_shapes(held):
@@ -287,6 +288,19 @@ def pieces_of(engine: Any, key: Array, call: Call, placement: Placement) -> Feed
     drawn.part = Part(plate_of(held, batch, rows), rows, batch)
     check_numbering(seen, drawn.part.plate, "data in pieces")
     return drawn
+
+
+def _are_drawn(found: Look, call: Call, as_long: Sequence[bool]) -> list[bool]:
+    """Which arrays have the rows of the minibatch: all as long as the data, but tables that codes read stay whole.
+
+    One that rows of a plate read too, or what is made of it, is refused.
+    """
+    tables = {number for number in found.looked_up if number >= 0 and as_long[number]}
+    if both := tables & (found.read.keys() | found.behind):
+        required = "read by rows of the plate alone, or by other indices alone, where it is as long as the data"
+        cure = "Give the model the rows that it looks up as an array of their own, or the table a row more."
+        fail(call.owners[min(both)], required, "an array that is read by both", cure)
+    return [is_long and number not in tables for number, is_long in enumerate(as_long)]
 
 
 def _latent_shapes(trace: Trace) -> dict[str, tuple[int, ...]]:

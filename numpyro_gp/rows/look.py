@@ -83,6 +83,10 @@ class Look(NamedTuple):
         Plates whose rows the model takes for numbers: it computes with them, and does not only read arrays by them.
     repeated : dict
         As ``read``, without arrays that give zeros, or NaN, where there is no row, as ``jnp.take`` does.
+    behind : set of int
+        Numbers of arrays of which something is made that the rows of a plate read.
+    looked_up : set of int
+        Numbers of arrays that are read by other indices than rows, as a table is by codes.
     """
 
     sites: Trace
@@ -92,6 +96,8 @@ class Look(NamedTuple):
     readers: dict[int, set[str]]
     counted: set[str]
     repeated: dict[int, int]
+    behind: set[int]
+    looked_up: set[int]
 
 
 class FirstRows(Messenger):
@@ -151,7 +157,9 @@ def look(model: Callable[..., object], call: Call) -> Look:
     read = {number: size for number, size in facts.read.items() if number >= 0}
     outside = [program.consts[number] for number in facts.read if number < 0]
     repeated = {number: size for number, size in facts.repeated.items() if number >= 0}
-    return Look(sites, kept, read, outside, facts.readers, facts.counts.found, repeated)
+    made = needed(program.jaxpr, [var for var in facts.made if not isinstance(var, Literal)])
+    behind = {number for number, var in enumerate(program.jaxpr.invars) if var in made.invars}
+    return Look(sites, kept, read, outside, facts.readers, facts.counts.found, repeated, behind, facts.looked_up)
 
 
 def _derived(

@@ -25,6 +25,8 @@ class Facts:
         self.rows, self.read, self.readers = rows, dict[int, int](), dict[int, set[str]]()
         # Of those that are read, where JAX repeats the last row in place of one that is not there.
         self.repeated = dict[int, int]()
+        # Values made of arrays that rows of plates read, and arrays that other indices read, as codes do a table.
+        self.made, self.looked_up = list[Any](), set[int]()
         self.counts = Counts() if counts is None else counts
 
     def follow(self, program: Jaxpr, facts: dict[object, Any]) -> tuple[Jaxpr, list[Any]]:
@@ -62,11 +64,17 @@ class Facts:
         name, params = equation.primitive.name, equation.params
         if name == "select_n" and before[0] == NEVER:
             return inputs[1]
-        if name != "gather" or before[1] != COUNTING:
+        if name != "gather":
+            return None
+        by_rows = tuple(params["dimension_numbers"].start_index_map) == (0,)
+        if before[1] != COUNTING:
+            if by_rows and isinstance(before[0], int):
+                self.looked_up.add(before[0])
             return None
         how = params["mode"]  # a user may ask for zeros, or NaN, where there is no row
-        by_rows = tuple(params["dimension_numbers"].start_index_map) == (0,)
         is_plates = isinstance(before[1], _RowsOfPlate) and isinstance(before[0], int)
+        if by_rows and isinstance(before[1], _RowsOfPlate) and not is_plates:
+            self.made.append(inputs[0])
         if is_plates and by_rows:
             self.read[before[0]] = max(before[1].size, self.read.get(before[0], 0))
             if how != jax.lax.GatherScatterMode.FILL_OR_DROP:

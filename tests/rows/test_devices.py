@@ -6,17 +6,20 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from scipy import stats
 
 from numpyro_gp.rows.call import call_of
 from numpyro_gp.rows.devices import Placement, placement_of
-from numpyro_gp.rows.feeds import Drawn
+from numpyro_gp.rows.feeds import Drawn, pieces_of
 
 ENGINES = ["natural", "orthogonal", "additive", "deep", "svgd", "weighted"]
 # M x M for three inducing points, or the columns of both bases: 3 + 6 rows of two numbers.
@@ -139,3 +142,27 @@ def test_one_device_needs_no_placement_and_draws_as_many_would():
     assert not np.array_equal(drawn.arrays()[0], first[0])
     drawn.start(0)
     np.testing.assert_array_equal(drawn.arrays()[0], first[0])
+
+
+def test_a_table_as_long_as_the_data_is_looked_up_whole_in_their_minibatches():
+    """Codes read it: it was drawn as the data are, and codes beyond the batch read the last row that was drawn."""
+    rng = np.random.default_rng(0)
+    codes, levels, y = rng.integers(0, 12, 12), 10.0 * np.arange(12), rng.normal(size=12)
+
+    def model(y, codes, levels, is_read=False):
+        with numpyro.plate("data", 12, subsample_size=3) as rows:
+            shift = levels[rows] if is_read else 0.0
+            numpyro.sample("y", dist.Normal((2 * levels)[codes[rows]] + levels[codes[rows]] + shift, 1.0), obs=y[rows])
+
+    placement = Placement(
+        NamedSharding(jax.make_mesh((1,), ("data",), axis_types=(AxisType.Auto,)), PartitionSpec("data"))
+    )
+    arrays = (jnp.asarray(y), jnp.asarray(codes), jnp.asarray(levels))
+    feed = pieces_of(SimpleNamespace(model=model), jax.random.key(0), call_of(model, arrays, {}), placement)
+    own, of_rows, table, _ = map(np.asarray, feed.arrays())
+    np.testing.assert_array_equal(table, levels)
+    places = [int(np.flatnonzero(y == one)[0]) for one in own]
+    np.testing.assert_array_equal(of_rows, codes[places])
+    assert len(set(places)) == 3
+    with pytest.raises(ValueError, match="levels must be read by rows of the plate alone, or by other indices alone"):
+        pieces_of(SimpleNamespace(model=model), jax.random.key(0), call_of(model, (*arrays, True), {}), placement)
