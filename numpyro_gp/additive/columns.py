@@ -149,6 +149,21 @@ def columns_of(data: Any) -> dict[str, Any]:
     return {name: data[key] for name, key in _keys_of(data).items()}
 
 
+def check_order(data: Any, **others: object) -> None:
+    """Refuse columns of pandas that have the same labels in another order: rows are taken as they stand."""
+    given = dict(columns_of(data)) if isinstance(data, Mapping) else {"data": data}
+    labels = {
+        name: x.index for name, x in {**given, **others}.items() if hasattr(x, "index") and hasattr(x, "to_numpy")
+    }
+    for name, own in labels.items():
+        first = next(iter(labels))
+        one = labels[first]
+        if len(own) == len(one) and not own.equals(one) and own.isin(one).all() and one.isin(own).all():
+            required = f"in the order of {first!r}, whose labels it has"
+            cure = f"Pass {name}.loc[{first}.index], or {name}.to_numpy() where the rows are in order as they stand."
+            fail(name, required, "another order", cure)
+
+
 def count_rows(data: object) -> int:
     """Rows of a table, by its first column."""
     names = names_of(data)

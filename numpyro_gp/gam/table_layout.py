@@ -10,6 +10,7 @@ from numpyro_gp.additive.columns import (
     as_array,
     as_numbers,
     category_column,
+    check_order,
     column_values,
     count_rows,
     distinct,
@@ -68,6 +69,7 @@ class TableLayout:
     def encode(self, data: object) -> np.ndarray:
         """Inputs ``(N, D)`` of new rows; missing values, and levels that no prior describes, are refused by name."""
         readers = self.readers
+        check_order(data)
         if self.trials is not None and (name := self.columns[self.trials].name) not in (given := names_of(data)):
             cure = "Add it: predictions count successes among these trials, and of one trial are its probability."
             fail("data", f"a table with the column {name!r} of trials", f"the columns {given}", cure)
@@ -161,6 +163,7 @@ def lay_out(
     terms: Terms, data: object, response: str, weights: object, trials: str | None = None
 ) -> tuple[TableLayout, Rows]:
     """Read a table: what each column is, and the rows of the fit."""
+    check_order(data, weights=weights)
     wanted: list[tuple[str, str]] = []  # expression, and what it is read as
     reads: list[tuple[Term, list[tuple[str, str]]]] = []
     own = [_of_its_column(term, data) if term.kind == "column" else term for term in terms.items]

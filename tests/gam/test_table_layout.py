@@ -5,6 +5,7 @@ import datetime
 import numpy as np
 import pytest
 
+import numpyro_gp as ngp
 from numpyro_gp.gam import formula
 from numpyro_gp.gam.table_layout import incomplete, lay_out
 
@@ -127,3 +128,22 @@ def test_dates_are_no_numbers_in_the_rows_to_predict():
                 continue
             with pytest.raises(ValueError, match=r"column 'x' must be of (dates|numbers), as in the rows of the fit"):
                 layout.encode({"x": values})
+
+
+def test_columns_of_pandas_whose_labels_are_in_another_order_are_refused():
+    """Weights of a table that was shuffled were those of other rows, without a word."""
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame({"x": np.arange(6.0), "y": np.arange(6.0) ** 2, "w": [1.0, 2.0, 1.0, 3.0, 1.0, 1.0]})
+    shuffled = table.iloc[[3, 0, 5, 1, 4, 2]]
+    match = r"weights must be in the order of 'data', whose labels it has, but got another order\. Pass weights\.loc\["
+    with pytest.raises(ValueError, match=match):
+        ngp.gam.model("y ~ x", shuffled, weights=table["w"])
+    for weights in (shuffled["w"], table["w"].to_numpy(), pandas.Series(np.ones(6), index=list("abcdef"))):
+        rows = ngp.gam.model("y ~ x", shuffled, weights=weights).rows
+        np.testing.assert_array_equal(rows.weights, np.asarray(weights))
+    with pytest.raises(ValueError, match=r"y must be in the order of 'x', whose labels it has, but got another order"):
+        ngp.gam.model("y ~ x", {"x": table["x"], "y": shuffled["y"]})
+    ngp.gam.model("y ~ x", {"x": table["x"], "y": table["y"].to_numpy()[::-1]})
+    fit = ngp.gam("y ~ x + w", table)
+    with pytest.raises(ValueError, match="w must be in the order of 'x'"):
+        fit.predict({"x": table["x"], "w": shuffled["w"]})
