@@ -178,8 +178,7 @@ class Stream(Feed):
         self.look: Look | None = None
         self.start(0)
         if not callable(self.model):
-            cure = "The plate of its data says what a batch stands for: use SVI, or ngp.stein.SVGD."
-            got = type(engine).__name__
+            cure, got = "The plate of its data says what a batch stands for: use SVI or SVGD.", type(engine).__name__
             fail("svi_or_stein", "an engine with a model where batches are given", got, cure, TypeError)
         if self.rows > check_count("num_data", num_data):
             required = f"the number of all data, {self.rows} or more"
@@ -270,8 +269,7 @@ def pieces_of(engine: Any, key: Array, call: Call, placement: Placement) -> Feed
     placement.check_shares("the data", rows)
     with_rows = [array.shape[:1] == (rows,) for array in call.arrays]
     found = look(engine.model, call) if callable(getattr(engine, "model", None)) else None
-    sites = {} if found is None else found.sites
-    batch = minibatch(sites, rows) if placement.cuts else None
+    batch = minibatch(found.sites, rows) if found is not None and placement.cuts else None
     if found is None or batch is None:
         return Feed(call, placement, placement.place(call.arrays, with_rows))
     if neighbours_in(call.arguments):
@@ -281,11 +279,10 @@ def pieces_of(engine: Any, key: Array, call: Call, placement: Placement) -> Feed
         return feed
     drawn = Drawn(key, call, _are_drawn(found, call, with_rows), batch, placement)
     seen = look(engine.model, call._replace(arrays=drawn.now[:-1]))
-    held = seen.sites
-    if _latent_shapes(sites) != _latent_shapes(held):
+    if _latent_shapes(found.sites) != _latent_shapes(seen.sites):
         cure = "Only data may be as long as the first array: give inducing inputs of their own to the model."
         fail("the data", f"all that has {rows} rows, where the model draws minibatches", "sites of that length", cure)
-    drawn.part = Part(plate_of(held, batch, rows), rows, batch)
+    drawn.part = Part(plate_of(seen.sites, batch, rows), rows, batch)
     check_numbering(seen, drawn.part.plate, "data in pieces")
     return drawn
 
@@ -347,8 +344,7 @@ def _drawn(arrays: list[Array], key: Array, step: Array, batch: int, placement: 
     rows = jax.lax.with_sharding_constraint(rows, placement.rows)
 
     def of_each(array: Array) -> Array:
-        own = array.reshape(pieces, size, *array.shape[1:])
-        taken = jax.vmap(lambda piece, rows: piece[rows])(own, rows).reshape(batch, *array.shape[1:])
-        return jnp.asarray(jax.lax.with_sharding_constraint(taken, placement.rows))
+        taken = jax.vmap(lambda piece, rows: piece[rows])(array.reshape(pieces, size, *array.shape[1:]), rows)
+        return jnp.asarray(jax.lax.with_sharding_constraint(taken.reshape(batch, *array.shape[1:]), placement.rows))
 
     return [of_each(array) for array in arrays]

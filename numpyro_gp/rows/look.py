@@ -157,8 +157,8 @@ def look(model: Callable[..., object], call: Call) -> Look:
     read = {number: size for number, size in facts.read.items() if number >= 0}
     outside = [program.consts[number] for number in facts.read if number < 0]
     repeated = {number: size for number, size in facts.repeated.items() if number >= 0}
-    made = needed(program.jaxpr, [var for var in facts.made if not isinstance(var, Literal)])
-    behind = {number for number, var in enumerate(program.jaxpr.invars) if var in made.invars}
+    read_by = needed(program.jaxpr, [var for var in facts.made if not isinstance(var, Literal)]).invars
+    behind = {number for number, var in enumerate(program.jaxpr.invars) if var in read_by}
     return Look(sites, kept, read, outside, facts.readers, facts.counts.found, repeated, behind, facts.looked_up)
 
 
