@@ -28,6 +28,7 @@ from numpyro_gp.checks import waiting_checks, when_known
 from numpyro_gp.programs.alone import alone
 from numpyro_gp.programs.keep import kept, quickly
 from numpyro_gp.programs.known_keys import with_known_keys
+from numpyro_gp.programs.memory import unswept
 from numpyro_gp.programs.private import Message, active_handlers, is_validated
 from numpyro_gp.programs.trace import is_traced, traced
 
@@ -74,6 +75,7 @@ def is_set_up_here() -> bool:
 
 
 @alone
+@unswept()
 def in_one_program(function: Callable[[], T], *owners: object) -> T:
     """``function()`` as one program; ``owners``, and the handlers around it, are left as if it had run eagerly.
 

@@ -29,8 +29,8 @@ def test_few_programs_before_the_first_step():
     end, one by one as the engine finds them.
     """
     for run, most in (
-        (lambda svi: svi.init(KEY, X, Y, Z=X[::2]), 24),
-        (lambda svi: ngp.fit(KEY, svi, 1, X, Y, Z=X[::2], progress=False), 5),
+        (lambda svi: svi.init(KEY, X, Y, Z=X[::2]), 22),
+        (lambda svi: ngp.fit(KEY, svi, 1, X, Y, Z=X[::2], progress=False), 4),
     ):
         svi = belief_engine()
         with counted() as programs:
