@@ -10,11 +10,13 @@ from numpyro_gp.linalg import moved_columns
 
 # Rows and columns of a matrix in single precision whose distances are found by differences, at little more cost there.
 FEW_ROWS, FEW_COLUMNS = 300, 16
+# Columns up to which those between two sets of rows are found by differences there, which takes less time on a CPU.
+FEWEST_COLUMNS = 4
 
 
 def squared_distances(A: Float[Array, "N1 D"], B: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
-    """``|a_i - b_j|^2``: differences in one column, whose error is that of the inputs, and the product in several."""
-    return _differences(A, B) if A.shape[1] == 1 else _products(A, B)
+    """``|a_i - b_j|^2``: by differences in few columns, whose error is that of the inputs, and by the product in more."""
+    return _differences(A, B) if A.shape[1] == 1 else _in_columns(A, B)
 
 
 def _differences(A: Float[Array, "N1 1"], B: Float[Array, "N2 1"]) -> Float[Array, "N1 N2"]:
@@ -22,16 +24,25 @@ def _differences(A: Float[Array, "N1 1"], B: Float[Array, "N2 1"]) -> Float[Arra
 
 
 @jax.custom_jvp
-def _products(A: Float[Array, "N1 D"], B: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
-    """``|a_i|^2 + |b_j|^2 - 2 a_i . b_j``; rounding below zero is cut off, the derivative is that of the distance."""
+def _in_columns(A: Float[Array, "N1 D"], B: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
+    """``|a_i|^2 + |b_j|^2 - 2 a_i . b_j``; rounding below zero is cut off, the derivative is that of the distance.
+
+    Of rows R lengthscales apart rounding of the product is ``1e-7 R^2``, which in single precision is soon more than a
+    jitter: in few columns by differences.
+    """
+    if jnp.finfo(A.dtype).bits <= 32 and A.shape[1] <= FEWEST_COLUMNS:
+        found = jnp.zeros((A.shape[0], B.shape[0]), jnp.result_type(A, B))
+        for column in range(A.shape[1]):
+            found = found + _differences(*(rows[:, column : column + 1] for rows in (A, B)))
+        return found
     norms = jnp.sum(A * A, axis=1)[:, None] + jnp.sum(B * B, axis=1)[None, :]
     return jnp.maximum(norms - 2 * inner_products(A, B), 0)
 
 
-@_products.defjvp
-def _products_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
+@_in_columns.defjvp
+def _in_columns_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
     (A, B), (change_A, change_B) = primals, tangents
-    return _products(A, B), 2 * (inner_products(*_pair(A, change_A, B)) + moved_columns(*_pair(B, change_B, A)))
+    return _in_columns(A, B), 2 * (inner_products(*_pair(A, change_A, B)) + moved_columns(*_pair(B, change_B, A)))
 
 
 def _pair(A: Float[Array, "N1 D"], change: Float[Array, "N1 D"], B: Float[Array, "N2 D"]) -> tuple[Array, Array]:
@@ -47,11 +58,11 @@ def _pair(A: Float[Array, "N1 D"], change: Float[Array, "N1 D"], B: Float[Array,
 def squared_distances_gram(A: Float[Array, "N D"]) -> Float[Array, "N N"]:
     """``|a_i - a_j|^2``: symmetric to the last bit; it and its derivatives are exactly zero on the diagonal.
 
-    By differences in one column, and of few rows in single precision in several too: rows that are near to each other
-    and many lengthscales from the mean of all, as in blocks of neighbours, are then as far apart as they are.
+    By differences in one column, and of few rows or columns in single precision: rows that are near to each other and
+    many lengthscales from the mean of all, as in blocks of neighbours, are then as far apart as they are.
     """
-    is_single = jnp.finfo(A.dtype).bits <= 32
-    if A.shape[1] == 1 or (is_single and A.shape[0] <= FEW_ROWS and A.shape[1] <= FEW_COLUMNS):
+    is_single, most = jnp.finfo(A.dtype).bits <= 32, FEW_COLUMNS if A.shape[0] <= FEW_ROWS else FEWEST_COLUMNS
+    if A.shape[1] == 1 or (is_single and A.shape[1] <= most):
         # In ``a_i - a_j`` a compiler that has fused the scaling rounds only one of the two.
         found = jnp.zeros((A.shape[0], A.shape[0]), A.dtype)
         for column in range(A.shape[1]):

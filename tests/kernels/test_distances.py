@@ -86,3 +86,16 @@ def test_gradient_of_a_float32_gram_with_coincident_points():
         assert np.all(np.isfinite(found))
         np.testing.assert_array_equal(found[0, 1], 0)
         np.testing.assert_array_equal(np.einsum("iind->ind", found), 0)
+
+
+@pytest.mark.parametrize("columns", [2, 3])
+def test_in_single_precision_kernels_hold_their_digits_hundreds_of_lengthscales_wide(columns, rng):
+    """By the product form covariances of neighbours were off by 4e-4, more than a jitter of 1e-5."""
+    X = rng.uniform(0, 100, (1000, columns)).astype(np.float32)
+    Z = (X[:400] + 0.5 * rng.normal(size=(400, columns))).astype(np.float32)
+    with jax.enable_x64(False):
+        kernel = RBF(1.0, 1.0)
+        cross, gram = jax.jit(lambda X, Z: (kernel.matrix(X, Z), kernel.matrix(Z)))(X, Z)
+    for found, rows in ((cross, X), (gram, Z)):
+        wanted = np.exp(-0.5 * cdist(rows.astype(float), Z.astype(float), "sqeuclidean"))
+        np.testing.assert_allclose(found, wanted, atol=5e-6)
