@@ -15,7 +15,7 @@ FEWEST_COLUMNS = 4
 
 
 def squared_distances(A: Float[Array, "N1 D"], B: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
-    """``|a_i - b_j|^2``: by differences in few columns, whose error is that of the inputs, and by the product in more."""
+    """``|a_i - b_j|^2``: by differences in few columns, whose error is that of the inputs, and the product in more."""
     return _differences(A, B) if A.shape[1] == 1 else _in_columns(A, B)
 
 

@@ -30,6 +30,7 @@ from numpyro_gp.rows.call import (
 from numpyro_gp.rows.devices import Placement, as_part_of_process, placement_of
 from numpyro_gp.rows.look import (
     Look,
+    are_drawn,
     check_behind,
     check_numbering,
     check_rows,
@@ -277,7 +278,7 @@ def pieces_of(engine: Any, key: Array, call: Call, placement: Placement) -> Feed
         feed = Feed(call, placement, placement.place(call.arrays, [False] * len(with_rows)))
         feed.shared = RowsInPieces(batch, placement.rows)
         return feed
-    drawn = Drawn(key, call, _are_drawn(found, call, with_rows), batch, placement)
+    drawn = Drawn(key, call, are_drawn(found, call, with_rows), batch, placement)
     seen = look(engine.model, call._replace(arrays=drawn.now[:-1]))
     if _latent_shapes(found.sites) != _latent_shapes(seen.sites):
         cure = "Only data may be as long as the first array: give inducing inputs of their own to the model."
@@ -285,19 +286,6 @@ def pieces_of(engine: Any, key: Array, call: Call, placement: Placement) -> Feed
     drawn.part = Part(plate_of(seen.sites, batch, rows), rows, batch)
     check_numbering(seen, drawn.part.plate, "data in pieces")
     return drawn
-
-
-def _are_drawn(found: Look, call: Call, as_long: Sequence[bool]) -> list[bool]:
-    """Which arrays have the rows of the minibatch: all as long as the data, but tables that codes read stay whole.
-
-    One that rows of a plate read too, or what is made of it, is refused.
-    """
-    tables = {number for number in found.looked_up if number >= 0 and as_long[number]}
-    if both := tables & (found.read.keys() | found.behind):
-        required = "read by rows of the plate alone, or by other indices alone, where it is as long as the data"
-        cure = "Give the model the rows that it looks up as an array of their own, or the table a row more."
-        fail(call.owners[min(both)], required, "an array that is read by both", cure)
-    return [is_long and number not in tables for number, is_long in enumerate(as_long)]
 
 
 def _latent_shapes(trace: Trace) -> dict[str, tuple[int, ...]]:

@@ -216,6 +216,19 @@ def check_rows(found: Look, call: Call) -> None:
             fail(call.owners[number], required, f"{held} rows", cure)
 
 
+def are_drawn(found: Look, call: Call, as_long: Sequence[bool]) -> list[bool]:
+    """Which arrays have the rows of the minibatch: all as long as the data, but tables that codes read stay whole.
+
+    One that rows of a plate read too, or what is made of it, is refused.
+    """
+    tables = {number for number in found.looked_up if number >= 0 and as_long[number]}
+    if both := tables & (found.read.keys() | found.behind):
+        required = "read by rows of the plate alone, or by other indices alone, where it is as long as the data"
+        cure = "Give the model the rows that it looks up as an array of their own, or the table a row more."
+        fail(call.owners[min(both)], required, "an array that is read by both", cure)
+    return [is_long and number not in tables for number, is_long in enumerate(as_long)]
+
+
 def sites_at(model: Callable[..., object], args: tuple[object, ...], kwargs: Mapping[str, object]) -> Trace | None:
     """Sites of a model that is about to run on these arguments, whose rows are checked; None if it needs values."""
     call = call_of(model, args, kwargs)
