@@ -40,6 +40,9 @@ from numpyro_gp.programs.eager import one_program
 from numpyro_gp.programs.private import active_handlers
 from numpyro_gp.rows.neighbours import NeighbourRows, Neighbours, NewRows
 
+# A weight of a term would leave what neighbours say of others as it was, and predictions.
+WEIGHED = "Pass the noise variance of each row of all the data, noise**2 / weights: neighbours count by it as well."
+
 
 @value_type()
 class LocalData:
@@ -271,15 +274,16 @@ def check_all_data(name: str, obs: ArrayLike, size: int) -> Array:
     return data
 
 
-def check_handlers(name: str, near: Neighbours | NeighbourRows, hidden: str) -> None:
-    """Rows stand in their own plate and no other, all of them together in none, and none is masked.
+def check_handlers(name: str, near: Neighbours | NeighbourRows, hidden: str, weighed: str = WEIGHED) -> None:
+    """Rows stand in their own plate and no other, all of them together in none, and none is masked or weighed.
 
-    ``hidden`` is the cure for a mask.
+    ``hidden`` is the cure for a mask, ``weighed`` that for a scale.
     """
     for handler in active_handlers():
-        if isinstance(handler, handlers.mask) and jnp.ndim(handler.mask):
-            got = f"an array of shape {jnp.shape(handler.mask)}"
-            fail(f"the mask over site {name!r}", "one number, where rows have neighbours", got, hidden)
+        for kind, what, cure in ((handlers.mask, "mask", hidden), (handlers.scale, "scale", weighed)):
+            if isinstance(handler, kind) and jnp.ndim(value := getattr(handler, what)):
+                got = f"an array of shape {jnp.shape(value)}"
+                fail(f"the {what} over site {name!r}", "one number, where rows have neighbours", got, cure)
     plates = [one for one in active_handlers() if isinstance(one, numpyro.plate)]
     got = ", ".join(f"{one.name!r} of {one.size}" for one in plates) or "no plate"
     if isinstance(near, Neighbours):

@@ -184,7 +184,8 @@ def gp_by_neighbours(
 ) -> LocalProcess:
     """Open the site of a latent process at the rows of a plate: of all of it, or of what inducing points leave open."""
     rows = _check(name, kernel, near, outputs)
-    check_handlers(name, rows, "Put handlers.mask around ngp.observe alone.")
+    around = "Put handlers.{} around ngp.observe alone."
+    check_handlers(name, rows, around.format("mask"), around.format("scale"))
     whole = rows.near
     relative = ample_jitter(whole.inputs.dtype) if jitter is None else check_nonnegative("jitter", jitter)
     prior = RowPrior(check_name("name", name), kernel, rows, relative, shared)

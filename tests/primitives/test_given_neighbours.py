@@ -190,6 +190,12 @@ def masked():
         whole()
 
 
+def weighed():
+    """A scale of each term left predictions as they were without one."""
+    with handlers.scale(scale=jnp.full(30, 3.0)):
+        in_plate()
+
+
 def twice():
     with numpyro.plate("group", 2, dim=-2):
         in_plate()
@@ -207,6 +213,7 @@ def twice():
         (twice, "the plates around site 'y' must be one of the 30 rows of near"),
         (lambda: in_plate(batch=5, obs=None), "the rows of site 'y' must be all of them where there are no data"),
         (masked, "the mask over site 'y' must be one number, where rows have neighbours"),
+        (weighed, "the scale over site 'y' must be one number, .* Pass the noise variance of each row of all the data"),
         (lambda: in_plate(inducing=X), "inducing must be None where rows of a plate have neighbours"),
         (lambda: whole(noise=np.ones(4)), r"noise_variance must be a number or of shape"),
         (lambda: whole(ngp.neighbours(X, 4, rows=[1, 2])), "of all rows where these stand whole, or are drawn"),

@@ -229,6 +229,11 @@ def masked():
         opened()
 
 
+def weighed():
+    with handlers.scale(scale=jnp.ones(N)):
+        opened()
+
+
 def with_belief():
     with handlers.substitute(data={"f": ngp.beliefs.Coupled(jnp.zeros(N), jnp.eye(N))}):
         opened()
@@ -253,6 +258,7 @@ def guided(model, **recipes):
         (lambda: opened(outputs=2), "outputs must be None where rows have neighbours, but got 2"),
         (lambda: opened(ngp.neighbours(X, 4, rows=[1, 2], others=True)), "near must be neighbours of all rows, as"),
         (masked, "the mask over site 'f' must be one number"),
+        (weighed, r"the scale over site 'f' must be one number.*Put handlers\.scale around ngp\.observe alone"),
         (with_belief, "the belief at site 'f' must be pseudo-data of all 20 rows, but got a Coupled"),
         (scored_in_part, "the rows of site 'f' must be all of them where the process is a point"),
         (lambda: opened().joint(NEW), "the process 'f' must be one with a basis"),
