@@ -172,3 +172,19 @@ def test_two_data_sites_under_one_key_have_noise_of_their_own():
         one, other = (np.asarray(prediction.sample(400)) for prediction in pair)
         correlation = [np.corrcoef(one[:, n], other[:, n])[0, 1] for n in range(one.shape[1])]
         assert np.abs(correlation).max() < 5 / np.sqrt(400)
+
+
+def test_functions_of_two_processes_under_one_key_are_independent_given_the_posterior():
+    """Each had the same standard normal numbers: draws of ``f`` and ``g`` of one prior were the same functions."""
+    Z = jnp.linspace(0.0, 1.0, 3)[:, None]
+
+    def model(X, y=None):
+        f, g = (ngp.gp(name, ngp.kernels.RBF(1.0, 0.1), Z) for name in "fg")
+        with numpyro.plate("data", len(X)):
+            ngp.observe("y", (f(X), g(X)), lambda f, g: dist.Normal(f + g, 1.0), obs=y)
+
+    zeros = {name: jnp.zeros((400, 3)) for name in "fg"}
+    posterior, far = ngp.Posterior.from_mcmc(model, zeros), jnp.array([[5.0]])
+    f, g = (np.asarray(posterior.function_draws(jax.random.key(0), far, gp=name))[:, 0] for name in "fg")
+    np.testing.assert_allclose([f.std(), g.std()], 1.0, rtol=0.15)
+    assert abs(np.corrcoef(f, g)[0, 1]) < 0.2
