@@ -301,18 +301,6 @@ def inverse_factor(precision: Float[Array, "M M"]) -> Float[Array, "M M"]:
     return inverse_factors(precision)[0]
 
 
-@jax.custom_jvp
-def inverse_factor_from(precision: Float[Array, "M M"], root: Float[Array, "M M"]) -> Float[Array, "M M"]:  # noqa: ARG001
-    """`inverse_factor` of a matrix whose ``C`` is found already, and a constant: ``dC = -C Phi(C^T dP C)``."""
-    return root
-
-
-@inverse_factor_from.defjvp
-def _inverse_factor_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
-    root = inverse_factor_from(*primals)
-    return root, matmul(-root, half_diagonal(congruence(root.T, tangents[0])))
-
-
 def symmetric_gradient(root: Array, root_inverse: Array, cotangent: Array) -> Array:
     """Gradient with respect to ``S = C C^T``, symmetric, from the gradient with respect to ``C``."""
     lower = half_diagonal(matmul(flipped(root), cotangent))

@@ -15,7 +15,8 @@ from numpyro_gp.beliefs.additive_basis import AdditiveBasis
 from numpyro_gp.beliefs.basis import Basis
 from numpyro_gp.beliefs.coupled import Coupled
 from numpyro_gp.beliefs.decoupled import Orthogonal
-from numpyro_gp.beliefs.gaussian_data import GaussianData, ridge_factor, ridge_square
+from numpyro_gp.beliefs.gaussian_data import GaussianData
+from numpyro_gp.beliefs.ridge import ridge_factor, ridge_square
 from numpyro_gp.beliefs.structured import Structured
 from numpyro_gp.checks import (
     are_integers,

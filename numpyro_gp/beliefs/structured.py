@@ -22,9 +22,9 @@ from numpyro_gp.beliefs.component_factors import (
     probed,
     rows_of,
 )
-from numpyro_gp.beliefs.gaussian_data import ridge_factor
 from numpyro_gp.beliefs.members import Stacks
 from numpyro_gp.beliefs.probe import BlockProbe
+from numpyro_gp.beliefs.ridge import ridge_factor
 from numpyro_gp.beliefs.whitened import Whitened, covariance_kl
 from numpyro_gp.checks import fail
 from numpyro_gp.linalg import flipped, half_log_det, matmul

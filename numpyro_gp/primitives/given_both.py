@@ -13,8 +13,8 @@ from numpyro.distributions import constraints
 from numpyro_gp.arrays import Array, ArrayLike, Shape, value_type
 from numpyro_gp.beliefs.basis import AbstractBasis, Basis
 from numpyro_gp.beliefs.blocks import HALF_LOG_2PI, TOGETHER, Blocks, by_parts, least_noise, row_after_row, row_factor
-from numpyro_gp.beliefs.gaussian_data import ridge_factor
 from numpyro_gp.beliefs.places import Places
+from numpyro_gp.beliefs.ridge import ridge_factor
 from numpyro_gp.beliefs.shared import Shared, SharedRows
 from numpyro_gp.checks import check_nonnegative, check_points, fail
 from numpyro_gp.kernels.base import as_kernel
