@@ -42,6 +42,7 @@ def test_of_two_starts_the_higher_bound_counts_and_pairs_share_their_starts():
         ):
             row = {"set": "a", "split": split, "method": method, "start": start, "bound": bound}
             rows.append(row | dict.fromkeys(latent_scores.SCORES, density))
+    rows += [row | {"set": "b"} for row in rows if row["method"] in ("GP VI", "GP-GP VI")]  # without latent inputs
     assert latent_scores.gains(rows, "a") == [4.0, 5.0, 6.0]
     assert latent_scores.gains(rows, "a", pair=(2, 1)) == [1.0, 0.0, -1.0]
     assert latent_scores.table(rows).splitlines()[-1].startswith("| a (3) | 6.000 ± 0.577 | **5.000 ± 0.577** |")
@@ -49,7 +50,7 @@ def test_of_two_starts_the_higher_bound_counts_and_pairs_share_their_starts():
     assert latent_scores.pairs(rows).splitlines()[2:] == ["| a (3) | 0.000 ± 0.577 |  |  |"]
     alone = latent_scores.pairs(rows, shown=latent_scores.DEPTH_ALONE).splitlines()
     assert alone[0] == "| set (splits) | GP-GP VI - GP VI | LV-GP VI - GP VI |"
-    assert alone[2:] == ["| a (3) | 1.500 ± 0.577 | **5.000 ± 0.577** |"]
+    assert alone[2:] == ["| a (3) | 1.500 ± 0.577 | **5.000 ± 0.577** |", "| b (3) | 1.500 ± 0.577 |  |"]
     assert latent_scores.by_start(rows).splitlines()[2:] == ["| a | 3 of 3 | 1.000 ± 0.000 | 3.000 ± 0.000 |"]
 
 

@@ -120,6 +120,7 @@ SPENT = {
     ),
     "draws without steps": ("stein_space_time", {"engine": [stein_space_time.STARTS]}),
     "weights from the fit": ("weights_from_fit", {}),
+    "depth alone": ("latent_scores", {"method": ["GP-GP VI"]}),
     "not normal": ("normality", {}),
     "model of the paper": ("stein_paper_model", {}),
 }
@@ -130,6 +131,7 @@ FACTS = {
         f"core hours, {name}": functools.partial(core_hours, name=name)
         for name in ("weights_from_fit", "normality", "stein_paper_model")
     },
+    "core hours, depth alone": functools.partial(core_hours, name="latent_scores", method=["GP-GP VI"]),
     **{
         f"spent, {run}": functools.partial(core_hours, name=name, digits=2, **chosen)
         for run, (name, chosen) in SPENT.items()

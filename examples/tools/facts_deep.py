@@ -215,6 +215,11 @@ FACTS = {
     "depth, sets": functools.partial(latent_told, pair=(3, 1)),
     "weights above, sets": functools.partial(latent_told, pair=(4, 3)),
     "latent, bike": functools.partial(latent_gain, name="bike"),
+    "latent, power": functools.partial(latent_gain, name="power"),
+    **{
+        f"depth alone, {name}": functools.partial(latent_gain, name=name, pair=latent_scores.DEPTH_ALONE[0])
+        for name in ("forest", "power", "bike", "keggdirected")
+    },
     "depth, bike": functools.partial(latent_gain, name="bike", pair=(3, 1)),
     "weights above, airfoil": functools.partial(latent_gain, name="airfoil", pair=(4, 3)),
     "weights above, airfoil, bound": functools.partial(latent_gain, name="airfoil", pair=(4, 3), score="bound"),

@@ -381,6 +381,7 @@ PRINTED = {
     "latent_scores": latent_scores.table,
     "latent_scores, levels": latent_scores.levels,
     "latent_scores, pairs": latent_scores.pairs,
+    "latent_scores, depth alone": functools.partial(latent_scores.pairs, shown=latent_scores.DEPTH_ALONE),
     "normality": normality.table,
     "long_runs, depth printed": printed_tables.by_depth,
 }

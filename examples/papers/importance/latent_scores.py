@@ -92,10 +92,15 @@ def difference(gaps):
     return bold(with_error(*of_mean(gaps)), direction(gaps)) if gaps else ""
 
 
+def with_latent_inputs(rows):
+    """Sets with rows of LV-GP: without, there is no gain to show."""
+    return dict.fromkeys(row["set"] for row in rows if row["method"] == METHODS[1])
+
+
 def table(rows, folder=None):
     """Markdown: sets against LV-GP, its gain by each score, and the gain that the paper prints where ``folder`` is."""
     found, lines = printed_tables.printed(folder, "deep") if folder else {}, []
-    for name in dict.fromkeys(row["set"] for row in rows):
+    for name in with_latent_inputs(rows):
         own = [row for row in rows if row["set"] == name]
         best = of_mean([float(row["weighted"]) for row in chosen(own, name, METHODS[1]).values()])
         pair = [found.get((name, method)) for method in METHODS[:2]]
@@ -112,7 +117,7 @@ def table(rows, folder=None):
 def pairs(rows, folder=None, shown=PAIRS[1:]):
     """Markdown: what weights and depth gain on sets that have rows of them, and in brackets what the paper prints."""
     found, lines = printed_tables.printed(folder, "deep") if folder else {}, []
-    own = {METHODS[first] for first, _ in shown} - {METHODS[1]}  # which every set has
+    own = {METHODS[first] for first, _ in shown} - {METHODS[1]}  # which has tables of its own
     for name in dict.fromkeys(row["set"] for row in rows if row["method"] in own):
         cells = []
         for pair in shown:
@@ -129,7 +134,7 @@ def pairs(rows, folder=None, shown=PAIRS[1:]):
 def levels(rows, folder=None):
     """Markdown: test densities of GP and LV-GP beside those that the paper prints: with more, there is less to gain."""
     found, lines = printed_tables.printed(folder, "deep") if folder else {}, []
-    for name in dict.fromkeys(row["set"] for row in rows):
+    for name in with_latent_inputs(rows):
         cells = []
         for method in METHODS[:2]:
             own = [float(row["weighted"]) for row in chosen(rows, name, method).values()]
