@@ -235,7 +235,7 @@ def additive_optimum(
     noise : array () or (N,)
         Noise *variance*.
     form : "structured" or "full"
-        `Structured` of rank N, ``O(N^3)``, or `Coupled`, ``O(N M^2 + M^3)``. Both are the same posterior.
+        `Structured` of rank N, ``O(N M min(N, M))``, or `Coupled`, ``O(N M^2 + M^3)``. Both are the same posterior.
     jitter : float, optional
 
     Returns
@@ -261,9 +261,12 @@ def additive_optimum(
         mean, scale_tril, bound = data.optimum(residuals)
         when_known(partial(check_factorised, ""), mean, scale_tril)
         return AdditiveOptimum(Coupled(mean, scale_tril), bound)
-    # W = A in units of the noise: all algebra is N x N.
-    factor, inverse = factorise(jnp.eye(residuals.shape[0], dtype=basis.dtype) + matmul(data.features.T, data.features))
-    half = matmul(inverse, residuals)
-    when_known(partial(check_factorised, ""), data.features, half)
-    belief = Structured(matmul(data.features, matmul(inverse.T, half)), data.features)
-    return AdditiveOptimum(belief, data.bound(matmul(half, half), half_log_det(factor)))
+    # W = A in units of the noise: all algebra is that of rows or of inducing points, whichever are fewer.
+    if data.features.shape[0] <= residuals.shape[0]:
+        mean, _, bound = data.optimum(residuals)
+    else:
+        root = ridge_factor(data.features.T)
+        half = matmul(residuals, root)
+        mean, bound = matmul(data.features, matmul(root, half)), data.bound(matmul(half, half), -half_log_det(root))
+    when_known(partial(check_factorised, ""), data.features, mean)
+    return AdditiveOptimum(Structured(mean, data.features), bound)
