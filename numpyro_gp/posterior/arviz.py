@@ -126,7 +126,9 @@ def arviz_container(
     if unknown:
         fail("dims", f"names of sites or arguments: {sorted(known)}", f"{unknown}", "Check the spelling.")
     terms = {name: _pointwise(name, found) for name in found.log_likelihood}
-    names = {**found.dims, **_constant_dims(constant, found), **{k: list(v) for k, v in (dims or {}).items()}}
+    # An argument with the name of a site has its dimensions, and no place beside it where its shape is another.
+    constant = {n: x for n, x in constant.items() if n not in found.dims or x.shape == _shape_of(n, found)}
+    names = {**_constant_dims(constant, found), **found.dims, **{k: list(v) for k, v in (dims or {}).items()}}
     groups = {
         "posterior": by_chain(found.latent),
         "posterior_predictive": by_chain(found.replicated),
@@ -147,6 +149,13 @@ def _pointwise(name: str, found: TrainingDraws) -> Array:
     if terms.shape[1:] == observed.shape[: terms.ndim - 1]:
         return terms
     return jnp.broadcast_to(terms, terms.shape[:1] + observed.shape)
+
+
+def _shape_of(name: str, found: TrainingDraws) -> tuple[int, ...] | None:
+    """Shape of the values of a site, of one draw; None where a mask hides all of them."""
+    if name in found.observed:
+        return found.observed[name].shape
+    return found.latent[name].shape[1:] if name in found.latent else None
 
 
 def _constant_dims(constant: Mapping[str, Array], found: TrainingDraws) -> dict[str, list[str]]:

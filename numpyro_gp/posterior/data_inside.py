@@ -58,5 +58,6 @@ def conditioned_observation(
 
 
 def is_same(value: ArrayLike, seen: Array) -> bool:
-    """Whether an argument of the model is one of its observed arrays."""
-    return np.shape(value) == seen.shape and np.array_equal(np.asarray(value), np.asarray(seen))
+    """Whether an argument of the model is one of its observed arrays, in whose precision they are compared."""
+    own = np.asarray(seen)
+    return np.shape(value) == own.shape and np.array_equal(np.asarray(value).astype(own.dtype), own)

@@ -10,12 +10,14 @@ import jax.numpy as jnp
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
+import numpyro
 import pytest
 
 import numpyro_gp as ngp
 from numpyro_gp.posterior.arviz import arviz, arviz_container, from_groups, has_trees, sample_stats
 from numpyro_gp.posterior.draws import TrainingDraws
 from tests.fits import KEY, X, Y, Z, fit, sparse
+from tests.precision import x64
 
 mpl.use("Agg")
 
@@ -162,3 +164,30 @@ def test_container_names_rows_of_arguments_after_the_plate():
     assert data["constant_data"]["Z"].dims == ("Z_dim_0", "Z_dim_1")
     assert data["observed_data"]["y"].coords["data"].values.tolist() == list("abcde")
     assert data["posterior"]["a"].shape == (1, 4, 3)
+
+
+@pytest.mark.parametrize("is_other", [False, True])
+def test_data_of_numpy_are_observed_and_no_constants_in_single_precision(is_other):
+    """Rounded, they were no longer the argument, whose dimensions took the place of those of the site.
+
+    So do those of an argument of the same name that the model changes.
+    """
+    rng = np.random.default_rng(0)
+    x, y, seen = np.linspace(0.0, 1.0, 8)[:, None], rng.normal(size=(3, 8)), rng.uniform(size=(3, 8)) < 0.6
+
+    def model(X, y=None, seen=True):
+        f = ngp.gp("f", ngp.kernels.RBF(1.0, 0.5), jnp.array([[0.0], [1.0]]))
+        plates = numpyro.plate("replicates", 3, dim=-2), numpyro.plate("rows", X.shape[0])
+        with plates[0], plates[1], numpyro.handlers.mask(mask=seen):
+            ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.3), obs=y + 1 if is_other else y)
+
+    with x64(False):
+        posterior = ngp.Posterior.from_mcmc(model, {"f": jnp.asarray(rng.normal(size=(2, 2)))})
+        whole, some = posterior.to_arviz(KEY, x, y), posterior.to_arviz(KEY, x, y, jnp.asarray(seen))
+    for group in ("log_likelihood", "posterior_predictive"):
+        assert whole[group]["y"].dims == ("chain", "draw", "replicates", "rows")
+        assert some[group]["y"].dims == ("chain", "draw", "y_seen")
+    assert whole["observed_data"]["y"].dims == ("replicates", "rows")
+    assert ("y" in whole["constant_data"]) == is_other
+    assert "y" not in some["constant_data"]
+    np.testing.assert_array_equal(some["observed_data"]["y"].coords["y_seen"], np.flatnonzero(seen))
