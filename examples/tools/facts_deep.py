@@ -216,6 +216,7 @@ FACTS = {
     "weights above, sets": functools.partial(latent_told, pair=(4, 3)),
     "latent, bike": functools.partial(latent_gain, name="bike"),
     "latent, power": functools.partial(latent_gain, name="power"),
+    "latent, keggdirected": functools.partial(latent_gain, name="keggdirected"),
     **{
         f"depth alone, {name}": functools.partial(latent_gain, name=name, pair=latent_scores.DEPTH_ALONE[0])
         for name in ("forest", "power", "bike", "keggdirected")
