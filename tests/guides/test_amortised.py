@@ -114,3 +114,20 @@ def test_data_are_found_by_the_names_of_the_model():
 def test_bad_arguments(build, message):
     with pytest.raises((ValueError, TypeError), match=message):
         build()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_row_far_away_is_not_all_of_the_bound(dtype):
+    """At 220 standard deviations the variance of its latent input was 1e188, and no number in single precision."""
+    with jax.enable_x64(dtype == "float64"):
+        rows, y = jnp.asarray(X, dtype).at[0, 1].set(220.0), jnp.asarray(Y, dtype)
+        guide = ngp.AutoGP(model, {"w": amortised(linear)})
+        svi = SVI(model, guide, optax.adam(0.01), numpyro.infer.TraceMeanField_ELBO())
+        state = svi.init(jax.random.key(0), rows, y)
+        with handlers.seed(rng_seed=0):
+            scale = handlers.trace(guide).get_trace(rows, y)["w"]["fn"].base_dist.scale
+        assert svi.evaluate(state, rows, y) < 1e6
+        gradient = jax.grad(lambda rows: svi.evaluate(state, rows, y))(rows)
+    raw = np.asarray(rows[:, 1], float) - 3.0
+    np.testing.assert_allclose(scale[:, 0], np.exp(np.where(raw > 1, 1 + np.log(np.maximum(raw, 1)), raw)), rtol=1e-4)
+    assert np.isfinite(gradient).all() and abs(gradient[0, 1]) > 1  # and it can come back
