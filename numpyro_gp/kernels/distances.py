@@ -1,5 +1,7 @@
 """Squared distances between rows, with derivatives that are finite where rows are equal."""
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Float
@@ -23,6 +25,21 @@ def _differences(A: Float[Array, "N1 1"], B: Float[Array, "N2 1"]) -> Float[Arra
     return jnp.square(A - B.T)
 
 
+def _differences_of_one(A: Float[Array, "N 1"], B: Float[Array, "N 1"]) -> Float[Array, "N N"]:
+    """Of a column and itself: in ``a_i - a_j`` a compiler that has fused the scaling rounds only one of the two."""
+    return jnp.square(jnp.maximum(A, B.T) - jnp.minimum(A, B.T))
+
+
+def _by_columns(
+    of_one: Callable[[Array, Array], Array], A: Float[Array, "N1 D"], B: Float[Array, "N2 D"]
+) -> Float[Array, "N1 N2"]:
+    """The sum over columns of their squared differences."""
+    found = jnp.zeros((A.shape[0], B.shape[0]), jnp.result_type(A, B))
+    for column in range(A.shape[1]):
+        found = found + of_one(*(rows[:, column : column + 1] for rows in (A, B)))
+    return found
+
+
 @jax.custom_jvp
 def _in_columns(A: Float[Array, "N1 D"], B: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
     """``|a_i|^2 + |b_j|^2 - 2 a_i . b_j``; rounding below zero is cut off, the derivative is that of the distance.
@@ -31,10 +48,7 @@ def _in_columns(A: Float[Array, "N1 D"], B: Float[Array, "N2 D"]) -> Float[Array
     jitter: in few columns by differences.
     """
     if jnp.finfo(A.dtype).bits <= 32 and A.shape[1] <= FEWEST_COLUMNS:
-        found = jnp.zeros((A.shape[0], B.shape[0]), jnp.result_type(A, B))
-        for column in range(A.shape[1]):
-            found = found + _differences(*(rows[:, column : column + 1] for rows in (A, B)))
-        return found
+        return _by_columns(_differences, A, B)
     norms = jnp.sum(A * A, axis=1)[:, None] + jnp.sum(B * B, axis=1)[None, :]
     return jnp.maximum(norms - 2 * inner_products(A, B), 0)
 
@@ -63,12 +77,7 @@ def squared_distances_gram(A: Float[Array, "N D"]) -> Float[Array, "N N"]:
     """
     is_single, most = jnp.finfo(A.dtype).bits <= 32, FEW_COLUMNS if A.shape[0] <= FEW_ROWS else FEWEST_COLUMNS
     if A.shape[1] == 1 or (is_single and A.shape[1] <= most):
-        # In ``a_i - a_j`` a compiler that has fused the scaling rounds only one of the two.
-        found = jnp.zeros((A.shape[0], A.shape[0]), A.dtype)
-        for column in range(A.shape[1]):
-            one = A[:, column : column + 1]
-            found = found + jnp.square(jnp.maximum(one, one.T) - jnp.minimum(one, one.T))
-        return found
+        return _by_columns(_differences_of_one, A, A)
     products, norms = inner_products(A, A), jnp.sum(A * A, axis=1)
     return _off_diagonal(jnp.maximum((norms[:, None] + norms[None, :]) - (products + products.T), 0))
 
