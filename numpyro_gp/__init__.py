@@ -27,15 +27,14 @@ An importance-weighted step draws the latent inputs of each datum K times, and a
     -> sites.Observation.log_prob -> objectives.importance_weighted_bound
 """
 
-import gc
 import sys
 from functools import partial
 from inspect import ismodule
 
+from numpyro_gp.programs.memory import unswept
+
 # Modules leave nothing to collect, and looking through all objects of JAX among them takes a third of the import.
-_collects = gc.isenabled()
-gc.disable()
-try:
+with unswept():
     from numpyro_gp import beliefs, gam, guides, kernels, likelihoods, means, optim, plots, starting, stein
     from numpyro_gp.additive import anova, effects, sobol
     from numpyro_gp.criticism import Comparison, compare, conditional_density, diagnose, metrics
@@ -62,9 +61,6 @@ try:
     from numpyro_gp.sites import Belief
     from numpyro_gp.starting import deep, inducing
     from numpyro_gp.training import HMC, NUTS, FitInterrupted, FitResult, NonFiniteLoss, fit
-finally:
-    if _collects:
-        gc.enable()
 
 __version__ = "0.2.0"
 
