@@ -55,13 +55,13 @@ def problem(method, data, options, seed):
     return decoupled_comparison.problem(name, data, argparse.Namespace(**settings), seed)
 
 
-def race(fits, seconds, name, split, code):
-    """Rows of one split: every fit at each share of the seconds, at the first piece that ends beyond it."""
+def race(fits, limit, name, split, code, by="seconds"):
+    """Rows of one split: every fit at each share of its seconds or steps, at the first piece that ends beyond it."""
     rows = []
     while open_ones := [fit for fit in fits if fit.marks < MARKS]:
         for fit in open_ones:
             fit.go_on()
-            while fit.marks < MARKS and fit.seconds >= (fit.marks + 1) * seconds / MARKS:
+            while fit.marks < MARKS and getattr(fit, by) >= (fit.marks + 1) * limit / MARKS:
                 fit.marks += 1
                 scores = fit.score(fit.svi.get_params(fit.state))
                 row = {"set": name, "split": split, "method": fit.method, "mark": fit.marks}
