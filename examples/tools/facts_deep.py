@@ -5,7 +5,7 @@ import functools
 import numpy as np
 from scipy import stats
 
-from examples.papers.deep import decoupled_map, decoupled_seconds, gradient_noise
+from examples.papers.deep import decoupled_map, decoupled_means, decoupled_seconds, gradient_noise
 from examples.papers.importance import (
     importance_gradients,
     importance_weighting,
@@ -159,9 +159,9 @@ def on_the_map(folder, batch):
     return ", ".join(f"{found[hidden]} with {COUNTS[hidden]}" for hidden in sorted(found))
 
 
-def ways_apart(folder, first, second, metric="log_density"):
+def ways_apart(folder, first, second, metric="log_density", count=500):
     """By how much one way to hold a decoupled layer is above another, "mean, covariance", paired by seed."""
-    rows = rows_of(folder, "decoupled_means")
+    rows = decoupled_means.trained_on(rows_of(folder, "decoupled_means"), count)
     found = {
         way: {row["seed"]: float(row[metric]) for row in rows if f"{row['mean']}, {row['covariance']}" == way}
         for way in (first, second)
