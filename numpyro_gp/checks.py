@@ -77,8 +77,7 @@ def check_array(argument: str, value: ArrayLike) -> Array:
 def _as_array(argument: str, value: ArrayLike) -> Array:
     try:
         if type(value) in (bool, int, float) and current_trace() == EAGER:
-            number: Array = jax.device_put(value)  # for `asarray` of one JAX compiles a program
-            return number
+            return jax.device_put(value)  # for `asarray` of one JAX compiles a program
         if not isinstance(value, (str, bytes)):  # NumPy would take text for the name of a type
             return jnp.asarray(value)
     except (TypeError, ValueError):

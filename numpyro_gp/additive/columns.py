@@ -65,8 +65,7 @@ class Column:
         found = [plain(value) for value in some]
         if any(isinstance(value, float) and value not in known for value in found):
             found = [_as_level(value, self.levels) for value in found]
-        codes: np.ndarray = np.array([known.get(value, len(known)) for value in found], float)[place]
-        return codes
+        return np.array([known.get(value, len(known)) for value in found], float)[place]
 
     def decode(self, coded: np.ndarray) -> np.ndarray:
         """Numbers in the units of the data."""
@@ -237,8 +236,7 @@ def is_category(data: Any, expression: str) -> bool:
 def is_missing(values: np.ndarray) -> np.ndarray:
     """Where values are NaN, None, NaT or ``pandas.NA``."""
     if values.dtype.kind in "fmM":
-        found: np.ndarray = np.isnan(values)
-        return found
+        return np.isnan(values)
     if values.dtype.kind != "O":
         return np.zeros(values.shape, bool)
     # NaN, NaT and NA are those that do not equal themselves, or whose comparison is no truth value.

@@ -92,8 +92,7 @@ class MixtureMoments:
     @property
     def scale(self) -> np.ndarray:
         """Standard deviations over all: the mean of the variances and the variance of the means."""
-        found: np.ndarray = np.sqrt((self.variance + self.squares) / self.count)
-        return found
+        return np.sqrt((self.variance + self.squares) / self.count)
 
 
 def known_design(posterior: Posterior, design: Design | None) -> Design | None:

@@ -304,5 +304,4 @@ def sample(
         return lambda f, key: draws(f, key, each, over)
 
     drawn = with_number(posterior, key, some, args, kwargs, num_draws, site)
-    indices: Indices = jax.tree.map(lambda leaf: leaf.reshape(-1), drawn)
-    return indices
+    return jax.tree.map(lambda leaf: leaf.reshape(-1), drawn)

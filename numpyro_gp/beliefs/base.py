@@ -115,8 +115,7 @@ class AbstractBelief(abc.ABC):
             cure = "Add one of the two: models/own_belief.py shows how."
             required = "of a class with a field mean or a property whitened_mean"
             fail("the belief", required, f"a {type(self).__name__} with neither", cure, TypeError)
-        mean: Array = self.mean
-        return mean
+        return self.mean
 
     @abc.abstractmethod
     def marginals(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Marginals:
@@ -186,8 +185,7 @@ class AbstractBelief(abc.ABC):
         adds to its divergence.
         """
         # Traced, so that a belief without whitened values answers NaN, whose comparison is false, and does not refuse.
-        answer: Array = jax.jit(lambda: agreement(self.kl(basis), self.whitened(basis)))()
-        return answer
+        return jax.jit(lambda: agreement(self.kl(basis), self.whitened(basis)))()
 
     def whitened_moments(self, basis: AbstractBasis | None = None) -> tuple[Array, Array]:
         """Means and standard deviations of the whitened values, shaped as `whitened_mean`."""

@@ -98,8 +98,7 @@ class AbstractBasis(abc.ABC):
     def at_level(self, level: Array) -> "AbstractBasis":
         """The same basis with a mean function at its inducing inputs, for beliefs that read it."""
         own: Any = self
-        found: AbstractBasis = dataclasses.replace(own, level=level)
-        return found
+        return dataclasses.replace(own, level=level)
 
     def frame(self) -> Frame:
         """Where the whitened values of a single process stand, for beliefs about its values themselves."""
@@ -262,8 +261,7 @@ def spread(tree: Tree, lead: Shape, target: Shape) -> Tree:
         aligned = leaf.reshape((1,) * (len(target) - len(lead)) + leaf.shape)
         return jnp.broadcast_to(aligned, target + leaf.shape[len(lead) :])
 
-    found: Tree = jax.tree.map(one, tree)
-    return found
+    return jax.tree.map(one, tree)
 
 
 def fits(shape: Shape, target: Shape) -> bool:
@@ -282,10 +280,7 @@ def in_plates(tree: Tree, lead: Shape, batch: Shape, site: str) -> Tree:
     if fits(lead, batch):
         return spread(tree, lead, batch)
     if fits(lead, without_data):
-        found: Tree = jax.tree.map(
-            lambda leaf: jnp.expand_dims(leaf, len(without_data)), spread(tree, lead, without_data)
-        )
-        return found
+        return jax.tree.map(lambda leaf: jnp.expand_dims(leaf, len(without_data)), spread(tree, lead, without_data))
     required = f"a batch of the plates around it, {batch}" if batch else "no batch outside of every plate"
     cure = 'Call it inside numpyro.plate("group", G). For outputs pass outputs=P, for rows of data noise of shape (N,).'
     fail(f"the kernel, the inducing inputs or the noise of site {site!r}", required, f"leading axes {lead}", cure)

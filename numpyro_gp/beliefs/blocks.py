@@ -179,5 +179,4 @@ def by_parts(function: Callable[..., Rows], *rows: Array, at_once: int = AT_ONCE
         return more.reshape(count, together, *array.shape[1:])
 
     found = lax.map(jax.checkpoint(lambda part: function(*part)), tuple(map(cut, rows)))
-    whole: Rows = jax.tree.map(lambda part: part.reshape(count * together, *part.shape[2:])[:size], found)
-    return whole
+    return jax.tree.map(lambda part: part.reshape(count * together, *part.shape[2:])[:size], found)

@@ -97,8 +97,7 @@ def _in_parts(rows: Rows, cross: Float[Array, "M N"]) -> Moments:
 @custom_vmap
 def _products(rows: Rows, cross: Float[Array, "M N"]) -> Moments:
     """``m^T W k`` and ``sum_i sign_i (B k)_i^2``, in parts of a triangle if it is one."""
-    found: Moments = lax.cond(rows.is_lower, _in_parts, _in_one, rows, cross)
-    return found
+    return lax.cond(rows.is_lower, _in_parts, _in_one, rows, cross)
 
 
 @_products.def_vmap

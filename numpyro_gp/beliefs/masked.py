@@ -30,23 +30,19 @@ class MaskedPrior(dist.Distribution):
 
     @property
     def mean(self) -> Array:
-        found: Array = self.base_dist.mean
-        return found
+        return self.base_dist.mean
 
     @property
     def variance(self) -> Array:
-        found: Array = self.base_dist.variance
-        return found
+        return self.base_dist.variance
 
     def sample(self, key: Array, sample_shape: Shape = ()) -> Array:
-        drawn: Array = self.base_dist.sample(key, sample_shape)
-        return drawn
+        return self.base_dist.sample(key, sample_shape)
 
     rsample = sample
 
     def log_prob(self, value: object, intermediates: object = None) -> Array:  # noqa: ARG002
-        found: Array = jnp.where(self.shown, self.base_dist.log_prob(value), 0)
-        return found
+        return jnp.where(self.shown, self.base_dist.log_prob(value), 0)
 
     def mask(self, mask: ArrayLike) -> dist.Distribution:
         """Both masks at once."""

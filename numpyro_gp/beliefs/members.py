@@ -71,8 +71,7 @@ def alike(kinds: Iterable[Hashable]) -> tuple[tuple[int, ...], ...]:
 def picked(values: Values, places: np.ndarray) -> Values:
     """``values (K, ...)[places]``, of NumPy or JAX: there a slice where the places follow each other."""
     if isinstance(values, np.ndarray):
-        found: np.ndarray = values[places]
-        return found
+        return values[places]
     flat = places.ravel()
     if not np.array_equal(flat, np.arange(flat[0], flat[0] + flat.size)):
         return values.at[places].get(mode="promise_in_bounds")
@@ -162,8 +161,7 @@ def _orders(stacks: Stacks) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
 
 
 def _joined(stacks: Sequence[Values]) -> Values:
-    found: Values = (np if isinstance(stacks[0], np.ndarray) else jnp).concatenate(stacks)
-    return found
+    return (np if isinstance(stacks[0], np.ndarray) else jnp).concatenate(stacks)
 
 
 @value_type(static=("stacks",))

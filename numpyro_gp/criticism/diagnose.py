@@ -167,8 +167,7 @@ def _nuts(num_draws: int, thinning: int) -> Callable[..., Mapping[str, Array]]:
         args, kwargs = merge(arrays)
         mcmc = MCMC(NUTS(model), progress_bar=False, **sizes)
         mcmc.run(key, *args, **kwargs)
-        samples: Mapping[str, Array] = mcmc.get_samples()
-        return samples
+        return mcmc.get_samples()
 
     programs: list[Callable[..., Mapping[str, Array]]] = []
 

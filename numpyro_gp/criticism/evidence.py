@@ -110,8 +110,7 @@ def gather(posterior: Posterior, key: Array, call: Call, num_samples: int | None
             check_full(trace)
             return look.at_draw(trace, calls, jax.random.split(jax.random.fold_in(draw[0], 3)))
 
-        found: dict[str, Any] = jax.lax.map(one, draws)
-        return found
+        return jax.lax.map(one, draws)
 
     start = jax.tree.map(lambda leaf: leaf[0], draws)
     # Chains and particles hold points.
@@ -254,8 +253,7 @@ def _copies(whole: dist.Distribution, fn: dist.Distribution, key: Array, count: 
     given = _plain(fn.likelihood.conditional(fn.mean_latent)) if is_ours else fn
     if isinstance(given, CENSORED) or type(given).sample is dist.Distribution.sample:
         return None
-    drawn: Array = whole.sample(key, (count,))
-    return drawn
+    return whole.sample(key, (count,))
 
 
 def lower_end(site: Site) -> float:

@@ -15,8 +15,7 @@ TOGETHER, FEWEST_IN_TAIL = 500, 5
 def _log_sums(values: np.ndarray) -> np.ndarray:
     """``log sum exp`` over the first axis."""
     most = np.max(values, axis=0)
-    found: np.ndarray = most + np.log(np.sum(np.exp(values - most), axis=0))
-    return found
+    return most + np.log(np.sum(np.exp(values - most), axis=0))
 
 
 class Smoothed(NamedTuple):
@@ -71,8 +70,7 @@ def quantiles(levels: np.ndarray, k: np.ndarray, scale: np.ndarray) -> np.ndarra
     far = -np.log1p(-levels)
     is_small = np.abs(k) < np.finfo(float).eps
     safe = np.where(is_small, 1.0, k)
-    found: np.ndarray = scale * np.where(is_small, far, np.expm1(safe * far) / safe)
-    return found
+    return scale * np.where(is_small, far, np.expm1(safe * far) / safe)
 
 
 class LeftOut(NamedTuple):

@@ -239,8 +239,7 @@ def root_mean_score(mean: Array, y: Array) -> Score:
 @one_program
 def crps_terms(z: Array, scale: Array) -> Array:
     """What each datum gives to `crps_gaussian`."""
-    terms: Array = scale * (z * (2.0 * norm.cdf(z) - 1.0) + 2.0 * norm.pdf(z) - jnp.pi**-0.5)
-    return terms
+    return scale * (z * (2.0 * norm.cdf(z) - 1.0) + 2.0 * norm.pdf(z) - jnp.pi**-0.5)
 
 
 def share(event: Array, dtype: jnp.dtype) -> Score:

@@ -117,8 +117,7 @@ def importance_weights(
         with handlers.block():
             log_model = log_density(model, args, kwargs, points)[0]
         log_guide = sum(jnp.sum(latent[name]["fn"].log_prob(x)) for name, x in points.items())
-        weight: Array = log_model - drawn.log_prob - log_guide
-        return weight
+        return log_model - drawn.log_prob - log_guide
 
     found = np.asarray(run_quickly(lambda keys: jax.lax.map(log_weight, keys), keys))
     return Weights(found, pareto_k(found))

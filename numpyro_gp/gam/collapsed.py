@@ -318,5 +318,4 @@ class Bound:
         values, vectors = np.linalg.eigh(curvature)
         # The factor of the inverse, L = R^T for (V diag(1/t)^(1/2))^T = Q R: rounding cannot make it indefinite.
         root: np.ndarray = np.linalg.qr((vectors / np.sqrt(np.maximum(values, WIDEST**-2))).T)[1]
-        factor: np.ndarray = root.T * np.sign(np.diagonal(root))
-        return factor
+        return root.T * np.sign(np.diagonal(root))

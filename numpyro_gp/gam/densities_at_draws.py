@@ -46,8 +46,7 @@ def _value_of(function: Callable[..., ExpectedDensities]) -> Callable[..., np.nd
 def _of_normal(y: np.ndarray, mean: np.ndarray, variance: np.ndarray, scale: np.ndarray) -> np.ndarray:
     """``log N(y; f, scale^2)``."""
     away = (y - mean) / scale**2
-    found: np.ndarray = -0.5 * ((y - mean) * away + variance / scale**2 + np.log(2 * np.pi * scale**2))
-    return found
+    return -0.5 * ((y - mean) * away + variance / scale**2 + np.log(2 * np.pi * scale**2))
 
 
 def _of_binomial(y: np.ndarray, mean: np.ndarray, variance: np.ndarray, trials: np.ndarray) -> np.ndarray:
@@ -55,8 +54,7 @@ def _of_binomial(y: np.ndarray, mean: np.ndarray, variance: np.ndarray, trials: 
     from scipy.special import gammaln
 
     constant = gammaln(trials + 1) - gammaln(y + 1) - gammaln(trials - y + 1)
-    found: np.ndarray = constant + y * mean - trials * softplus(mean, variance)[0]
-    return found
+    return constant + y * mean - trials * softplus(mean, variance)[0]
 
 
 def _exp(mean: np.ndarray, variance: np.ndarray, *parameters: object) -> np.ndarray:  # noqa: ARG001
@@ -85,15 +83,13 @@ def _smooth(below: Callable[..., np.ndarray]) -> Callable[..., tuple[np.ndarray,
 def _poisson_steps(y: np.ndarray, f: np.ndarray) -> np.ndarray:
     from scipy.special import gammaincc
 
-    found: np.ndarray = gammaincc(y + 1, np.exp(f))
-    return found
+    return gammaincc(y + 1, np.exp(f))
 
 
 def _negative_binomial_steps(y: np.ndarray, f: np.ndarray, r: np.ndarray) -> np.ndarray:
     from scipy.special import betainc
 
-    found: np.ndarray = betainc(r, y + 1, 1 / (1 + np.exp(f - np.log(r))))
-    return found
+    return betainc(r, y + 1, 1 / (1 + np.exp(f - np.log(r))))
 
 
 def _binomial_steps(y: np.ndarray, f: np.ndarray, trials: np.ndarray) -> np.ndarray:
@@ -105,22 +101,19 @@ def _binomial_steps(y: np.ndarray, f: np.ndarray, trials: np.ndarray) -> np.ndar
 def _below_student_t(y: np.ndarray, f: np.ndarray, df: np.ndarray, scale: np.ndarray) -> np.ndarray:
     from scipy.special import stdtr
 
-    found: np.ndarray = stdtr(df, (y - f) / scale)
-    return found
+    return stdtr(df, (y - f) / scale)
 
 
 def _below_beta(y: np.ndarray, f: np.ndarray, k: np.ndarray) -> np.ndarray:
     from scipy.special import betainc
 
-    found: np.ndarray = betainc(*(np.maximum(k * mean_of("logit", one), np.finfo(float).tiny) for one in (f, -f)), y)
-    return found
+    return betainc(*(np.maximum(k * mean_of("logit", one), np.finfo(float).tiny) for one in (f, -f)), y)
 
 
 def _below_gamma(y: np.ndarray, f: np.ndarray, shape: np.ndarray) -> np.ndarray:
     from scipy.special import gammainc
 
-    found: np.ndarray = gammainc(shape, shape * y * np.exp(-f))
-    return found
+    return gammainc(shape, shape * y * np.exp(-f))
 
 
 AT_DRAWS = {

@@ -126,8 +126,7 @@ def _log_square_of_wide(
 def _student_constant(df: np.ndarray, scale: np.ndarray) -> np.ndarray:
     from scipy.special import betaln
 
-    found: np.ndarray = -betaln(0.5, 0.5 * df) - 0.5 * np.log(df) - np.log(scale)
-    return found
+    return -betaln(0.5, 0.5 * df) - 0.5 * np.log(df) - np.log(scale)
 
 
 def student_t_value(
@@ -137,8 +136,7 @@ def student_t_value(
     width = scale * np.sqrt(df)
     wide = lambda *given: _log_square_of_wide(*given)[:1]  # noqa: E731
     (log,) = expected(_log_square, wide, np.hypot(mean - y, width), mean, variance, y, width)
-    found: np.ndarray = _student_constant(df, scale) - 0.5 * (df + 1) * log
-    return found
+    return _student_constant(df, scale) - 0.5 * (df + 1) * log
 
 
 def student_t(y: np.ndarray, mean: np.ndarray, variance: np.ndarray, df: float, scale: float) -> ExpectedDensities:
@@ -204,8 +202,7 @@ def beta_value(y: np.ndarray, mean: np.ndarray, variance: np.ndarray, k: np.ndar
     """``log Gamma(k) + E[(k m - 1) log y + (k - k m - 1) log(1 - y) - log Gamma(k m) - log Gamma(k - k m)]``."""
     from scipy.special import gammaln
 
-    found: np.ndarray = gammaln(k) + _of_shares(_log_beta, y, mean, variance, k)[0]
-    return found
+    return gammaln(k) + _of_shares(_log_beta, y, mean, variance, k)[0]
 
 
 def beta(y: np.ndarray, mean: np.ndarray, variance: np.ndarray, k: float) -> ExpectedDensities:

@@ -55,8 +55,7 @@ class Prior(NamedTuple):
         of_one = (
             dist.HalfNormal(self.median) if self.spread is None else dist.LogNormal(jnp.log(self.median), self.spread)
         )
-        values: Array = numpyro.sample(name, of_one.expand(self.shape).to_event(len(self.shape)))
-        return values
+        return numpyro.sample(name, of_one.expand(self.shape).to_event(len(self.shape)))
 
 
 class NamedFamily(NamedTuple):
@@ -102,10 +101,7 @@ class Family(NamedTuple):
         """The likelihood of a name at several values of its parameters, its leaves with these on their first axis."""
         own = NAMED[self.spec]
         likelihood = own.kind(*(values[name] for name in own.parameters(Start())))
-        found: Likelihood = jax.tree.map(
-            lambda leaf: np.array(np.broadcast_to(np.asarray(leaf, dtype), (count,))), likelihood
-        )
-        return found
+        return jax.tree.map(lambda leaf: np.array(np.broadcast_to(np.asarray(leaf, dtype), (count,))), likelihood)
 
     @alone
     def look(self, what: Callable[[Likelihood], T]) -> T:

@@ -71,8 +71,7 @@ class TermAtRow:
         if not self.curves:
             return self._fixed(read)
         curves = [curve.at(x) for curve, x in zip(self.curves, read, strict=False)]
-        whole: AtRow = composed(self.term, curves, self._fixed(read[self.count :]) if self.levels else None)
-        return whole
+        return composed(self.term, curves, self._fixed(read[self.count :]) if self.levels else None)
 
     def _fixed(self, read: np.ndarray) -> AtRow:
         """What no lengthscale moves; of levels kept, since there are few."""

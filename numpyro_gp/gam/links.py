@@ -13,8 +13,7 @@ def residuals_at(link: str, f: np.ndarray, y: np.ndarray) -> np.ndarray:
     """``(y - mean) / (d mean / d f)``: residuals on the scale of the link."""
     slope = slope_of(link, f)
     slope = np.maximum(slope, LEAST_SLOPE) if link in ("logit", "probit") else slope
-    left: np.ndarray = (y - mean_of(link, f)) / slope
-    return left
+    return (y - mean_of(link, f)) / slope
 
 
 def weights_at(family: str, link: str, f: np.ndarray, r: object = np.nan) -> np.ndarray:

@@ -167,8 +167,7 @@ class Model:
 def offset_at(model: Model, X: Values) -> Values:
     """The constant of the quick GLM and offsets, at encoded inputs."""
     constant = model.start.constant if isinstance(X, np.ndarray) else model._numbers(X.dtype).constant
-    offset: Values = constant + X[..., list(model.layout.offsets)].sum(axis=-1)
-    return offset
+    return constant + X[..., list(model.layout.offsets)].sum(axis=-1)
 
 
 def sample_hyperparameters(model: Model, dtype: np.dtype) -> tuple[Array, Array, Likelihood]:

@@ -141,5 +141,4 @@ def without_walls(losses: list[float]) -> np.ndarray:
     found = np.asarray(losses)
     is_kept = np.isfinite(found) & (found < found[0] + WALL)
     is_kept[-1] = True
-    kept: np.ndarray = found[is_kept]
-    return kept
+    return found[is_kept]

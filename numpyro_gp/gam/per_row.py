@@ -70,8 +70,7 @@ def at_places(likelihood: Likelihood, places: object, count: int, lead: int = 1)
     leaves, structure = jax.tree.flatten(likelihood)
     pairs = zip(leaves, are_per_row(likelihood, count, lead), strict=True)
     cut = [leaf[..., places] if is_cut else leaf for leaf, is_cut in pairs]
-    found: Likelihood = jax.tree.unflatten(structure, cut)
-    return found
+    return jax.tree.unflatten(structure, cut)
 
 
 def at_rows_of(likelihood: Likelihood, rows: object, count: int) -> Likelihood:

@@ -37,19 +37,16 @@ class Response(NamedTuple):
 
 
 def _of_link(f: np.ndarray, p: Parameters) -> np.ndarray:
-    found: np.ndarray = mean_of(p["link"], f)
-    return found
+    return mean_of(p["link"], f)
 
 
 def _exp(f: np.ndarray, p: object) -> np.ndarray:  # noqa: ARG001
-    found: np.ndarray = np.exp(f)
-    return found
+    return np.exp(f)
 
 
 def _beta(rng: Generator, f: np.ndarray, p: Parameters) -> np.ndarray:
     mean = np.clip(_of_link(f, p), 1e-12, 1 - 1e-12)
-    found: np.ndarray = rng.beta(p["concentration"] * mean, p["concentration"] * (1 - mean))
-    return found
+    return rng.beta(p["concentration"] * mean, p["concentration"] * (1 - mean))
 
 
 RESPONSES: dict[type, Response] = {
@@ -147,8 +144,7 @@ class NewData:
         method: Literal["lower", "linear"] = (
             "lower" if draws.dtype.kind == "i" else "linear"
         )  # a count or a label, and no mean of two
-        found: np.ndarray = np.quantile(flat, levels, axis=1, method=method)
-        return found
+        return np.quantile(flat, levels, axis=1, method=method)
 
 
 def check_levels(levels: float | Sequence[float]) -> np.ndarray:
@@ -172,8 +168,7 @@ def _normal_quantiles(means: np.ndarray, scales: np.ndarray, levels: np.ndarray)
         middle = 0.5 * (low + high)
         below = normal_cdf((middle[:, None] - means) / scales).mean(axis=1) < wanted
         low, high = np.where(below, middle, low), np.where(below, high, middle)
-    found: np.ndarray = 0.5 * (low + high)
-    return found
+    return 0.5 * (low + high)
 
 
 def _ends(means: np.ndarray, scales: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -132,8 +132,7 @@ class Fit:
             cached[num_draws] = sample_posterior(
                 self._term_features, params, lambda: self.posterior, self.key, num_draws
             )
-        found: Draws = cached[num_draws]
-        return found
+        return cached[num_draws]
 
     def _some(self, num_draws: int | None) -> Draws:
         """Draws for what is averaged over them: fewer by themselves where terms are many."""

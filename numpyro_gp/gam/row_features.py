@@ -192,8 +192,7 @@ def kernel_of(model: Model, part: ReadTerm, Z: np.ndarray, X: np.ndarray, is_slo
         found = [curve(float(length)) for curve, length in zip(curves, lengths, strict=True)]
         if count > 1:
             found = [one.merged(lambda leaf, at=at: leaf.at(at, count)) for at, one in enumerate(found)]
-        whole: KernelMatrices = composed(term, found, levels)
-        return whole
+        return composed(term, found, levels)
 
     return kernel
 

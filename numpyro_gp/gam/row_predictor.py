@@ -107,5 +107,4 @@ def _known_directions(posterior: Normal) -> np.ndarray:
         )
     values, vectors = np.linalg.eigh(np.eye(len(posterior.mean)) - posterior.half.T @ posterior.half)
     known = values > LEAST
-    found: np.ndarray = np.sqrt(values[known])[:, None] * vectors[:, known].T
-    return found
+    return np.sqrt(values[known])[:, None] * vectors[:, known].T

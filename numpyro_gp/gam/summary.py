@@ -129,8 +129,7 @@ def null_mean(family: Family, y: np.ndarray, offset: np.ndarray, weights: np.nda
         constant += min(max(step, -1.0), 1.0)
         if abs(step) < 1e-10:
             break
-    found: np.ndarray = mean_of(link, constant + offset)
-    return found
+    return mean_of(link, constant + offset)
 
 
 def unit_deviance(family: str, y: np.ndarray, mean: np.ndarray, r: object = math.nan) -> np.ndarray:

@@ -228,8 +228,7 @@ def _check_lengths(values: dict[str, np.ndarray]) -> None:
 def _missing(values: dict[str, np.ndarray]) -> np.ndarray:
     """Whether a row misses one of the values."""
     _check_lengths(values)
-    found: np.ndarray = np.any([is_missing(column) for column in values.values()], axis=0)
-    return found
+    return np.any([is_missing(column) for column in values.values()], axis=0)
 
 
 def _of_its_column(term: Term, data: object) -> Term:

@@ -111,8 +111,7 @@ def summed_tables(features: Features, tables: Tables, sizes: np.ndarray) -> Sums
         return found
 
     def each(leaf: np.ndarray, totals: np.ndarray, reads: np.ndarray) -> np.ndarray:
-        found: np.ndarray = np.sum(leaf * totals[reads], axis=-1)
-        return found
+        return np.sum(leaf * totals[reads], axis=-1)
 
     moved = np.stack([with_all(one) for one in slopes]) if len(slopes) else np.zeros((0, len(values), len(values)))
     return Sums(

@@ -45,8 +45,7 @@ class TermFeatures:
 
     def _by_component(self, lengths: np.ndarray) -> np.ndarray:
         """Lengthscales ``(L,)`` by component ``(C, P)``, with ones where one has fewer."""
-        by_component: np.ndarray = np.append(lengths, 1.0)[self._places]
-        return by_component
+        return np.append(lengths, 1.0)[self._places]
 
     def cuts(self, count: int) -> list[slice]:
         """Rows that are held at once."""
@@ -64,10 +63,8 @@ class TermFeatures:
 
     def whitening(self, scales: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """``s_c L_c^-1 (M, M)`` as blocks: features are these times kernels of unit variance."""
-        found: np.ndarray = scales[self.repeats, None] * self._first(self._by_component(lengths))[1]
-        return found
+        return scales[self.repeats, None] * self._first(self._by_component(lengths))[1]
 
     def factor(self, scales: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """``L (M, M)`` of all components as blocks."""
-        factor: np.ndarray = scales[self.repeats, None] * self._first.factors(self._by_component(lengths))
-        return factor
+        return scales[self.repeats, None] * self._first.factors(self._by_component(lengths))

@@ -40,8 +40,7 @@ class Dense(NamedTuple):
 
     def row_variances(self, A: np.ndarray) -> np.ndarray:
         """``a^T S a`` of each row ``(N,)``."""
-        found: np.ndarray = np.sum((self.half @ A) ** 2, axis=0)
-        return found
+        return np.sum((self.half @ A) ** 2, axis=0)
 
     def block_covariances(self, blocks: Stacks) -> list[np.ndarray]:
         """``S_cc`` of each component in stacks."""
@@ -61,8 +60,7 @@ class Dense(NamedTuple):
         """Of values ``(M, K)``: ``(K,)``."""
         away = np.linalg.solve(self.half.T, values - self.mean[:, None])
         half_log = np.linalg.slogdet(self.half)[1]
-        found: np.ndarray = -0.5 * np.sum(away**2, axis=0) - half_log - 0.5 * len(self.mean) * np.log(2 * np.pi)
-        return found
+        return -0.5 * np.sum(away**2, axis=0) - half_log - 0.5 * len(self.mean) * np.log(2 * np.pi)
 
 
 class LowRank:
@@ -95,8 +93,7 @@ class LowRank:
 
     def row_variances(self, A: np.ndarray) -> np.ndarray:
         own = np.sum(A * self._times(self.covariances, A), axis=0)
-        found: np.ndarray = own - np.sum((self.shared @ A) ** 2, axis=0)
-        return found
+        return own - np.sum((self.shared @ A) ** 2, axis=0)
 
     def block_covariances(self, blocks: Stacks) -> list[np.ndarray]:
         parts = [self.shared[:, own].transpose(1, 0, 2) for own in blocks.places]
@@ -108,8 +105,7 @@ class LowRank:
         flat = seen.reshape(len(seen), -1)
         pairs = zip(self.covariances, blocks.apart(A), strict=True)
         diagonal = blocks.in_order([np.sum(own * (D @ own), axis=(1, 2)) for D, own in pairs])
-        found: np.ndarray = (np.diag(diagonal) - flat @ flat.T) / A.shape[1]
-        return found
+        return (np.diag(diagonal) - flat @ flat.T) / A.shape[1]
 
     def sample(self, rng: np.random.Generator, count: int) -> np.ndarray:
         # x = P e_1 + W e_2 has the precision as its covariance, and so S x has covariance S.
@@ -122,8 +118,7 @@ class LowRank:
         away = values - self.mean[:, None]
         transposed = [P.transpose(0, 2, 1) for P in self.factors]
         squares = np.sum(self._times(transposed, away) ** 2, axis=0) + np.sum((self.W.T @ away) ** 2, axis=0)
-        found: np.ndarray = -0.5 * squares + self.half_log - 0.5 * len(away) * np.log(2 * np.pi)
-        return found
+        return -0.5 * squares + self.half_log - 0.5 * len(away) * np.log(2 * np.pi)
 
 
 Normal = Point | Dense | LowRank

@@ -192,8 +192,7 @@ def time_inducing(term: Term, x: np.ndarray, period: float | None) -> np.ndarray
     times = np.unique(x)
     if term.kind != "season" or period is None:
         most = term.num_inducing or (OF_TREND if term.kind == "trend" else OF_CYCLE)
-        some: np.ndarray = times[np.linspace(0, len(times) - 1, min(most, len(times))).round().astype(int)]
-        return some
+        return times[np.linspace(0, len(times) - 1, min(most, len(times))).round().astype(int)]
     most, whole = term.num_inducing or OF_SEASON, float(times[-1] - times[0])
     gap = float(np.median(np.diff(times)))
     phases = max(2, min(PHASES, round(period / gap), most // LEAST_TIMES))

@@ -95,8 +95,7 @@ class Shares:
         away = (means - means.mean(axis=0)).transpose(1, 0, 2).reshape(means.shape[1], -1)
         covariance = self.within / len(means) + away @ away.T / away.shape[1]
         scale = np.sqrt(np.maximum(np.diagonal(covariance), 1e-300))
-        found: np.ndarray = covariance / scale[:, None] / scale
-        return found
+        return covariance / scale[:, None] / scale
 
     def rows(self, level: float) -> tuple[Row, ...]:
         """The rows of the table, with intervals that hold so much."""

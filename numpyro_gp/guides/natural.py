@@ -31,8 +31,7 @@ def natural_param(name: str, kind: str, start: ArrayLike | Callable[[Array], Arr
     Its last ``event_dim`` axes are those of one member of plates; NumPyro hands out the members of a minibatch. None
     hands out all of it.
     """
-    value: Array = numpyro.param(f"{name}{NATURAL_MARK}{kind}", start, event_dim=event_dim)
-    return value
+    return numpyro.param(f"{name}{NATURAL_MARK}{kind}", start, event_dim=event_dim)
 
 
 def is_of_rows(name: str) -> bool:

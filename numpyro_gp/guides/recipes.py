@@ -86,8 +86,7 @@ def member_param(name: str, prior: InducingPrior, start: object, axes: int = 1, 
 
     Inside plates NumPyro hands out the members of the minibatch.
     """
-    value: Array = numpyro.param(name, start, event_dim=prior.event_dim - 1 + axes, **options)
-    return value
+    return numpyro.param(name, start, event_dim=prior.event_dim - 1 + axes, **options)
 
 
 def start_mean(name: str, prior: InducingPrior, mean: ArrayLike | None) -> Array:

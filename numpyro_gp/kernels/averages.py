@@ -39,8 +39,7 @@ def _averages_jvp(profile: Profile, primals: tuple[Array, ...], tangents: tuple[
 
         def slope(place: int) -> Array:
             own = lambda value: profile(gaps, *parameters[:place], value, *parameters[place + 1 :])  # noqa: E731
-            found: Array = jax.jvp(own, (parameters[place],), (jnp.ones_like(parameters[place]),))[1]
-            return found
+            return jax.jvp(own, (parameters[place],), (jnp.ones_like(parameters[place]),))[1]
 
         in_gap = (jax.jvp(lambda t: profile(t, *parameters), (gaps,), (jnp.ones_like(gaps),))[1],) * moves_rows
         return profile(gaps, *parameters), *in_gap, *map(slope, moved)

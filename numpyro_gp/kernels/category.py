@@ -62,5 +62,4 @@ class ZeroMeanCategory(OfCodes):
 
 def around_average(p: Values, xp: ModuleType = jnp) -> Values:
     """``I - p p^T / |p|^2``: covariances of levels of unit variance whose average under ``p`` is zero, a projection."""
-    found: Values = xp.eye(p.shape[0], dtype=p.dtype) - xp.outer(p, p) / xp.sum(p**2)
-    return found
+    return xp.eye(p.shape[0], dtype=p.dtype) - xp.outer(p, p) / xp.sum(p**2)

@@ -63,8 +63,7 @@ def applied(
         each = (own * value + slope).reshape(*value.shape[:place], *of_terms.shape[-2:], *value.shape[place + 1 :])
         return jnp.sum(each, axis=place + 1)
 
-    found: Values_ = jax.tree.map(total, values) if slopes is None else jax.tree.map(total, values, slopes)
-    return found
+    return jax.tree.map(total, values) if slopes is None else jax.tree.map(total, values, slopes)
 
 
 @value_type(static=("columns", "slopes"))

@@ -148,5 +148,4 @@ def at_columns(form: Kernel, columns: tuple[int, ...]) -> Kernel:
     def placed(node: object) -> object:
         return Active(node.kernel, node.of_columns(columns)) if isinstance(node, Active) else node
 
-    kernel: Kernel = jax.tree.map(placed, form, is_leaf=lambda node: isinstance(node, Active))
-    return kernel
+    return jax.tree.map(placed, form, is_leaf=lambda node: isinstance(node, Active))

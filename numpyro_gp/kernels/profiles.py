@@ -49,14 +49,12 @@ def of_average(a_x: Values, a_y: Values, b: Any) -> Values:
 
     Of arrays of NumPy and of JAX: kernels that average to zero are ``k0(x, y) = d - of_average(a(x), a(y), b)``.
     """
-    taken: Values = (a_x + a_y + a_x * a_y - b) / (1 + b)
-    return taken
+    return (a_x + a_y + a_x * a_y - b) / (1 + b)
 
 
 def less_average(k: Values, a_x: Values, a_y: Values, c: Any) -> Values:
     """``k(x, y) - a(x) - a(y) + c``: covariances of a function less its average, of whose growth nothing is taken."""
-    left: Values = k - a_x - (a_y - c)
-    return left
+    return k - a_x - (a_y - c)
 
 
 def over_normal(x: object, l: Any, mean: Any, sd: Any, xp: ModuleType = jnp) -> tuple[Any, Any]:

@@ -83,8 +83,7 @@ def _odd_integral(kind: type, deviation: Profile) -> Profile:
 
     @jax.custom_jvp
     def g(x: Array) -> Array:
-        value: Array = jnp.sign(x) * integral(kind, jnp.abs(x))
-        return value
+        return jnp.sign(x) * integral(kind, jnp.abs(x))
 
     g.defjvps(lambda change, _, x: (1 + deviation(x**2)) * change)
     return g

@@ -61,8 +61,7 @@ class Likelihood(abc.ABC):
         conditional = self.conditional(values)
         if isinstance(conditional, CATEGORICAL):  # of labels 0.0, 1.0 as well
             target = target.astype(int)
-        found: Array = conditional.log_prob(target)
-        return found
+        return conditional.log_prob(target)
 
     def predictive_log_prob(
         self, y: ArrayLike, mean: ArrayLike, variance: ArrayLike, *, covariance: ArrayLike | None = None

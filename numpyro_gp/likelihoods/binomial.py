@@ -22,8 +22,7 @@ from numpyro_gp.likelihoods.softplus import WIDE
 
 def are_trials(values: np.ndarray) -> np.ndarray:
     """Whether each is a whole number from one on."""
-    found: np.ndarray = (values >= 1) & (values == np.round(values))
-    return found
+    return (values >= 1) & (values == np.round(values))
 
 
 def _sides(y: Array, trials: Array) -> tuple[Array, Array, Array]:

@@ -124,8 +124,7 @@ def _partial(fun: Integrand, number: int) -> Integrand:
         def at(leaf: Array) -> Array:
             return fun(f, jax.tree.unflatten(structure, [*leaves[:number], leaf, *leaves[number + 1 :]]))
 
-        result: Array = jax.jvp(at, (leaves[number],), (jnp.ones_like(leaves[number]),))[1]
-        return result
+        return jax.jvp(at, (leaves[number],), (jnp.ones_like(leaves[number]),))[1]
 
     return change
 
@@ -279,8 +278,7 @@ def _tilt(
         return fun(mean[..., None] + scale * z, *own) - 0.5 * z**2
 
     def rises(z: Array) -> Array:
-        change: Array = jax.jvp(density, (z,), (jnp.ones_like(z),))[1]
-        return change
+        return jax.jvp(density, (z,), (jnp.ones_like(z),))[1]
 
     smallest = jnp.sqrt(jnp.finfo(mean.dtype).tiny)
     centres, _ = _centres(mean, variance, cuts)

@@ -159,5 +159,4 @@ def _from_the_last(step: Callable[[Array, Array], Array], last: Array) -> Array:
     def body(passed: Array, value: Array) -> Array:
         return step(jnp.asarray(terms - passed, last.dtype), value)
 
-    found: Array = lax.fori_loop(0, terms, body, last)
-    return found
+    return lax.fori_loop(0, terms, body, last)

@@ -114,8 +114,7 @@ def at_points(
 
 
 def _slope(function: Callable[[Array], Array], direction: Array, at: Array) -> Array:
-    found: Array = jax.jvp(function, (at,), (direction,))[1]
-    return found
+    return jax.jvp(function, (at,), (direction,))[1]
 
 
 def _curvature(
@@ -130,8 +129,7 @@ def _curvature(
     def second(c: int, d: int) -> Array:
         slope = [partial(_slope, function, along[place]) for place in (c, d)]
         first, curved = jax.jvp(slope[1], (mean,), (along[c],))
-        found: Array = curved + first * slope[0](mean) if is_log else curved
-        return found
+        return curved + first * slope[0](mean) if is_log else curved
 
     try:
         if count == 1:

@@ -60,8 +60,7 @@ def expected_softplus(mean: Float[Array, "*batch"], variance: Float[Array, "*bat
     >>> round(float(expected_softplus(jnp.array(0.0), jnp.array(9.0))), 4)   # SciPy: 1.3941
     1.3941
     """
-    value: Array = softplus_moments(mean, variance)[0]
-    return value
+    return softplus_moments(mean, variance)[0]
 
 
 @expected_softplus.defjvp

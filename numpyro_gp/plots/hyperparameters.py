@@ -125,8 +125,7 @@ def _density(draws: np.ndarray, grid: np.ndarray) -> np.ndarray:
     iqr = np.subtract(*np.percentile(draws, [75, 25])) / 1.349
     bandwidth = 0.9 * min(draws.std(), iqr or draws.std()) * draws.size**-0.2
     kernel = np.exp(-0.5 * ((grid[:, None] - draws[None]) / bandwidth) ** 2)
-    density: np.ndarray = kernel.mean(1) / (bandwidth * math.sqrt(2 * math.pi))
-    return density
+    return kernel.mean(1) / (bandwidth * math.sqrt(2 * math.pi))
 
 
 def _row(ax: "Axes", draws: np.ndarray, base: float, grid: np.ndarray, color: str, marker: str) -> None:

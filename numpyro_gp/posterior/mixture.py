@@ -60,8 +60,7 @@ def log_density_error(chunk: Observation, y: Array) -> Array:
 @compiled
 def sample(chunk: Observation, keys: Array, *, times: int) -> Array:
     """Draws ``(S, times, rows, ...)``."""
-    drawn: Array = jax.vmap(lambda o, key: o.sample(key, (times,)))(chunk, keys)
-    return drawn
+    return jax.vmap(lambda o, key: o.sample(key, (times,)))(chunk, keys)
 
 
 @compiled
@@ -77,8 +76,7 @@ def survival(chunk: Observation, times: Array) -> Array:
         return jnp.exp(Censored(values, right=True).predictive_log_prob(bound, mean, variance, covariance=covariance))
 
     def at(time: Array) -> Array:
-        found: Array = _each(lambda o: one(o, time), chunk).mean(0)
-        return found
+        return _each(lambda o: one(o, time), chunk).mean(0)
 
     return jnp.moveaxis(jax.lax.map(at, times), 0, -1)
 
@@ -129,8 +127,7 @@ def _mixture_quantile(level: Array, means: Array, scales: Array) -> Array:
 
     low, high = (means - 10 * scales).min(0), (means + 10 * scales).max(0)
     low, high = jax.lax.fori_loop(0, 60, halve, (low, high))
-    middle: Array = 0.5 * (low + high)
-    return middle
+    return 0.5 * (low + high)
 
 
 @_mixture_quantile.defjvp

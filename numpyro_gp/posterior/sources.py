@@ -109,8 +109,7 @@ class StoredDraws:
 
     def values(self, key: Array, index: Array | int, call: object, plates: object = None) -> dict[str, Any]:  # noqa: ARG002
         """The draw of a number."""
-        drawn: dict[str, Any] = jax.tree.map(lambda leaf: leaf[index], dict(self.samples))
-        return drawn
+        return jax.tree.map(lambda leaf: leaf[index], dict(self.samples))
 
     training_values = values
 

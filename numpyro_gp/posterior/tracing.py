@@ -162,8 +162,7 @@ def at_each_draw(function: Callable[..., T], posterior: Fitted, draws: Draw, *re
     """``function(posterior, draw, *rest)`` at each of some draws, which results have on their first axis."""
 
     def every(source: Source, draws: Draw, *rest: object) -> T:
-        found: T = jax.lax.map(lambda draw: function(posterior.at(source), draw, *rest), draws)
-        return found
+        return jax.lax.map(lambda draw: function(posterior.at(source), draw, *rest), draws)
 
     return run(every, posterior.source, draws, *rest)
 

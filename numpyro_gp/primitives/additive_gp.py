@@ -58,8 +58,7 @@ class AdditiveGP(GaussianProcess):
     def names(self) -> tuple[str, ...]:
         """Names of the components, in order."""
         one: Any = first_member(self.basis)
-        names: tuple[str, ...] = one.names
-        return names
+        return one.names
 
     def components(self, X: Functional | ArrayLike) -> dict[str, dist.Normal]:
         """Marginals of each component at ``X`` ``(..., N, D)``, without the mean function: batch shape ``(..., N)``."""
@@ -85,8 +84,7 @@ class AdditiveGP(GaussianProcess):
             return flat.reshape(*rows.shape[:-1], *flat.shape[1:])
 
         own, inputs = at_rows(self, X)
-        found: Array = own.each(covariances, inputs)
-        return found
+        return own.each(covariances, inputs)
 
 
 def additive_gp(

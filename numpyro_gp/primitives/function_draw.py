@@ -95,8 +95,7 @@ class FunctionDraw:
         has none, are finite and mean nothing.
         """
         inputs, axis = check_points("X", X, self.columns), len(self.plates.lead)
-        slopes: Array = jax.vmap(jax.jacfwd(lambda row: jnp.squeeze(self(row[None, :]), axis)), out_axes=axis)(inputs)
-        return slopes
+        return jax.vmap(jax.jacfwd(lambda row: jnp.squeeze(self(row[None, :]), axis)), out_axes=axis)(inputs)
 
 
 def function_draw(process: Any, key: Array, num_features: int, normal: Normal) -> FunctionDraw | None:
@@ -135,14 +134,12 @@ class _Outputs:
     parts: Any
 
     def __call__(self, X: Array) -> Array:
-        values: Array = jax.vmap(lambda part: part(X))(self.parts)
-        return values
+        return jax.vmap(lambda part: part(X))(self.parts)
 
     @property
     def weights(self) -> Array:
         """Those of the draws of the prior, ``(P, F)``."""
-        weights: Array = self.parts.weights
-        return weights
+        return self.parts.weights
 
 
 def _each(own: object, basis: BatchBasis, key: Array, num: int, normal: Normal, batch: Shape) -> Pieces | None:

@@ -194,8 +194,7 @@ class GivenNeighbours(dist.Distribution):
     def log_prob(self, value: Array) -> Array:
         """The terms of the rows; of several sets of data on the left, one after the other."""
         one = value.ndim == 1
-        terms: Array = self.given(value).terms(self.rows, self.index, value) if one else lax.map(self.log_prob, value)
-        return terms
+        return self.given(value).terms(self.rows, self.index, value) if one else lax.map(self.log_prob, value)
 
     def given(self, value: Array) -> Any:
         """The data where this is the value: all of them, of whatever handler, or those behind a minibatch."""
@@ -205,8 +204,7 @@ class GivenNeighbours(dist.Distribution):
 
     def sample(self, key: Array, sample_shape: Shape = ()) -> Array:
         """All data together."""
-        drawn: Array = self.data.draw(key, sample_shape)[..., self.rows]
-        return drawn
+        return self.data.draw(key, sample_shape)[..., self.rows]
 
 
 def regression_by_neighbours(

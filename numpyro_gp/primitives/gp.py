@@ -52,8 +52,7 @@ def _of_outputs(basis: AbstractBasis, lead: Shape, outputs: int, is_batch: bool)
         axis = f"the {'batch of kernels' if is_batch else 'inducing inputs'} has a leading axis of {lead[-1]}"
         cure = "Give the batch of kernels the axes of plates, then that of outputs: 1 where outputs share a kernel."
         fail("outputs", f"{lead[-1]}, as {axis}", outputs, cure)
-    shared: AbstractBasis = jax.tree.map(lambda leaf: jnp.squeeze(leaf, len(lead) - 1), basis)
-    return shared
+    return jax.tree.map(lambda leaf: jnp.squeeze(leaf, len(lead) - 1), basis)
 
 
 def mean_of_members(mean: MeanLike, plates: Plates, functional: int | None = None) -> Mean:

@@ -254,5 +254,4 @@ def _check(name: str, kernel: Kernel, near: Any, outputs: int | None) -> Neighbo
     if near.others is None:
         cure = "Find them once: near = ngp.neighbours(X, 16, others=True)."
         fail("near", "rows with others around them, earlier and later", "earlier ones alone", cure)
-    found: NeighbourRows = near
-    return found
+    return near

@@ -160,5 +160,4 @@ def _nearest(near: Neighbours, points: Array, count: int) -> Array:
     def one(point: Array) -> Array:
         return lax.top_k(-jnp.sum(jnp.square(rows - point[None] / scale), axis=1), count)[1]
 
-    found: Array = lax.map(one, lax.stop_gradient(points), batch_size=max(1, HELD // rows.size))
-    return found
+    return lax.map(one, lax.stop_gradient(points), batch_size=max(1, HELD // rows.size))

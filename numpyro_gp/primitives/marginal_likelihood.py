@@ -36,8 +36,7 @@ class Marginal(dist.Distribution):
     def each(self, function: Callable[..., Result], *own: Array) -> Result:
         """``function(loc, spread, *own)`` of each member; ``own`` ``(..., N)`` has the axes of the plates."""
         if jax.tree.leaves(self.spread)[0].ndim - 2 > len(self.lead):  # what `scan` stacks: one for each of its steps
-            steps: Result = jax.vmap(lambda step, *own: step.each(function, *own))(self, *own)
-            return steps
+            return jax.vmap(lambda step, *own: step.each(function, *own))(self, *own)
         batch, parts = own[0].shape[:-1], (self.loc, self.spread)
         parts = in_plates(parts, self.lead, batch, self.name) if self.lead else parts
         axis = 0 if self.lead else None
@@ -55,8 +54,7 @@ class ExactMarginal(Marginal):
 
     def sample(self, key: Array, sample_shape: Shape = ()) -> Array:
         noise = jax.random.normal(key, sample_shape + self.event_shape, self.loc.dtype)
-        drawn: Array = self.each(lambda loc, covariance, white: loc + matmul(cholesky(covariance), white), noise)
-        return drawn
+        return self.each(lambda loc, covariance, white: loc + matmul(cholesky(covariance), white), noise)
 
     def log_prob(self, value: Array, intermediates: object = None) -> Array:  # noqa: ARG002
         """Log marginal likelihood."""
@@ -69,8 +67,7 @@ class ExactMarginal(Marginal):
 
     @property
     def variance(self) -> Array:
-        variance: Array = jnp.diagonal(self.spread, axis1=-2, axis2=-1)
-        return variance
+        return jnp.diagonal(self.spread, axis1=-2, axis2=-1)
 
 
 class CollapsedMarginal(Marginal):
@@ -84,8 +81,7 @@ class CollapsedMarginal(Marginal):
 
     def log_prob(self, value: Array, intermediates: object = None) -> Array:  # noqa: ARG002
         """The tight collapsed bound (mathematics.md section 3.3, per-datum noise)."""
-        bound: Array = self.each(lambda loc, data, y: data.optimum((y - loc) / data.scale, True)[2], value)
-        return bound
+        return self.each(lambda loc, data, y: data.optimum((y - loc) / data.scale, True)[2], value)
 
     def sample(self, key: Array, sample_shape: Shape = ()) -> Array:
         key_v, key_e = jax.random.split(key)

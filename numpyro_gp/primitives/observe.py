@@ -77,8 +77,7 @@ def observe(
     for own in members:
         check_members_of(name, own, site)
     check_plates(name, observation, site)
-    value: Array = site["value"]
-    return value
+    return site["value"]
 
 
 def _opened(name: str, observation: Observation, obs: Array | None) -> Site:

@@ -46,8 +46,7 @@ def _mask_shape(fn: object) -> tuple[int, ...]:
         if not isinstance(fn, dist.ExpandedDistribution):
             return ()
         fn = fn.base_dist
-    shape: tuple[int, ...] = fn.batch_shape
-    return shape
+    return fn.batch_shape
 
 
 def _check_members(what: str, shape: tuple[int, ...], rows: int | None, found: _Found) -> None:

@@ -78,8 +78,7 @@ def _of_process(f: GaussianProcess, past: Any) -> tuple[Array, Array]:
         fail("past.inducing", "shared by the outputs of a process in plates", f"shape {inputs.shape}", cure)
 
     def joint(process: Any, basis: AbstractBasis, rows: Array) -> Joint:
-        found: Joint = jax.vmap(lambda points: process.joint(basis, points))(rows)
-        return found
+        return jax.vmap(lambda points: process.joint(basis, points))(rows)
 
     mean, covariance = f.each(joint, inputs)
     mean = f.with_mean(mean, inputs)

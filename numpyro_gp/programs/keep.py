@@ -91,8 +91,7 @@ def _prepared(
     compiled = kept(found.program, extra, lambda: build(found.program))
 
     def call(*arguments: object) -> T:
-        result: T = jax.tree.unflatten(found.structure, compiled(*found.constants, *jax.tree.leaves(arguments)))
-        return result
+        return jax.tree.unflatten(found.structure, compiled(*found.constants, *jax.tree.leaves(arguments)))
 
     return call
 

@@ -78,8 +78,7 @@ def xla_has_started() -> bool:
 
 def active_handlers() -> list[object]:
     """The handlers that stand around whatever runs now, the outermost first."""
-    stack: list[Any] = _PYRO_STACK
-    return stack
+    return _PYRO_STACK
 
 
 def is_density_asked() -> bool:
@@ -160,8 +159,7 @@ def set_plates(guide: AutoGuide, frames: Mapping[str, object], full_sizes: Mappi
 
 def make_plates(guide: AutoGuide, args: Args, kwargs: Kwargs) -> dict[str, Any]:
     """The plates of one call of an autoguide, by name: those of its ``create_plates``, and those it was told."""
-    plates: dict[str, Any] = guide._create_plates(*args, **kwargs)
-    return plates
+    return guide._create_plates(*args, **kwargs)
 
 
 @contextmanager

@@ -34,8 +34,7 @@ def part_of(key: Array | None, number: int) -> Array:
     is_plain = key is None and config.jax_default_prng_impl == "threefry2x32" and _is_default()
     words = np.zeros(2, np.uint32) if is_plain else None if key is None else words_of(key)
     if words is not None:
-        found: Array = jax.random.wrap_key_data(split(words)[number], impl="threefry2x32")
-        return found
+        return jax.random.wrap_key_data(split(words)[number], impl="threefry2x32")
     keys: Array = jax.random.split(jax.random.key(0) if key is None else key)
     return keys[number]
 
@@ -71,5 +70,4 @@ def normal(keys: np.ndarray, count: int, dtype: np.dtype) -> np.ndarray:
         unit = (((words[..., 0] ^ words[..., 1]) >> np.uint32(9)) | np.uint32(0x3F800000)).view(np.float32) - 1
     least = np.nextafter(unit.dtype.type(-1), unit.dtype.type(0))
     between = np.maximum(least, unit * (unit.dtype.type(1) - least) + least)
-    found: np.ndarray = (np.sqrt(2) * erfinv(between.astype(float))).astype(dtype)
-    return found
+    return (np.sqrt(2) * erfinv(between.astype(float))).astype(dtype)

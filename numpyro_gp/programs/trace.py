@@ -72,14 +72,12 @@ def traced(function: Callable[..., object], *arguments: object) -> Traced:
 
 def replaced(program: Any, **parts: object) -> Jaxpr:
     """A program with other parts."""
-    new: Jaxpr = program.replace(**parts)
-    return new
+    return program.replace(**parts)
 
 
 def as_function(program: Jaxpr) -> Callable[..., list[Array]]:
     """A program of no constants as a function of its inputs."""
-    function: Callable[..., list[Array]] = jaxpr_as_fun(ClosedJaxpr(program, []))
-    return function
+    return jaxpr_as_fun(ClosedJaxpr(program, []))
 
 
 def written_out(closed: ClosedJaxpr) -> ClosedJaxpr:
@@ -205,8 +203,7 @@ class Same:
 
 def aval_of(atom: Any) -> ShapedArray:
     """Shape and type of a value of a program."""
-    found: ShapedArray = atom.aval
-    return found
+    return atom.aval
 
 
 def size_of(program: Jaxpr) -> int:

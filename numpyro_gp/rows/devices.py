@@ -116,5 +116,4 @@ def as_part_of_process(values: object, where: object) -> Array:
     """Values of this process as its part of an array; one process has all of them."""
     if where is None:
         return on_device(np.asarray(values))
-    part: Array = jax.make_array_from_process_local_data(where, values)
-    return part
+    return jax.make_array_from_process_local_data(where, values)

@@ -243,8 +243,7 @@ def _at_most(squared: np.ndarray, lengths: np.ndarray, columns: int, dtype: type
     """
     most = lengths + np.sqrt(squared)
     rounding = (columns + 4) * np.finfo(dtype).eps / 2 * (most**2 + 2 * lengths * most)
-    bound: np.ndarray = squared - lengths**2 + rounding
-    return bound
+    return squared - lengths**2 + rounding
 
 
 def twins_of(rows: np.ndarray) -> np.ndarray | None:

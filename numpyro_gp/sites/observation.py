@@ -134,8 +134,7 @@ class Observation(dist.Distribution):
     def log_prob(self, value: Array, intermediates: object = None) -> Array:  # noqa: ARG002
         """``E_q(f) log p(y | f)`` for each datum (mathematics.md section 7)."""
         if self.mean_latent.ndim > len(self.batch_shape) + (self.event_dim or self.several):  # the steps of a `scan`
-            each: Array = jax.vmap(lambda own, y: own.log_prob(y))(self, value)
-            return each
+            return jax.vmap(lambda own, y: own.log_prob(y))(self, value)
         if self.is_certain:
             return self.log_prob_at(value, self.mean_latent)
         return self.sum_outputs(_expected(self.likelihood, self._shown(value), *self.latent))
@@ -167,8 +166,7 @@ class Observation(dist.Distribution):
     def sample(self, key: Array, sample_shape: Shape = ()) -> Array:
         """Draw ``f`` from its marginals, then ``y`` given ``f``."""
         key_latent, key_data = jax.random.split(key)
-        drawn: Array = self.likelihood.conditional(self.draw_latent(key_latent, sample_shape)).sample(key_data)
-        return drawn
+        return self.likelihood.conditional(self.draw_latent(key_latent, sample_shape)).sample(key_data)
 
     def draw_latent(self, key: Array, sample_shape: Shape = ()) -> Array:
         """Draw the latent functions at each datum from their marginals."""

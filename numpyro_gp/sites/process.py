@@ -190,10 +190,7 @@ class Belief(dist.Distribution):
     def sample(self, key: Array | None, sample_shape: Shape = ()) -> AbstractBelief:  # noqa: ARG002
         if not sample_shape:
             return self.value
-        several: AbstractBelief = jax.tree.map(
-            lambda leaf: jnp.broadcast_to(leaf, sample_shape + jnp.shape(leaf)), self.value
-        )
-        return several
+        return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, sample_shape + jnp.shape(leaf)), self.value)
 
     rsample = sample
 

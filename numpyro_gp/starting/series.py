@@ -112,8 +112,7 @@ def _series(X: ArrayLike, y: ArrayLike, periods: tuple[float, ...]) -> tuple[Sca
 
 
 def _log_normal(site: str, median: object, spread: float) -> Array:
-    value: Array = numpyro.sample(site, dist.LogNormal(jnp.log(jnp.asarray(median)), spread))
-    return value
+    return numpyro.sample(site, dist.LogNormal(jnp.log(jnp.asarray(median)), spread))
 
 
 def _number(argument: str, value: float) -> float:

@@ -60,8 +60,7 @@ def svgd_direction(particles: Particles, scores: Particles, kernel: Kernel = RBF
     True True
     """
     attraction, repulsion = forces(particles, scores, kernel)
-    direction: Values = jax.tree.map(jnp.add, attraction, repulsion)
-    return direction
+    return jax.tree.map(jnp.add, attraction, repulsion)
 
 
 def forces(
