@@ -19,7 +19,6 @@ from numpyro_gp.gam.hyperparameters import (
     ClosedFormPriors,
     CompiledPriors,
     has_default_priors,
-    sizes_of,
     vector_layout_of,
 )
 from numpyro_gp.gam.model import Model, offset_at
@@ -95,7 +94,7 @@ class BoundParts:
     """A model in the parts that a bound is made of."""
 
     def __init__(self, model: Model) -> None:
-        self.model, self.vector_layout, self.sizes = model, vector_layout_of(model), np.array(sizes_of(model))
+        self.model, self.vector_layout, self.sizes = model, vector_layout_of(model), np.array(model.sizes)
         self.evaluator = (ClosedFormPriors if has_default_priors(model) else CompiledPriors)(model, self.vector_layout)
         # Of Gaussian noise the bound itself is closed.
         self.density = None if self.vector_layout.is_exact else density_of(model, self.vector_layout)

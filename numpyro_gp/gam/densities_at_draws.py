@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
+import scipy
 
 from numpyro_gp.gam import densities
 from numpyro_gp.gam.densities import softplus
@@ -80,54 +81,40 @@ def _smooth(below: Callable[..., np.ndarray]) -> Callable[..., tuple[np.ndarray,
     return lambda *given: (below(*given),) * 2
 
 
-def _poisson_steps(y: np.ndarray, f: np.ndarray) -> np.ndarray:
-    from scipy.special import gammaincc
-
-    return gammaincc(y + 1, np.exp(f))
-
-
-def _negative_binomial_steps(y: np.ndarray, f: np.ndarray, r: np.ndarray) -> np.ndarray:
-    from scipy.special import betainc
-
-    return betainc(r, y + 1, 1 / (1 + np.exp(f - np.log(r))))
-
-
 def _binomial_steps(y: np.ndarray, f: np.ndarray, trials: np.ndarray) -> np.ndarray:
-    from scipy.special import betainc
-
-    return np.where(y < trials, betainc(np.maximum(trials - y, 1), y + 1, mean_of("logit", -f)), 1.0)
-
-
-def _below_student_t(y: np.ndarray, f: np.ndarray, df: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    from scipy.special import stdtr
-
-    return stdtr(df, (y - f) / scale)
+    return np.where(y < trials, scipy.special.betainc(np.maximum(trials - y, 1), y + 1, mean_of("logit", -f)), 1.0)
 
 
 def _below_beta(y: np.ndarray, f: np.ndarray, k: np.ndarray) -> np.ndarray:
-    from scipy.special import betainc
-
-    return betainc(*(np.maximum(k * mean_of("logit", one), np.finfo(float).tiny) for one in (f, -f)), y)
-
-
-def _below_gamma(y: np.ndarray, f: np.ndarray, shape: np.ndarray) -> np.ndarray:
-    from scipy.special import gammainc
-
-    return gammainc(shape, shape * y * np.exp(-f))
+    return scipy.special.betainc(*(np.maximum(k * mean_of("logit", one), np.finfo(float).tiny) for one in (f, -f)), y)
 
 
 AT_DRAWS = {
     "gaussian": AtDraws(
         _of_normal, lambda mean, variance, _: mean + 0 * variance, _smooth(lambda y, f, sd: normal_cdf((y - f) / sd))
     ),
-    "student_t": AtDraws(student_t_value, lambda mean, variance, *_: mean + 0 * variance, _smooth(_below_student_t)),
-    "poisson": AtDraws(_value_of(densities.poisson), _exp, _until(_poisson_steps)),
-    "negative_binomial": AtDraws(_value_of(densities.negative_binomial), _exp, _until(_negative_binomial_steps)),
+    "student_t": AtDraws(
+        student_t_value,
+        lambda mean, variance, *_: mean + 0 * variance,
+        _smooth(lambda y, f, df, sd: scipy.special.stdtr(df, (y - f) / sd)),
+    ),
+    "poisson": AtDraws(
+        _value_of(densities.poisson), _exp, _until(lambda y, f: scipy.special.gammaincc(y + 1, np.exp(f)))
+    ),
+    "negative_binomial": AtDraws(
+        _value_of(densities.negative_binomial),
+        _exp,
+        _until(lambda y, f, r: scipy.special.betainc(r, y + 1, 1 / (1 + np.exp(f - np.log(r))))),
+    ),
     "bernoulli": AtDraws(
         _value_of(densities.bernoulli), _sigmoid, _until(lambda y, f: np.where(y > 0, 1.0, mean_of("logit", -f)))
     ),
     "binomial": AtDraws(_of_binomial, lambda *given: given[2] * _sigmoid(*given), _until(_binomial_steps)),
-    "gamma": AtDraws(_value_of(densities.gamma), _exp, _smooth(_below_gamma)),
+    "gamma": AtDraws(
+        _value_of(densities.gamma),
+        _exp,
+        _smooth(lambda y, f, shape: scipy.special.gammainc(shape, shape * y * np.exp(-f))),
+    ),
     "exponential": AtDraws(_value_of(densities.exponential), _exp, _smooth(lambda y, f: -np.expm1(-y * np.exp(-f)))),
     "beta": AtDraws(beta_value, _sigmoid, _smooth(_below_beta)),
 }

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy
 
 from numpyro_gp.kernels.measures import legendre
 from numpyro_gp.likelihoods.rules import gauss_hermite
@@ -107,16 +108,14 @@ def _log_square_of_wide(
     In units of ``sqrt(2 variance)``, with ``z = gap + i c``: ``E 1 / (c - i x) = sqrt(pi) w(z)``. The integral goes on
     to a width beside which f is narrow.
     """
-    from scipy.special import wofz  # not at import: only newer versions of NumPyro bring it
-
     unit = np.sqrt(2 * variance)
     gap, low = (mean - y) / unit, width / unit
     high = np.hypot(low, WIDEST)
     nodes, weights = legendre(LEGENDRE_NODES)
-    along = wofz(gap + 1j * (low + (high - low) * nodes[:, None])).real
+    along = scipy.special.wofz(gap + 1j * (low + (high - low) * nodes[:, None])).real
     far = over_nodes(_log_square, gauss_hermite(NARROW[-1][0]), mean, variance, y, high * unit)[0]
     z = gap + 1j * low
-    w = wofz(z)
+    w = scipy.special.wofz(z)
     turn = 2j / math.sqrt(math.pi) - 2 * z * w  # dw / dz
     root = 2 * math.sqrt(math.pi)
     value = far + 2 * np.log(high / low) - root * (high - low) * (weights @ along)
@@ -124,9 +123,8 @@ def _log_square_of_wide(
 
 
 def _student_constant(df: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    from scipy.special import betaln
 
-    return -betaln(0.5, 0.5 * df) - 0.5 * np.log(df) - np.log(scale)
+    return -scipy.special.betaln(0.5, 0.5 * df) - 0.5 * np.log(df) - np.log(scale)
 
 
 def student_t_value(
@@ -200,9 +198,7 @@ def _of_shares(functions: Functions, y: np.ndarray, mean: np.ndarray, variance: 
 
 def beta_value(y: np.ndarray, mean: np.ndarray, variance: np.ndarray, k: np.ndarray) -> np.ndarray:
     """``log Gamma(k) + E[(k m - 1) log y + (k - k m - 1) log(1 - y) - log Gamma(k m) - log Gamma(k - k m)]``."""
-    from scipy.special import gammaln
-
-    return gammaln(k) + _of_shares(_log_beta, y, mean, variance, k)[0]
+    return scipy.special.gammaln(k) + _of_shares(_log_beta, y, mean, variance, k)[0]
 
 
 def beta(y: np.ndarray, mean: np.ndarray, variance: np.ndarray, k: float) -> ExpectedDensities:

@@ -57,7 +57,7 @@ class EngineResult(NamedTuple):
 
 def is_joint(model: Model) -> bool:
     """Whether one belief holds all covariances: of more inputs of a series, which has one for each row."""
-    return model.size <= (JOINT_OF_SERIES if model.kernel_data.time_priors else JOINT)
+    return sum(model.sizes) <= (JOINT_OF_SERIES if model.kernel_data.time_priors else JOINT)
 
 
 def guide_of(model: Model) -> AutoGP:
@@ -187,7 +187,7 @@ def run(
         return jax.random.split(part_of(key, 0))[number]
 
     most = (num_steps or 2000) if engine == "svi" else 600
-    is_held = model.size * len(model.rows.y) <= MOST_FEATURES
+    is_held = sum(model.sizes) * len(model.rows.y) <= MOST_FEATURES
     if engine == "svgd":
         found = particles(own(1), model, num_steps or 20, progress)
     elif batch is None and is_joint(model) and (is_held or (tables and has_tables(model))):

@@ -175,11 +175,6 @@ def bound_arguments(model: Model, vector_layout: VectorLayout, free: Array) -> t
     return arguments, vector_layout.vector(found.start)
 
 
-def sizes_of(model: Model) -> list[int]:
-    """Inducing inputs of each component: of the terms, and one of the constant."""
-    return [*(len(model.kernel_data.inducing[part.name]) for part in model.layout.read_terms), 1]
-
-
 def places_of_lengths(model: Model) -> np.ndarray:
     """Of the lengthscale of each component ``(C, P)`` its place among all ``L``; behind them where it has fewer."""
     counts = np.array([*map(count_lengthscales, model.layout.read_terms), 0])

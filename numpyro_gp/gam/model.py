@@ -112,9 +112,9 @@ class Model:
         return offset_at(self, X)
 
     @property
-    def size(self) -> int:
-        """Number of inducing inputs of all terms."""
-        return 1 + sum(len(points) for points in self.kernel_data.inducing.values())
+    def sizes(self) -> list[int]:
+        """Inducing inputs of each component: of the terms, and one of the constant."""
+        return [*(len(self.kernel_data.inducing[part.name]) for part in self.layout.read_terms), 1]
 
     def inducing(self, dtype: np.dtype) -> dict[str, Array]:
         """Inducing inputs of all terms, and of the constant."""

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -141,10 +141,8 @@ class NewData:
         f = mean[..., None] + np.sqrt(variance)[..., None] * rng.normal(size=(*mean.shape, each))
         draws = self.response.draw(rng, f, self._wider())
         flat = np.moveaxis(draws, 1, 0).reshape(mean.shape[1], -1)
-        method: Literal["lower", "linear"] = (
-            "lower" if draws.dtype.kind == "i" else "linear"
-        )  # a count or a label, and no mean of two
-        return np.quantile(flat, levels, axis=1, method=method)
+        # A count or a label, and no mean of two.
+        return np.quantile(flat, levels, axis=1, method="lower" if draws.dtype.kind == "i" else "linear")
 
 
 def check_levels(levels: float | Sequence[float]) -> np.ndarray:

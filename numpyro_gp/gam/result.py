@@ -136,7 +136,7 @@ class Fit:
 
     def _some(self, num_draws: int | None) -> Draws:
         """Draws for what is averaged over them: fewer by themselves where terms are many."""
-        is_few = num_draws is None and self.model.size > JOINT and self.engine == "svi"
+        is_few = num_draws is None and sum(self.model.sizes) > JOINT and self.engine == "svi"
         return self._draws(FEW if is_few else num_draws)
 
     def _rng(self, number: int) -> np.random.Generator:

@@ -156,10 +156,8 @@ def expected_at_all(
     given, terms = term_features.model.rows, []
     drawn = [term_posterior.sample(rng, 1) for term_posterior in draws.term_posteriors]
     for rows in term_features.cuts(len(given.y)):
-        builder, features_at = (
-            RowDrawsBuilder(offset_at(term_features.model, given.X[rows]), rng, term_features.blocks.first),
-            term_features.at(given.X[rows]),
-        )
+        builder = RowDrawsBuilder(offset_at(term_features.model, given.X[rows]), rng, term_features.blocks.first)
+        features_at = term_features.at(given.X[rows])
         for (scales, lengths, term_posterior), values in zip(draws.each(), drawn, strict=True):
             builder.add(term_posterior, features_at(scales, lengths), values)
         at = builder.whole()

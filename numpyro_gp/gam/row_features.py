@@ -13,7 +13,7 @@ import numpy as np
 from scipy.linalg import get_lapack_funcs
 
 from numpyro_gp.gam.column_kernels import Curve, KernelMatrices, MatrixFunction, Sloped, without_slopes
-from numpyro_gp.gam.hyperparameters import places_of_lengths, sizes_of
+from numpyro_gp.gam.hyperparameters import places_of_lengths
 from numpyro_gp.gam.model import Model
 from numpyro_gp.gam.table_layout import ReadTerm, is_difference
 from numpyro_gp.gam.term_kernels import SMOOTH, composed, count_lengthscales, mean_over
@@ -103,7 +103,7 @@ class RowFeatures:
         one = without_slopes(np.ones((1, 1)), 0)
         constant = KernelMatrices(one, one, without_slopes(np.ones(1), 0))
         self.components.append(ComponentRows(lambda _: constant, 0, np.zeros(self.count, int)))
-        sizes = sizes_of(model)
+        sizes = model.sizes
         ends = np.cumsum(sizes)
         self.slices = [slice(end - size, end) for size, end in zip(sizes, ends, strict=True)]
         M, C, most = ends[-1], len(sizes), places_of_lengths(model).shape[1] if is_sloped else 0

@@ -5,6 +5,7 @@ import html
 import math
 
 import numpy as np
+import scipy
 
 from numpyro_gp.gam.family import Family, start_of
 from numpyro_gp.gam.links import plain_name, weights_at
@@ -52,19 +53,17 @@ class Summary:
     def cells(self) -> list[list[str]]:
         """The table, its head first."""
         head = ["term", "share of variance", "edf", "P(negligible)", "correlation"]
-        return [
-            head,
-            *(
-                [
-                    row.term,
-                    f"{row.share:.2f} ({row.low:.2f} to {row.high:.2f})",
-                    f"{row.edf:.1f}",
-                    f"{row.negligible:.2f}",
-                    f"{row.correlation:.2f} {row.partner}" if row.partner else "-",
-                ]
-                for row in self.rows
-            ),
+        rows = [
+            [
+                row.term,
+                f"{row.share:.2f} ({row.low:.2f} to {row.high:.2f})",
+                f"{row.edf:.1f}",
+                f"{row.negligible:.2f}",
+                f"{row.correlation:.2f} {row.partner}" if row.partner else "-",
+            ]
+            for row in self.rows
         ]
+        return [head, *rows]
 
     def __str__(self) -> str:
         lines = [self.title, "", *_aligned(self.cells()), ""] if self.rows else [self.title, ""]
@@ -134,18 +133,16 @@ def null_mean(family: Family, y: np.ndarray, offset: np.ndarray, weights: np.nda
 
 def unit_deviance(family: str, y: np.ndarray, mean: np.ndarray, r: object = math.nan) -> np.ndarray:
     """Twice the log density that the mean of each datum loses against the datum itself, without its scale."""
-    from scipy.special import rel_entr, xlogy
-
     kind = plain_name(family)
     found: np.ndarray = np.full(len(y), math.nan)
     if kind in ("gaussian", "studentt"):
         found = (y - mean) ** 2
     elif kind == "poisson":
-        found = 2 * (rel_entr(y, mean) - y + mean)
+        found = 2 * (scipy.special.rel_entr(y, mean) - y + mean)
     elif kind == "negativebinomial":
-        found = 2 * (xlogy(y, y / mean) - (y + r) * np.log((y + r) / (mean + r)))
+        found = 2 * (scipy.special.xlogy(y, y / mean) - (y + r) * np.log((y + r) / (mean + r)))
     elif kind in ("bernoulli", "binomial"):
-        found = 2 * (rel_entr(y, mean) + rel_entr(1 - y, 1 - mean))
+        found = 2 * (scipy.special.rel_entr(y, mean) + scipy.special.rel_entr(1 - y, 1 - mean))
     elif kind in ("gamma", "exponential"):
         found = 2 * ((y - mean) / mean - np.log(y / mean))
     return found

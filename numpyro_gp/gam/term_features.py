@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from numpyro_gp.beliefs.members import Stacks
-from numpyro_gp.gam.hyperparameters import places_of_lengths, sizes_of
+from numpyro_gp.gam.hyperparameters import places_of_lengths
 from numpyro_gp.gam.model import Model
 from numpyro_gp.gam.row_features import RowFeatures
 
@@ -36,7 +36,7 @@ class TermFeatures:
 
     def __init__(self, model: Model, is_of_programs: bool = True) -> None:
         self.model, self.dtype, self.is_of_programs = model, np.dtype(jnp.result_type(float)), is_of_programs
-        self.sizes = sizes_of(model)
+        self.sizes = model.sizes
         self.blocks = Stacks.of_sizes(self.sizes)
         self.repeats = np.repeat(np.arange(len(self.sizes)), self.sizes)
         self.step = int(np.clip(MANY_NUMBERS // len(self.repeats), ROWS, MANY))

@@ -123,7 +123,11 @@ def as_terms(terms: object) -> Terms:
     return terms
 
 
-def _check_columns(argument: str, names: tuple[str, ...], count: tuple[int, ...] = (1,)) -> None:
+# What its columns are called where a term is made, and how many there may be, where it is not one ``column``.
+COLUMNS = {"te": ("columns", (2, 3)), "ti": ("columns", (2, 3)), "re": ("group", (1,))}
+
+
+def _check_columns(argument: str, names: tuple[str, ...], count: tuple[int, ...]) -> None:
     for name in names:
         if not isinstance(name, str) or not name:
             cure = 'Name it as a string: "age".'
@@ -135,8 +139,10 @@ def _check_columns(argument: str, names: tuple[str, ...], count: tuple[int, ...]
 
 def _term(kind: str, columns: tuple[str, ...], **options: Any) -> Term:
     """A term with its options as they are kept; a kernel by its class or the name of that."""
+    argument, count = COLUMNS.get(kind, ("column", (1,)))
+    _check_columns(argument, columns, count)
     if (by := options.get("by")) is not None:
-        _check_columns("by", (by,))
+        _check_columns("by", (by,), (1,))
     kernel = options.get("kernel")
     kernel = KERNELS.get(kernel, kernel) if isinstance(kernel, str) else kernel
     if kernel is not None and kernel not in KERNELS.values():
@@ -192,7 +198,6 @@ def s(
     >>> ngp.gam.s("hour", cyclic=(0, 24)).name
     's(hour)'
     """
-    _check_columns("column", (column,))
     if not isinstance(cyclic, bool):
         if not isinstance(cyclic, (tuple, list)) or len(cyclic) != 2 or not cyclic[0] < cyclic[1]:
             fail("cyclic", "True or the two ends of a period", f"{cyclic!r:.60}", "Pass cyclic=(0, 24).")
@@ -228,7 +233,6 @@ def te(
     >>> ngp.gam.te("longitude", "latitude").name
     'te(longitude, latitude)'
     """
-    _check_columns("columns", columns, (2, 3))
     return _term("te", columns, kernel=kernel, num_inducing=num_inducing, scale=scale, lengthscale=lengthscale)
 
 
@@ -257,8 +261,7 @@ def ti(
     >>> str(ngp.gam.s("a") + ngp.gam.s("b") + ngp.gam.ti("a", "b"))
     's(a) + s(b) + ti(a, b)'
     """
-    whole = te(*columns, kernel=kernel, num_inducing=num_inducing, scale=scale, lengthscale=lengthscale)
-    return dataclasses.replace(whole, kind="ti")
+    return _term("ti", columns, kernel=kernel, num_inducing=num_inducing, scale=scale, lengthscale=lengthscale)
 
 
 def re(group: str, *, by: str | None = None, scale: object = None) -> Term:
@@ -285,7 +288,6 @@ def re(group: str, *, by: str | None = None, scale: object = None) -> Term:
     >>> str(ngp.gam.re("site") + ngp.gam.re("site", by="dose"))
     're(site) + re(site, by=dose)'
     """
-    _check_columns("group", (group,))
     return _term("re", (group,), by=by, scale=scale)
 
 
@@ -308,7 +310,6 @@ def linear(column: str, *, scale: object = None) -> Term:
     >>> ngp.gam.linear("log(income)").name
     'linear(log(income))'
     """
-    _check_columns("column", (column,))
     return _term("linear", (column,), scale=scale)
 
 
@@ -331,7 +332,6 @@ def factor(column: str, *, scale: object = None) -> Term:
     >>> ngp.gam.factor("kind").name
     'factor(kind)'
     """
-    _check_columns("column", (column,))
     return _term("factor", (column,), scale=scale)
 
 
@@ -352,8 +352,7 @@ def offset(column: str) -> Term:
     >>> ngp.gam.offset("log(exposure)").name
     'offset(log(exposure))'
     """
-    _check_columns("column", (column,))
-    return Term("offset", (column,))
+    return _term("offset", (column,))
 
 
 def trend(column: str, *, num_inducing: int | None = None) -> Term:
@@ -380,7 +379,6 @@ def trend(column: str, *, num_inducing: int | None = None) -> Term:
     >>> str(ngp.gam.trend("month") + ngp.gam.season("month", period=12))
     'trend(month) + season(month, period=12)'
     """
-    _check_columns("column", (column,))
     return _term("trend", (column,), num_inducing=num_inducing)
 
 
@@ -410,7 +408,6 @@ def season(column: str, *, period: float, num_inducing: int | None = None) -> Te
     if not is_number or not 0 < period < float("inf"):
         cure = "Pass its length in the units of the column: period=12 for months, 7 for days."
         fail("period", "a positive number", f"{period!r:.60}", cure, ValueError if is_number else TypeError)
-    _check_columns("column", (column,))
     return _term("season", (column,), period=float(period), num_inducing=num_inducing)
 
 
@@ -436,5 +433,4 @@ def cycle(column: str, *, num_inducing: int | None = None) -> Term:
     >>> ngp.gam.cycle("year").name
     'cycle(year)'
     """
-    _check_columns("column", (column,))
     return _term("cycle", (column,), num_inducing=num_inducing)

@@ -58,7 +58,6 @@ natural_coefficients.defvjp(_coefficients_forward, _coefficients_backward)
 
 def solved(inverse: Array, values: Array) -> Array:
     """``W^T W x``: what a matrix with the inverse factor ``W`` solves for."""
-    """``L^-T L^-1 x``."""
     return einsum("...ji,...j->...i", inverse, einsum("...ij,...j->...i", inverse, values))
 
 

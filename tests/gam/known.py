@@ -43,7 +43,11 @@ def draws_of(model, likelihood, size=2, seed=0, is_dense=False):
     """Draws with points for the whitened values; leaves of the likelihood have the draws on their first axis."""
     rng, term_features = np.random.default_rng(seed), TermFeatures(model)
     lengths = sum(len(part.term.columns) for part in model.layout.read_terms if part.term.kind in ("s", "te", "ti"))
-    make = (lambda: dense_posterior(rng, model.size)) if is_dense else lambda: Point(0.5 * rng.normal(size=model.size))
+    make = (
+        (lambda: dense_posterior(rng, sum(model.sizes)))
+        if is_dense
+        else lambda: Point(0.5 * rng.normal(size=sum(model.sizes)))
+    )
     posteriors, scales = [make() for _ in range(size)], rng.uniform(0.3, 0.6, (size, len(term_features.sizes)))
     numbers = rng.uniform(0.5, 2.0, (size, lengths)) if is_dense else np.ones((size, lengths))
     return Draws(scales, numbers, likelihood, {}, posteriors, None), term_features

@@ -34,7 +34,7 @@ CASES = {
 def like(model, seed=0):
     """A fit whose parameters are made up: a normal distribution of hyper-parameters, and pseudo-data."""
     guide, rng = set_up(guide_of(model), model), np.random.default_rng(seed)
-    size = model.size
+    size = sum(model.sizes)
     shapes = {"auto_loc": guide.rest.latent_dim, f"f{NATURAL_MARK}shift": size}
     params = {name: jnp.asarray(0.3 * rng.normal(size=count)) for name, count in shapes.items()}
     half = rng.normal(size=(size, size))

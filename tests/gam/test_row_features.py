@@ -9,7 +9,7 @@ import pytest
 import numpyro_gp as ngp
 from numpyro_gp.beliefs import AdditiveBasis
 from numpyro_gp.gam import row_features as own
-from numpyro_gp.gam.hyperparameters import places_of_lengths, sizes_of
+from numpyro_gp.gam.hyperparameters import places_of_lengths
 from numpyro_gp.programs.keep import run_quickly
 from tests.gam.known import kernel_of_term
 
@@ -53,7 +53,7 @@ def test_scales_and_features_are_those_of_the_basis(formula, measure):
         return basis.features(X), basis.diagonals(X), basis.frame().inverse
 
     of_values, of_variances, of_inverse = run_quickly(dense, *map(jnp.asarray, (lengths, scales, X)))
-    s = np.repeat(scales, sizes_of(model))
+    s = np.repeat(scales, model.sizes)
     np.testing.assert_allclose(s[:, None] * features.values, of_values, atol=1e-7)
     np.testing.assert_allclose(scales[:, None] ** 2 * features.variances, of_variances, atol=1e-10)
     np.testing.assert_allclose(inverse / s, of_inverse, rtol=1e-4, atol=1e-4)
