@@ -8,7 +8,7 @@ import jax
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import fail
 from numpyro_gp.posterior.posterior import Posterior
-from numpyro_gp.posterior.tracing import Draw, at_each_draw, draws_of, plates_at, trace_at
+from numpyro_gp.posterior.tracing import Draw, at_each_draw, draws_of, key_of, plates_at, trace_at
 from numpyro_gp.primitives import AdditiveGP, GaussianProcess
 from numpyro_gp.primitives.opening import recorded_processes
 from numpyro_gp.rows.call import call_of
@@ -88,7 +88,8 @@ def with_number(
         key_model, key_function = jax.random.split(draw[0])
         with recorded_processes() as processes:
             trace_at(own, (key_model, draw[1]), call.at(arrays), plates)
-        return function(_additive(processes, site), key_function)
+        f = _additive(processes, site)
+        return function(f, key_of(key_function, f.name))  # the noise of one process is not that of another
 
     return at_each_draw(one, posterior, draws_of(key, index), call.arrays)
 

@@ -42,7 +42,7 @@ from numpyro_gp.posterior.draws import (
 )
 from numpyro_gp.posterior.posterior import Posterior
 from numpyro_gp.posterior.sources import Source
-from numpyro_gp.posterior.tracing import Draw
+from numpyro_gp.posterior.tracing import Draw, key_of
 from numpyro_gp.primitives.given_both import CombinedMarginal
 from numpyro_gp.primitives.given_neighbours import GivenNeighbours
 from numpyro_gp.primitives.local_process import LocalProcess
@@ -189,7 +189,7 @@ class _RowDensities:
             mean, variance, noise = fn.mean, fn.variance, jnp.sqrt(jnp.mean(fn.likelihood.scale**2))
         elif isinstance(fn, dist.Normal):
             mean, variance = fn.loc, fn.scale**2
-        elif (copies := _copies(site["fn"], fn, key, self.copies)) is None:
+        elif (copies := _copies(site["fn"], fn, key_of(key, name), self.copies)) is None:
             return None
         else:
             mean, variance = copies.mean(axis=0), copies.var(axis=0)

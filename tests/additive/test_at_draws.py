@@ -37,3 +37,18 @@ def test_each_draw_of_a_posterior(rng):
     shares = sobol.sample(posterior, jax.random.key(1), X, num_samples=9)
     assert shares.index["a"].shape == (9,)
     np.testing.assert_allclose(sum(shares.index.values()), 1.0, rtol=1e-9)
+
+
+def test_two_processes_under_one_key_have_noise_of_their_own():
+    """Each had the same key: draws of the shares of ``f`` and ``g`` moved together as if one knew of the other."""
+
+    def model(X, y=None):
+        kernel, points = {"a": ZeroMean(RBF(1.0, 0.4), Uniform(0.0, 1.0))}, {"a": jnp.linspace(0.0, 1.0, 4)[:, None]}
+        f, g = (ngp.additive_gp(name, kernel, points) for name in "fg")
+        with numpyro.plate("data", len(X)):
+            ngp.observe("y", (f(X), g(X)), lambda f, g: dist.Normal(f + g, 1.0), obs=y)
+
+    posterior, X = ngp.Posterior.from_mcmc(model, {name: jnp.zeros((300, 4)) for name in "fg"}), jnp.zeros((2, 1))
+    normal = lambda f, key: jax.random.normal(key)  # noqa: E731
+    f, g = (sobol.each_draw(posterior, jax.random.key(0), normal, X, site=name) for name in "fg")
+    assert abs(np.corrcoef(f, g)[0, 1]) < 0.2

@@ -114,3 +114,19 @@ def test_data_with_latent_inputs_of_their_own_are_not_judged():
     seen = gather(fit, KEY, call_of(model, (X, y), {}), None).sites["y"]
     assert (seen.z.size, seen.pit.size, seen.y.size) == (0, 0, len(X))
     np.testing.assert_allclose(seen.noise, 0.5)
+
+
+def test_copies_of_two_sites_have_noise_of_their_own():
+    """Two sites with equal data and rates had the same copies, number for number."""
+
+    def model(X, y=None):
+        f = ngp.gp("f", ngp.kernels.RBF(1.0, 0.7), jnp.linspace(0.0, 1.0, 3)[:, None])
+        with numpyro.plate("data", len(X)):
+            mean = f(X).loc
+            for name in "yz":
+                numpyro.sample(name, dist.Poisson(jnp.exp(mean)), obs=y)
+
+    fit = ngp.Posterior.from_mcmc(model, {"f": jnp.zeros((5, 3))})
+    seen = gather(fit, KEY, call_of(model, (jnp.linspace(0.0, 1.0, 40)[:, None], jnp.ones(40)), {}), None).sites
+    level = np.stack([seen[name].level for name in "yz"])
+    assert abs(np.corrcoef(level)[0, 1]) < 0.5
