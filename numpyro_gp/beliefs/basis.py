@@ -18,7 +18,7 @@ from numpyro_gp.kernels import FunctionKernel, Kernel
 from numpyro_gp.kernels.jitter import steady
 from numpyro_gp.kernels.members import batch_shape
 from numpyro_gp.kernels.of_functionals import OfFunctionals
-from numpyro_gp.linalg import nothing, product
+from numpyro_gp.linalg import flipped, matmul, moved, nothing, product
 
 Tree = TypeVar("Tree")
 
@@ -54,6 +54,29 @@ def _turn_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tu
     return turn_of(*primals), lower_congruence(primals[1], tangents[0])
 
 
+@jax.custom_jvp
+def features_but_turned(
+    gram: Float[Array, "M M"],  # noqa: ARG001
+    inverse: Float[Array, "M M"],
+    cross: Float[Array, "M N"],
+) -> Float[Array, "M N"]:
+    """``A = W k``, with the derivative of its rows turned: right for what is a function of ``A^T A``, and only there.
+
+    ``dA = W (dk - dK W^T A / 2)``. That of ``W`` itself has ``W dK W^T``, in which single precision leaves no digits
+    where ``K`` is nearly singular: slopes by precise data were then of any size. Here ``dK`` and ``dk`` are subtracted
+    before ``W`` makes differences of them large (mathematics.md section 3.3).
+    """
+    return matmul(inverse, cross)
+
+
+@features_but_turned.defjvp
+def _features_but_turned_jvp(primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tuple[Array, Array]:
+    (_, inverse, cross), (gram_dot, _, cross_dot) = primals, tangents
+    features = matmul(inverse, cross)  # no call of itself: a second derivative turns with that of ``W``
+    half = matmul(0.25 * (gram_dot + gram_dot.T), flipped(inverse))
+    return features, moved(inverse, cross_dot - matmul(half, features))
+
+
 class AbstractBasis(abc.ABC):
     """What beliefs ask of a site: whitened features of inputs and the prior covariance.
 
@@ -83,6 +106,11 @@ class AbstractBasis(abc.ABC):
     @abc.abstractmethod
     def features(self, X: Float[Array, "N D"]) -> Float[Array, "M N"]:
         """``A = L^-1 k(Z, X)`` (mathematics.md section 1.2)."""
+
+    def features_for_squares(self, X: Float[Array, "N D"]) -> tuple[Float[Array, "M N"], Float[Array, "M N"]]:
+        """`features`, and the same for what is a function of ``A^T A`` alone (`features_but_turned`)."""
+        features = self.features(X)
+        return features, features
 
     def cross(self, X: Float[Array, "N D"]) -> Cross | None:  # noqa: ARG002
         """The two parts of `features`, for forms that never make them; None where they have no such parts."""
@@ -197,6 +225,12 @@ class Basis(AbstractBasis):
             change = 0.0 if self.is_noisy else self.inverse * jnp.broadcast_to(self.jitter, self.inverse.shape)
             return self.factor.T - change
         return product(self.inverse, self.kernel.matrix(self.inducing, X))
+
+    def features_for_squares(self, X: Float[Array, "N D"]) -> tuple[Float[Array, "M N"], Float[Array, "M N"]]:
+        if self.at_inducing and X is self.inducing:
+            return super().features_for_squares(X)
+        cross = self.kernel.matrix(self.inducing, X)
+        return product(self.inverse, cross), features_but_turned(self.gram, self.inverse, cross)
 
     def cross(self, X: Float[Array, "N D"]) -> Cross | None:
         """None at the inducing points themselves, whose features are read off the factor."""

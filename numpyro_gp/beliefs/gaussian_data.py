@@ -13,17 +13,23 @@ from numpyro_gp.linalg import half_log_det, matmul, row_times
 
 
 class GaussianData(NamedTuple):
-    """Gaussian data in units of their noise: features of the inducing points, prior variances, and the noise scales."""
+    """Gaussian data in units of their noise: features of the inducing points, prior variances, and the noise scales.
+
+    ``turned`` are the features again, for the bound by itself: its slopes then have digits where data are precise
+    (`numpyro_gp.beliefs.basis.features_but_turned`).
+    """
 
     features: Float[Array, "M N"]
     prior: Float[Array, " N"]
     scale: Float[Array, " N"]
+    turned: Float[Array, "M N"] | None = None
 
     @classmethod
     def build(cls, basis: AbstractBasis, X: Float[Array, "N D"], noise: Array) -> "GaussianData":
         """``A_n / scale_n``, ``k_nn / noise_n`` and ``scale_n = sqrt(noise_n)``."""
         scale = jnp.broadcast_to(jnp.sqrt(noise), X.shape[:1]).astype(basis.dtype)
-        return cls(basis.features(X) / scale[None], basis.diagonal(X) / scale**2, scale)
+        features, turned = basis.features_for_squares(X)
+        return cls(features / scale[None], basis.diagonal(X) / scale**2, scale, turned / scale[None])
 
     @property
     def unexplained(self) -> Float[Array, " N"]:
@@ -57,6 +63,11 @@ class GaussianData(NamedTuple):
         unexplained = jnp.sum(jnp.log1p(self.unexplained) if is_tight else self.unexplained)
         constant = jnp.sum(jnp.log(self.scale)) + 0.5 * self.scale.shape[0] * math.log(2 * math.pi)
         return -half_log_det - constant - 0.5 * (quadratic + unexplained)
+
+    def tight_bound(self, residuals: Float[Array, " N"]) -> Float[Array, ""]:
+        """The bound of `optimum` by itself, of a function whose variance given the inducing values is fitted too."""
+        data = self if self.turned is None else self._replace(features=self.turned)
+        return data.optimum(residuals, is_tight=True)[2]
 
     def upper_bound(self, residuals: Float[Array, " N"]) -> Float[Array, ""]:
         """An upper bound of the log evidence (Titsias 2014; mathematics.md section 3.3), with ``r`` as in `bound`.

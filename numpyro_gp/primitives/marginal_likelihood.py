@@ -81,7 +81,7 @@ class CollapsedMarginal(Marginal):
 
     def log_prob(self, value: Array, intermediates: object = None) -> Array:  # noqa: ARG002
         """The tight collapsed bound (mathematics.md section 3.3, per-datum noise)."""
-        return self.each(lambda loc, data, y: data.optimum((y - loc) / data.scale, True)[2], value)
+        return self.each(lambda loc, data, y: data.tight_bound((y - loc) / data.scale), value)
 
     def sample(self, key: Array, sample_shape: Shape = ()) -> Array:
         key_v, key_e = jax.random.split(key)
