@@ -21,17 +21,7 @@ from numpyro.primitives import Messenger
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_count, check_shared, fail
-from numpyro_gp.guides.weighted_sites import (
-    check_local,
-    check_model,
-    check_separable,
-    dependent_site,
-    joint_noise,
-    not_reparametrised,
-    refuse_joint_noise,
-    refuse_points,
-    sampled_sites,
-)
+from numpyro_gp.guides import weighted_sites
 from numpyro_gp.primitives.joint_draws import free_noise
 from numpyro_gp.programs.private import Message, mask_of
 from numpyro_gp.sites import Observation, Site, Trace, in_plate, is_latent, local_sites, role, unwrap
@@ -183,22 +173,24 @@ def weighted_samples(
         return handlers.trace(sampler).get_trace(*args, **kwargs)
 
     proposal = propose({})
-    refuse_points(proposal, plate, num_samples)
+    weighted_sites.refuse_points(proposal, plate, num_samples)
     is_asked = doubly_reparametrised is not False and (bool(doubly_reparametrised) or num_samples > 1)
-    depends = dependent_site(propose, proposal, plate) if is_asked else None
+    depends = weighted_sites.dependent_site(propose, proposal, plate) if is_asked else None
     is_separable = [is_asked and depends is None]
 
     def run(proposal: Trace) -> WeightedSamples:
         given = handlers.substitute(handlers.seed(model, key_model), substitute_fn=partial(_from_guide, proposal))
         with free_noise():
             trace = handlers.trace(handlers.substitute(given, data=dict(params))).get_trace(*args, **kwargs)
-        check_model(trace, proposal, plate)
+        weighted_sites.check_model(trace, proposal, plate)
         if sharding is not None:
             cure = "Share the rows among the devices: ngp.fit(..., sharding=...)."
-            refuse_joint_noise(trace, "sharding", "None", "one", cure)
+            weighted_sites.refuse_joint_noise(trace, "sharding", "None", "one", cure)
         if doubly_reparametrised:
-            check_separable(trace, proposal, plate, depends)
-        is_separable[0] &= joint_noise(trace) is None and not_reparametrised(proposal, plate) is None
+            weighted_sites.check_separable(trace, proposal, plate, depends)
+        is_separable[0] &= (
+            weighted_sites.joint_noise(trace) is None and weighted_sites.not_reparametrised(proposal, plate) is None
+        )
         return _weigh(_observed_at_samples(trace, proposal, plate, num_samples), proposal, plate)
 
     drawn = run(proposal)
@@ -268,8 +260,8 @@ def _weigh(trace: Trace, proposal: Trace, plate: str) -> WeightedSamples:
     """Collect ``log r`` of each datum and the terms that belong to no datum."""
     terms, scales, values = [], {}, {}
     remainder: object = 0.0
-    ignored = {name for name, site in sampled_sites(trace).items() if role(site) == "noise"}
-    for sign, sites in ((1, sampled_sites(trace)), (-1, sampled_sites(proposal))):
+    ignored = {name for name, site in weighted_sites.sampled_sites(trace).items() if role(site) == "noise"}
+    for sign, sites in ((1, weighted_sites.sampled_sites(trace)), (-1, weighted_sites.sampled_sites(proposal))):
         for name, site in sites.items():
             if name in ignored or (sign < 0 and site["is_observed"]):
                 continue
@@ -278,7 +270,7 @@ def _weigh(trace: Trace, proposal: Trace, plate: str) -> WeightedSamples:
                 scale = 1 if site["scale"] is None else site["scale"]
                 remainder = remainder + sign * jnp.sum(scale * density)
                 continue
-            terms.append(sign * check_local(name, site, density))
+            terms.append(sign * weighted_sites.check_local(name, site, density))
             scales[name] = 1.0 if site["scale"] is None else site["scale"]
             if sign > 0 and not site["is_observed"]:
                 values[name] = site["value"]
@@ -293,7 +285,7 @@ def _observed_at_samples(trace: Trace, proposal: Trace, plate: str, count: int) 
     if not any(jnp.ndim(site["value"]) > len(site["fn"].shape()) for site in local):
         return dict(trace)
     found = dict(trace)
-    for name, site in sampled_sites(trace).items():
+    for name, site in weighted_sites.sampled_sites(trace).items():
         inner, batch = unwrap(site["fn"]), site["fn"].batch_shape
         if isinstance(inner, Observation) and in_plate(site, plate) and len(batch) == 1 and inner.batch_shape == batch:
             mask, wide = mask_of(site["fn"]), inner.repeated(count)
@@ -318,7 +310,7 @@ def _common_scale(scales: dict[str, object]) -> Any:
 def _scale_paths(proposal: Trace, plate: str, weights: Array) -> dict[str, Any]:
     """Multiply the gradient of each local value by its weight, and hold the parameters inside ``log q`` fixed."""
     changed = dict(proposal)
-    for name, site in sampled_sites(proposal).items():
+    for name, site in weighted_sites.sampled_sites(proposal).items():
         if in_plate(site, plate) and not site["is_observed"] and role(site) != "noise":
             value, event = site["value"], site["fn"].event_dim
             fixed = lax.stop_gradient(value)

@@ -8,29 +8,22 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from numpyro_gp import kernels
 from numpyro_gp.additive.shares import Squares
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.beliefs.additive_basis import AdditiveBasis
 from numpyro_gp.checks import fail, when_known
-from numpyro_gp.kernels import (
-    CategoryDelta,
-    Centred,
-    Constant,
-    Coregion,
-    Empirical,
-    Gaussian,
-    Uniform,
-    ZeroMean,
-    ZeroMeanCategory,
-    ZeroMeanLinear,
-)
 from numpyro_gp.kernels.base import Active, Kernel, Product, Scaled
 from numpyro_gp.linalg import matmul
 
 # Kernels of one column whose functions average to zero.
-OneColumn = ZeroMean | ZeroMeanCategory | ZeroMeanLinear
+OneColumn = kernels.ZeroMean | kernels.ZeroMeanCategory | kernels.ZeroMeanLinear
 
-MEASURES: dict[type, str] = {Uniform: "over an interval", Gaussian: "over a normal", Empirical: "over the data"}
+MEASURES: dict[type, str] = {
+    kernels.Uniform: "over an interval",
+    kernels.Gaussian: "over a normal",
+    kernels.Empirical: "over the data",
+}
 
 
 def one_dimensional(kernel: Kernel, columns: tuple[int, ...]) -> tuple[ArrayLike, list[tuple[int, OneColumn]]]:
@@ -43,11 +36,11 @@ def one_dimensional(kernel: Kernel, columns: tuple[int, ...]) -> tuple[ArrayLike
     if isinstance(kernel, Product):
         (one, first), (other, second) = (one_dimensional(part, columns) for part in (kernel.first, kernel.second))
         return one * other, first + second
-    if isinstance(kernel, Constant):
+    if isinstance(kernel, kernels.Constant):
         return kernel.variance, []
-    if isinstance(kernel, ZeroMean):
+    if isinstance(kernel, kernels.ZeroMean):
         return kernel.kernel.variance, list(zip(columns, kernel.factors(len(columns)), strict=True))
-    if isinstance(kernel, (ZeroMeanCategory, ZeroMeanLinear)) and len(columns) == 1:
+    if isinstance(kernel, (kernels.ZeroMeanCategory, kernels.ZeroMeanLinear)) and len(columns) == 1:
         return 1.0, [(columns[0], kernel)]
     required = "built from ZeroMean or ZeroMeanCategory kernels, for an orthogonal decomposition"
     cure = "Use ZeroMean(RBF(1.0, 0.3), Uniform(0.0, 1.0)).on(0), or ngp.anova.design."
@@ -76,7 +69,7 @@ def kernel_columns(kernel: object, columns: tuple[int, ...]) -> tuple[int, ...]:
     """
     if isinstance(kernel, Active):
         return kernel_columns(kernel.kernel, tuple(columns[dim] for dim in kernel.dims))
-    if isinstance(kernel, Constant):
+    if isinstance(kernel, kernels.Constant):
         return ()
     inner = [getattr(kernel, name) for name in ("first", "second") if hasattr(kernel, name)]
     if isinstance(kernel, Scaled):
@@ -86,7 +79,7 @@ def kernel_columns(kernel: object, columns: tuple[int, ...]) -> tuple[int, ...]:
 
 def category_columns(kernel: object, columns: tuple[int, ...]) -> set[int]:
     """Columns that a kernel reads as codes of categories."""
-    if isinstance(kernel, (CategoryDelta, Coregion, ZeroMeanCategory)):
+    if isinstance(kernel, (kernels.CategoryDelta, kernels.Coregion, kernels.ZeroMeanCategory)):
         return set(columns)
     if isinstance(kernel, Active):
         return category_columns(kernel.kernel, tuple(columns[dim] for dim in kernel.dims))
@@ -96,9 +89,9 @@ def category_columns(kernel: object, columns: tuple[int, ...]) -> set[int]:
 
 def measure_words(kernel: object) -> str:
     """Over what functions of a kernel average to zero, in words for a label; empty where they do not."""
-    if isinstance(kernel, (ZeroMean, ZeroMeanLinear, Centred)):
+    if isinstance(kernel, (kernels.ZeroMean, kernels.ZeroMeanLinear, kernels.Centred)):
         return MEASURES[type(kernel.measure)]
-    if isinstance(kernel, ZeroMeanCategory):
+    if isinstance(kernel, kernels.ZeroMeanCategory):
         return "over the levels"
     inner = [getattr(kernel, name) for name in ("first", "second", "kernel") if hasattr(kernel, name)]
     return " and ".join(sorted({words for part in inner if (words := measure_words(part))}))
@@ -109,7 +102,7 @@ def _one_integral(kernel: OneColumn, points: Array) -> tuple[Array, Array]:
 
     To 1e-6 for lengthscales from a tenth of the distance between inducing inputs on (mathematics.md section 6.4).
     """
-    if isinstance(kernel, ZeroMeanCategory):
+    if isinstance(kernel, kernels.ZeroMeanCategory):
         nodes, weights = kernel.quadrature()
     else:
         nodes, weights = kernel.measure.quadrature(breaks=points)  # kernels have kinks at the inducing inputs
@@ -135,7 +128,7 @@ def squares(basis: AdditiveBasis) -> dict[str, Squares]:
             cure = "Variances of two functions of the same columns do not add up: give each set of columns one kernel."
             fail("components", "of different columns each", f"{other!r} and {name!r}, both of {sorted(used)}", cure)
         for column, kernel in factors:
-            own = kernel.probabilities if isinstance(kernel, ZeroMeanCategory) else kernel.measure
+            own = kernel.probabilities if isinstance(kernel, kernels.ZeroMeanCategory) else kernel.measure
             _check_measure(column, measures.setdefault(column, (name, own)), (name, own))
         integral, diagonal = scale**2, scale
         for column, kernel in factors:
@@ -171,11 +164,11 @@ def check_within(basis: AdditiveBasis, X: Float[Array, "N D"]) -> None:
             when_known(check, X[:, list(columns)], measure.low, measure.high)
 
 
-def _ranges_of(kernel: object, columns: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], Uniform]]:
+def _ranges_of(kernel: object, columns: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], kernels.Uniform]]:
     """Columns over a range of which functions of a kernel average to zero, with that range."""
     if isinstance(kernel, Active):
         columns = tuple(columns[dim] for dim in kernel.dims)
-    if isinstance(kernel, (ZeroMean, ZeroMeanLinear)) and isinstance(kernel.measure, Uniform):
+    if isinstance(kernel, (kernels.ZeroMean, kernels.ZeroMeanLinear)) and isinstance(kernel.measure, kernels.Uniform):
         yield columns, kernel.measure
     for name in ("first", "second", "kernel"):
         if hasattr(kernel, name):
@@ -206,7 +199,7 @@ def _check_measure(column: int, first: tuple[str, object], second: tuple[str, ob
         pairs = list(zip(leaves[:half], leaves[half:], strict=True))
         # Points and weights have a size each, two ends, or a mean and its deviation, one: a mean may be zero.
         sizes = [max(np.abs(one).max(initial=0.0) for one in pair) for pair in pairs]
-        sizes = sizes if isinstance(first[1], Empirical) else [max(sizes, default=0.0)] * half
+        sizes = sizes if isinstance(first[1], kernels.Empirical) else [max(sizes, default=0.0)] * half
         if kinds[0] != kinds[1] or not all(_is_rounding(*pair, size) for pair, size in zip(pairs, sizes, strict=True)):
             got = f"others for {first[0]!r} and {second[0]!r}"
             cure = "Use one measure for each column in all components, such as Uniform(0.0, 1.0)."

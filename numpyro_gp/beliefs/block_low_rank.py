@@ -6,22 +6,10 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayField, over_axes, store, value_type
+from numpyro_gp.beliefs import component_factors
 from numpyro_gp.beliefs.additive_basis import AdditiveBasis
 from numpyro_gp.beliefs.base import Joint, Marginals, positive
 from numpyro_gp.beliefs.basis import AbstractBasis
-from numpyro_gp.beliefs.component_factors import (
-    Blocks,
-    BlocksField,
-    LowRank,
-    check_columns,
-    check_components,
-    check_factors,
-    check_mean,
-    half_of,
-    probed,
-    rows_of,
-    sum_of_squares,
-)
 from numpyro_gp.beliefs.members import Stacks
 from numpyro_gp.beliefs.probe import BlockProbe
 from numpyro_gp.beliefs.whitened import Whitened
@@ -29,7 +17,7 @@ from numpyro_gp.linalg import factorise, half_log_det, inverse_factor, inverse_l
 
 
 @value_type(static=("names",))
-class BlockLowRank(LowRank):
+class BlockLowRank(component_factors.LowRank):
     """The richest belief of an additive site in few numbers: ``q(v) = N(m, (blockdiag(P_c P_c^T) + W W^T)^-1)``.
 
     ``W = 0`` is mean field over components, ``P_c = I`` is `Structured`: no worse than either at the same rank
@@ -50,20 +38,20 @@ class BlockLowRank(LowRank):
     """
 
     mean: ArrayField
-    precision_trils: BlocksField
+    precision_trils: component_factors.BlocksField
     W: ArrayField
     names: tuple[str, ...] | None = None
     probe: BlockProbe | None = None
 
     def __post_init__(self) -> None:
-        mean = check_mean(self.mean)
-        blocks, names = check_factors("precision_trils", self.precision_trils, mean)
-        W = check_columns(self.W, mean)
+        mean = component_factors.check_mean(self.mean)
+        blocks, names = component_factors.check_factors("precision_trils", self.precision_trils, mean)
+        W = component_factors.check_columns(self.W, mean)
         store(self, mean=mean, precision_trils=blocks, W=W, names=self.names if names is None else names)
 
     def check_site(self, basis: AbstractBasis) -> AdditiveBasis:
         """The site's basis, if its components are those of this belief."""
-        return check_components("precision_trils", self.precision_trils, self.names, basis)
+        return component_factors.check_components("precision_trils", self.precision_trils, self.names, basis)
 
     def roots(self) -> tuple[list[Array], list[Array], Array]:
         """``P_c^-1``, ``V_c = U_c P_c^-1`` ``(r, M_c)`` and ``L_H``: ``S_ce = d_ce P_c^-T P_c^-1 - V_c^T V_e``.
@@ -73,7 +61,7 @@ class BlockLowRank(LowRank):
         stacks = Stacks.of(self.precision_trils)
         inverses = [inverse_lower(P) for P in stacks.stacked(self.precision_trils)]
         scaled = [matmul(inverse, rows) for inverse, rows in zip(inverses, stacks.apart(self.W), strict=True)]
-        factor, inner = half_of(rows_of(scaled))
+        factor, inner = component_factors.half_of(component_factors.rows_of(scaled))
         shared = [
             matmul(matmul(inner, jnp.swapaxes(one, -1, -2)), inverse)
             for one, inverse in zip(scaled, inverses, strict=True)
@@ -81,7 +69,7 @@ class BlockLowRank(LowRank):
         return inverses, shared, factor
 
     def whitened(self, basis: AbstractBasis | None = None) -> Whitened:  # noqa: ARG002
-        def factor(W: Array, blocks: Blocks) -> Array:
+        def factor(W: Array, blocks: component_factors.Blocks) -> Array:
             stacks = Stacks.of(blocks)
             own = [matmul(P, jnp.swapaxes(P, -1, -2)) for P in stacks.stacked(blocks)]
             return inverse_factor(stacks.diagonal(own) + matmul(W, W.T))
@@ -125,14 +113,17 @@ class BlockLowRank(LowRank):
         blocks = stacks.apart(features)
         own = [matmul(inverse, A) for inverse, A in zip(inverses, blocks, strict=True)]
         explained = stacks.in_order([matmul(one, A) for one, A in zip(shared, blocks, strict=True)])
-        return stacks.squares(own) - stacks.squares(blocks), rows_of(own), explained
+        return stacks.squares(own) - stacks.squares(blocks), component_factors.rows_of(own), explained
 
     def marginals(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Marginals:
         """``A^T m`` and ``k_n - sum |A_c|^2 + sum |B_c|^2 - |E_n|^2``."""
         features, prior = self.check_site(basis).features(X), basis.diagonal(X)
         change, _, explained = self.pieces(features)
         variance = prior + jnp.sum(change, axis=0) - jnp.sum(jnp.sum(explained, axis=0) ** 2, axis=0)
-        return Marginals(matmul(self.mean, features), probed(self.probe, basis, features, positive(variance, prior)))
+        return Marginals(
+            matmul(self.mean, features),
+            component_factors.probed(self.probe, basis, features, positive(variance, prior)),
+        )
 
     def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:
         features = self.check_site(basis).features(X)
@@ -145,7 +136,7 @@ class BlockLowRank(LowRank):
         """``(|m|^2 + tr S - M + log |Lambda|)/2``."""
         self.check_site(basis)
         inverses, shared, factor = self.roots()
-        trace = sum_of_squares(inverses) - sum_of_squares(shared)
+        trace = component_factors.sum_of_squares(inverses) - component_factors.sum_of_squares(shared)
         # log |P_c^-1| is minus log |P_c|.
         half_log = half_log_det(factor) - sum(jnp.sum(half_log_det(inverse)) for inverse in inverses)
         value = 0.5 * (jnp.sum(self.mean**2) + trace - self.mean.shape[0]) + half_log

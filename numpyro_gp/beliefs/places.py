@@ -11,21 +11,8 @@ import jax.numpy as jnp
 from jaxtyping import Float, Int
 
 from numpyro_gp.arrays import Array, ArrayLike, value_type
+from numpyro_gp.beliefs import blocks
 from numpyro_gp.beliefs.basis import Basis
-from numpyro_gp.beliefs.blocks import (
-    AT_ONCE,
-    HALF_LOG_2PI,
-    NUMBERS,
-    TOGETHER,
-    Blocks,
-    by_last_row,
-    by_parts,
-    conditional,
-    log_density,
-    of_rows,
-    row_after_row,
-    row_factor,
-)
 from numpyro_gp.beliefs.shared import Shared
 from numpyro_gp.kernels.base import Kernel
 from numpyro_gp.linalg import einsum, matmul
@@ -68,7 +55,7 @@ class Places:
 
     def noises(self, rows: Int[Array, "..."]) -> Array:
         """``e`` of rows, without the jitter."""
-        return of_rows(self.noise, rows)
+        return blocks.of_rows(self.noise, rows)
 
     def spread(self, inputs: Float[Array, "N D"]) -> Float[Array, " N"]:
         """``e^(1/2)`` of all rows, jitter included."""
@@ -80,9 +67,9 @@ class Places:
 
     def _blocks(
         self, inputs: Array, own: Array, index: Array, own_scale: ArrayLike, own_noise: ArrayLike
-    ) -> tuple[Blocks, Array, Array]:
+    ) -> tuple[blocks.Blocks, Array, Array]:
         """Rows ``own`` behind the rows ``index``, their scales and their covariance."""
-        at = Blocks.of(inputs, index, own)
+        at = blocks.Blocks.of(inputs, index, own)
         scale = at.behind(self.scales(at.rows), own_scale)
         noise = at.behind(self.noises(at.rows), own_noise, 1.0)
         return at, scale, at.covariance(self.kernel, noise, scale, self.jitter)
@@ -100,12 +87,14 @@ class Places:
             behind = at.behind(self.residual[at.rows], 0.0)
             if shared is not None:
                 return shared.predicted(shared.rows(covariance, at, behind, scale))
-            weights, variance = conditional(covariance)
+            weights, variance = blocks.conditional(covariance)
             return jnp.sum(weights * behind[:, :-1], axis=-1), variance
 
         count = index.shape[1]  # many neighbours, in predictions, make large blocks
-        most = max(1, NUMBERS // (count + 1) ** 2) if shared is None else shared.together(count)
-        found: Any = by_parts(some, own, index, at_once=min(AT_ONCE, most), together=min(TOGETHER, most))
+        most = max(1, blocks.NUMBERS // (count + 1) ** 2) if shared is None else shared.together(count)
+        found: Any = blocks.by_parts(
+            some, own, index, at_once=min(blocks.AT_ONCE, most), together=min(blocks.TOGETHER, most)
+        )
         return found if shared is not None else (*found, jnp.zeros((), found[0].dtype))
 
     def evidence(
@@ -121,11 +110,13 @@ class Places:
             behind = at.behind(self.residual[at.rows], self.residual[rows])
             if shared is not None:
                 return shared.expected(shared.rows(covariance, at, behind, scale))
-            return log_density(covariance, behind)
+            return blocks.log_density(covariance, behind)
 
-        most = AT_ONCE if shared is None else shared.together(index.shape[1])
-        found = by_parts(some, rows, index, at_once=min(AT_ONCE, most), together=min(TOGETHER, most))
-        return found + 0.5 * jnp.square(self.residual[rows]) + HALF_LOG_2PI
+        most = blocks.AT_ONCE if shared is None else shared.together(index.shape[1])
+        found = blocks.by_parts(
+            some, rows, index, at_once=min(blocks.AT_ONCE, most), together=min(blocks.TOGETHER, most)
+        )
+        return found + 0.5 * jnp.square(self.residual[rows]) + blocks.HALF_LOG_2PI
 
     def weights(
         self, inputs: Float[Array, "N D"], own: Float[Array, "B D"], index: Int[Array, "B K"]
@@ -136,9 +127,11 @@ class Places:
         """
         at, scale, covariance = self._blocks(inputs, own, index, 1.0, 0.0)
         if self.basis is None:
-            found, variance = conditional(covariance)
+            found, variance = blocks.conditional(covariance)
         else:
-            found, variance = by_last_row(row_factor(Shared.prior(self.basis).rest(covariance, at, scale)[0]))
+            found, variance = blocks.by_last_row(
+                blocks.row_factor(Shared.prior(self.basis).rest(covariance, at, scale)[0])
+            )
         return jnp.where(at.taken, found, 0), variance
 
     def followed_by(self, own: Float[Array, "B D"], jitter: ArrayLike) -> "Places":
@@ -181,14 +174,14 @@ class Places:
             return weights - of_data, spread, mean, einsum("mbk,bk->bm", features, of_data * places.scales(rows))
 
         length, columns = index.shape[1] + 1, 0 if self.basis is None else self.basis.size
-        together = max(1, NUMBERS // length // (length + columns))
+        together = max(1, blocks.NUMBERS // length // (length + columns))
         least = jnp.asarray(self.jitter) * self.kernel.diagonal(own)
         of_new = places.noise_at(size + jnp.arange(own.shape[0]), own)
         more = jnp.concatenate([jnp.zeros_like(self.residual), of_new])
-        weights, spread, mean, held = by_parts(some, own, index, least, at_once=together, together=together)
+        weights, spread, mean, held = blocks.by_parts(some, own, index, least, at_once=together, together=together)
         mean, known = mean[None], jnp.zeros_like(white)
         if self.basis is not None and values is not None:
             mean, known = mean - matmul(values, held.T), matmul(values, self.basis.features(own))
         # What the data say is a shift of the noise, in units of its spread.
         shifted = white + mean / spread[None]
-        return row_after_row(weights, spread, jnp.where(index < size, -1, index - size), order, shifted) + known
+        return blocks.row_after_row(weights, spread, jnp.where(index < size, -1, index - size), order, shifted) + known

@@ -8,20 +8,10 @@ from jax.scipy.linalg import block_diag
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayField, over_axes, store, value_type
+from numpyro_gp.beliefs import component_factors
 from numpyro_gp.beliefs.additive_basis import AdditiveBasis
 from numpyro_gp.beliefs.base import AbstractBelief, Joint, Marginals, positive
 from numpyro_gp.beliefs.basis import AbstractBasis
-from numpyro_gp.beliefs.component_factors import (
-    BlocksField,
-    LowRank,
-    check_columns,
-    check_components,
-    check_factors,
-    check_mean,
-    half_of,
-    probed,
-    rows_of,
-)
 from numpyro_gp.beliefs.members import Stacks
 from numpyro_gp.beliefs.probe import BlockProbe
 from numpyro_gp.beliefs.ridge import ridge_factor
@@ -51,12 +41,12 @@ class BlockDiagonal(AbstractBelief):
     """
 
     mean: ArrayField
-    scale_trils: BlocksField
+    scale_trils: component_factors.BlocksField
     names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        mean = check_mean(self.mean)
-        blocks, names = check_factors("scale_trils", self.scale_trils, mean)
+        mean = component_factors.check_mean(self.mean)
+        blocks, names = component_factors.check_factors("scale_trils", self.scale_trils, mean)
         store(self, mean=mean, scale_trils=blocks, names=self.names if names is None else names)
 
     def whitened(self, basis: AbstractBasis | None = None) -> Whitened:  # noqa: ARG002
@@ -64,7 +54,7 @@ class BlockDiagonal(AbstractBelief):
 
     def check_site(self, basis: AbstractBasis) -> AdditiveBasis:
         """The site's basis, if its components are those of this belief."""
-        return check_components("scale_trils", self.scale_trils, self.names, basis)
+        return component_factors.check_components("scale_trils", self.scale_trils, self.names, basis)
 
     def rooted(self, features: Float[Array, "M N"]) -> list[Array]:
         """``C_c^T A_c``, in stacks of components of one size."""
@@ -85,7 +75,7 @@ class BlockDiagonal(AbstractBelief):
 
     def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:
         features = self.check_site(basis).features(X)
-        rooted = rows_of(self.rooted(features))
+        rooted = component_factors.rows_of(self.rooted(features))
         covariance = basis.matrix(X) - matmul(features.T, features) + matmul(rooted.T, rooted)
         return Joint(matmul(self.mean, features), covariance)
 
@@ -97,7 +87,7 @@ class BlockDiagonal(AbstractBelief):
 
 
 @value_type()
-class Structured(LowRank):
+class Structured(component_factors.LowRank):
     """A belief of an additive site that keeps couplings between components: ``q(v) = N(m, (I + W W^T)^-1)``.
 
     With ``W = A diag(lambda)^(1/2)`` and ``r = N`` it is the exact optimum; couplings between components
@@ -121,15 +111,15 @@ class Structured(LowRank):
     probe: BlockProbe | None = None
 
     def __post_init__(self) -> None:
-        mean = check_mean(self.mean)
-        store(self, mean=mean, W=check_columns(self.W, mean))
+        mean = component_factors.check_mean(self.mean)
+        store(self, mean=mean, W=component_factors.check_columns(self.W, mean))
 
     def whitened(self, basis: AbstractBasis | None = None) -> Whitened:  # noqa: ARG002
         return Whitened(self.mean, over_axes(ridge_factor, self.ndim - 1)(self.W))
 
     def root(self) -> Float[Array, "r M"]:
         """``U = L_H^-1 W^T``, with ``S = I - U^T U``."""
-        return matmul(half_of(self.W)[1], self.W.T)
+        return matmul(component_factors.half_of(self.W)[1], self.W.T)
 
     def _check_one(self) -> None:
         """Refuse outputs: methods see members of plates one by one, and outputs that share a kernel together."""
@@ -142,7 +132,7 @@ class Structured(LowRank):
         self._check_one()
         features, prior = basis.features(X), basis.diagonal(X)
         explained = jnp.sum(matmul(self.root(), features) ** 2, axis=0)
-        variance = probed(self.probe, basis, features, positive(prior - explained, prior))
+        variance = component_factors.probed(self.probe, basis, features, positive(prior - explained, prior))
         return Marginals(matmul(self.mean, features), variance)
 
     def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:
@@ -155,6 +145,6 @@ class Structured(LowRank):
     def kl(self, basis: AbstractBasis) -> Float[Array, ""]:  # noqa: ARG002
         """``(|m|^2 + |L_H^-1|_F^2 - r)/2 + sum_i log L_H,ii``."""
         self._check_one()
-        factor, inverse = half_of(self.W)
+        factor, inverse = component_factors.half_of(self.W)
         value = 0.5 * (jnp.sum(self.mean**2) + jnp.sum(inverse**2) - factor.shape[0]) + half_log_det(factor)
         return value if self.probe is None else value + self.probe.kl()

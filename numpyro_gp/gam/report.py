@@ -9,19 +9,11 @@ from numpyro_gp.criticism.finding import Case
 from numpyro_gp.criticism.pareto import left_out
 from numpyro_gp.criticism.verdict import findings
 from numpyro_gp.criticism.weights import Weights
+from numpyro_gp.gam import row_densities
 from numpyro_gp.gam.advice import AdviceContext, advice, is_even
 from numpyro_gp.gam.draws import Draws
 from numpyro_gp.gam.links import size_of_counts
 from numpyro_gp.gam.model import Model, offset_at
-from numpyro_gp.gam.row_densities import (
-    Densities,
-    RowDraws,
-    RowDrawsBuilder,
-    densities,
-    evidence_of,
-    expected_at_all,
-    weights_of,
-)
 from numpyro_gp.gam.summary import deviance_explained
 from numpyro_gp.gam.term_features import TermFeatures
 from numpyro_gp.gam.term_kernels import CURVE, SMOOTH
@@ -41,8 +33,8 @@ class RowReport(NamedTuple):
 
     places: np.ndarray
     rows: tuple[Row, ...]
-    at: RowDraws
-    densities: Densities
+    at: row_densities.RowDraws
+    densities: row_densities.Densities
 
 
 def some_rows(count: int, most: int) -> np.ndarray:
@@ -64,13 +56,13 @@ def report_on_rows(draws: Draws, term_features: TermFeatures, level: float, rng:
     X = given.X[places]
     each = 1 if isinstance(draws.term_posteriors[0], Point) else -(-WHITENED // draws.size)
     shares, features_at = Shares(term_features, mass_of(term_features.model, places)), term_features.at(X)
-    builder = RowDrawsBuilder(offset_at(term_features.model, X), rng, term_features.blocks.first)
+    builder = row_densities.RowDrawsBuilder(offset_at(term_features.model, X), rng, term_features.blocks.first)
     for scales, lengths, term_posterior in draws.each():
         scaled, drawn = features_at(scales, lengths), term_posterior.sample(rng, each)
         shares.add(term_posterior, scaled, drawn)
         builder.add(term_posterior, scaled, drawn)
     at = builder.whole()
-    return RowReport(places, shares.rows(level), at, densities(draws, term_features, at, places))
+    return RowReport(places, shares.rows(level), at, row_densities.densities(draws, term_features, at, places))
 
 
 def facts_of(
@@ -115,15 +107,15 @@ def checked(
     looked at. ``steps`` are those of the engine.
     """
     seen, count = len(found.places), len(term_features.model.rows.y)
-    evidence = evidence_of(draws, term_features, found.at, found.densities, found.places)
+    evidence = row_densities.evidence_of(draws, term_features, found.at, found.densities, found.places)
     weights, words = None, "noise, inducing inputs"
     words += ", residuals, calibration" if any(site.pit.size for site in evidence.sites.values()) else ""
     words += "" if seen == count else f" at {seen} rows"
     if draws.log_ratio is not None and draws.size > 1:
         if seen == count:
-            weights = weights_of(draws, found.at.log_ratio, found.densities.expected)
+            weights = row_densities.weights_of(draws, found.at.log_ratio, found.densities.expected)
         elif every:
-            weights = weights_of(draws, *expected_at_all(draws, term_features, rng))
+            weights = row_densities.weights_of(draws, *row_densities.expected_at_all(draws, term_features, rng))
         words += _said(weights)
     own = None if posterior is None else posterior()
     words += "" if own is None or own.kind != "mcmc" else ", chains"

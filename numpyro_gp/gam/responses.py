@@ -6,20 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from numpyro_gp import likelihoods
 from numpyro_gp.checks import fail
 from numpyro_gp.gam.mean_gamma import MeanGamma
-from numpyro_gp.likelihoods import (
-    Bernoulli,
-    Beta,
-    Binomial,
-    Exponential,
-    Gamma,
-    Gaussian,
-    Likelihood,
-    NegativeBinomial,
-    Poisson,
-    StudentT,
-)
 from numpyro_gp.likelihoods.links import mean_of, normal_cdf
 
 # Nodes of an expectation over f, and draws of new data behind quantiles.
@@ -50,21 +39,21 @@ def _beta(rng: Generator, f: np.ndarray, p: Parameters) -> np.ndarray:
 
 
 RESPONSES: dict[type, Response] = {
-    Gaussian: Response(
+    likelihoods.Gaussian: Response(
         lambda f, _: f, lambda f, p: p["scale"] ** 2 + 0 * f, lambda rng, f, p: rng.normal(f, p["scale"] + 0 * f)
     ),
-    StudentT: Response(
+    likelihoods.StudentT: Response(
         lambda f, _: f,
         lambda f, p: np.where(p["df"] > 2, p["scale"] ** 2 * p["df"] / np.maximum(p["df"] - 2, 1e-300), np.inf) + 0 * f,
         lambda rng, f, p: f + p["scale"] * rng.standard_t(p["df"] + 0 * f),
     ),
-    Poisson: Response(_exp, _exp, lambda rng, f, _: rng.poisson(np.exp(f))),
-    NegativeBinomial: Response(
+    likelihoods.Poisson: Response(_exp, _exp, lambda rng, f, _: rng.poisson(np.exp(f))),
+    likelihoods.NegativeBinomial: Response(
         _exp,
         lambda f, p: np.exp(f) * (1 + np.exp(f) / p["r"]),
         lambda rng, f, p: rng.poisson(rng.gamma(p["r"], np.exp(f) / p["r"])),
     ),
-    Gamma: Response(
+    likelihoods.Gamma: Response(
         lambda f, p: p["shape"] * np.exp(f),
         lambda f, p: p["shape"] * np.exp(2 * f),
         lambda rng, f, p: rng.gamma(p["shape"], np.exp(f)),
@@ -74,31 +63,33 @@ RESPONSES: dict[type, Response] = {
         lambda f, p: np.exp(2 * f) / p["shape"],
         lambda rng, f, p: rng.gamma(p["shape"], np.exp(f) / p["shape"]),
     ),
-    Exponential: Response(_exp, lambda f, _: np.exp(2 * f), lambda rng, f, _: rng.exponential(np.exp(f))),
-    Bernoulli: Response(
+    likelihoods.Exponential: Response(_exp, lambda f, _: np.exp(2 * f), lambda rng, f, _: rng.exponential(np.exp(f))),
+    likelihoods.Bernoulli: Response(
         _of_link,
         lambda f, p: _of_link(f, p) * _of_link(-f, p),
         lambda rng, f, p: (rng.uniform(size=f.shape) < _of_link(f, p)).astype(int),
     ),
-    Binomial: Response(
+    likelihoods.Binomial: Response(
         lambda f, p: p["trials"] * mean_of("logit", f),
         lambda f, p: p["trials"] * mean_of("logit", f) * mean_of("logit", -f),
         lambda rng, f, p: rng.binomial(p["trials"].astype(int), mean_of("logit", f)),
     ),
-    Beta: Response(_of_link, lambda f, p: _of_link(f, p) * _of_link(-f, p) / (1 + p["concentration"]), _beta),
+    likelihoods.Beta: Response(
+        _of_link, lambda f, p: _of_link(f, p) * _of_link(-f, p) / (1 + p["concentration"]), _beta
+    ),
 }
 
 
 class NewData:
     """The mixture over draws of new data, ``f`` normal with mean and variance ``(S, N)`` at each."""
 
-    def __init__(self, likelihood: Likelihood) -> None:
+    def __init__(self, likelihood: likelihoods.Likelihood) -> None:
         kind = type(likelihood)
         if kind not in RESPONSES:
             cure = "Take fit.predict(data), which knows all likelihoods."
             required = f"one of {sorted(one.__name__ for one in RESPONSES)}"
             fail("the likelihood of a fit with a predictor", required, kind.__name__, cure)
-        self.response, self.is_normal = RESPONSES[kind], kind is Gaussian
+        self.response, self.is_normal = RESPONSES[kind], kind is likelihoods.Gaussian
         names = [name for name in ("scale", "df", "r", "shape", "concentration", "trials") if name in vars(likelihood)]
         self.parameters: dict[str, Any] = {name: np.asarray(getattr(likelihood, name), float) for name in names}
         if any(value.ndim > 1 for value in self.parameters.values()):

@@ -20,17 +20,9 @@ from numpyro_gp.guides.other_sites import NotOfRest, Remainder, at_medians, call
 from numpyro_gp.guides.recipes import LocalPrior, Recipe, check_recipes, coupled, free_latent
 from numpyro_gp.primitives.gp_by_neighbours import RowPrior
 from numpyro_gp.primitives.inducing import Inducing, noted_inducing, sites_at_start
+from numpyro_gp.programs import set_up
 from numpyro_gp.programs.alone import alone
 from numpyro_gp.programs.private import has_values, is_run_by_renyi, list_in_order, make_plates, set_plates
-from numpyro_gp.programs.set_up import (
-    SITE_FIELDS,
-    Feasible,
-    Validated,
-    abstract_trace,
-    in_one_program,
-    is_set_up_here,
-    without_tracer,
-)
 from numpyro_gp.rows.batch_plates import inside_blocks, keyed_rows
 from numpyro_gp.rows.call import Arguments, named_arguments
 from numpyro_gp.rows.shapes import described
@@ -101,8 +93,8 @@ class GuideOfSites(AutoGuide):
 
     def _run_model(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> dict[str, Site]:
         key = numpyro.prng_key()
-        checks = Validated() if is_set_up_here() else nullcontext()
-        with handlers.block(), inside_blocks(), checks, handlers.seed(rng_seed=key), Feasible():
+        checks = set_up.Validated() if set_up.is_set_up_here() else nullcontext()
+        with handlers.block(), inside_blocks(), checks, handlers.seed(rng_seed=key), set_up.Feasible():
             return dict(handlers.trace(self.model).get_trace(*args, **kwargs))
 
     def _use_plates(self, frames: dict[str, object], full_sizes: dict[str, int]) -> None:
@@ -116,7 +108,7 @@ class GuideOfSites(AutoGuide):
             begin_again(self, given)
             self.inducing = given
         if self._frames:
-            sites = abstract_trace(self.model, args, kwargs) if sites is None else sites
+            sites = set_up.abstract_trace(self.model, args, kwargs) if sites is None else sites
             local_sites.check_masks(sites)
             self._use_plates(*_plates_of(sites))
 
@@ -133,7 +125,7 @@ class GuideOfSites(AutoGuide):
     @alone
     def __call__(self, *args: object, **kwargs: object) -> dict[str, Any]:
         """Sample every latent site; GP sites hold beliefs."""
-        return dict(in_one_program(lambda: self._sample_sites(args, kwargs), self))
+        return dict(set_up.in_one_program(lambda: self._sample_sites(args, kwargs), self))
 
     def _sample_sites(self, args: tuple[object, ...], kwargs: dict[str, object]) -> dict[str, Any]:
         if is_new := self.prototype_trace is None:
@@ -161,9 +153,9 @@ class GuideOfSites(AutoGuide):
         if is_new:
             own = [name for name, site in self._mine().items() if role(site) is None]
             self.is_random = not is_point(self.rest) or any(not isinstance(unwrap(drawn[n]), dist.Delta) for n in own)
-            keep = (lambda leaf: leaf) if is_set_up_here() else without_tracer
+            keep = (lambda leaf: leaf) if set_up.is_set_up_here() else set_up.without_tracer
             self.prototype_trace = {
-                n: {k: jax.tree.map(keep, site[k]) for k in SITE_FIELDS} for n, site in latent.items()
+                n: {k: jax.tree.map(keep, site[k]) for k in set_up.SITE_FIELDS} for n, site in latent.items()
             }
         return result
 

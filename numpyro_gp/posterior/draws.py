@@ -19,19 +19,10 @@ from numpyro_gp.beliefs.pseudo_rows import PseudoRows
 from numpyro_gp.checks import check_count, check_key, fail
 from numpyro_gp.guides.local_sites import data_plates
 from numpyro_gp.linalg import factorise, matmul
+from numpyro_gp.posterior import tracing
 from numpyro_gp.posterior.data_inside import is_same
 from numpyro_gp.posterior.fitted import Fitted
 from numpyro_gp.posterior.sources import Source
-from numpyro_gp.posterior.tracing import (
-    Draw,
-    Values,
-    at_each_draw,
-    check_source,
-    draws_of,
-    key_of,
-    look_again,
-    run_model,
-)
 from numpyro_gp.primitives.given_both import CombinedMarginal
 from numpyro_gp.primitives.given_neighbours import GivenNeighbours
 from numpyro_gp.primitives.local_process import SeenProcesses
@@ -78,17 +69,19 @@ def stored_index(posterior: Fitted, num_samples: int | None) -> np.ndarray:
     return spread_draws(min(num_samples or available, available), available, posterior.num_chains)
 
 
-def draws_at_data(posterior: Fitted, key: Array, call: Call, num_samples: int | None, is_whole: bool = True) -> Draw:
+def draws_at_data(
+    posterior: Fitted, key: Array, call: Call, num_samples: int | None, is_whole: bool = True
+) -> tracing.Draw:
     """Draws for the data of a fit; refuse a posterior that is not of its model, sites of single data too if whole."""
     key = check_key("key", key)
-    found = look_again(posterior, call)
+    found = tracing.look_again(posterior, call)
     check_rows(found, call)
     check_values(found, call.arrays)
-    check_source(posterior, call, found.sites, None if is_whole else data_plates(found.sites))
-    return draws_of(key, stored_index(posterior, num_samples))
+    tracing.check_source(posterior, call, found.sites, None if is_whole else data_plates(found.sites))
+    return tracing.draws_of(key, stored_index(posterior, num_samples))
 
 
-def training_draws(posterior: Fitted, draws: Draw, call: Call) -> TrainingDraws:
+def training_draws(posterior: Fitted, draws: tracing.Draw, call: Call) -> TrainingDraws:
     """Run the model at posterior draws and at the data of ``call``.
 
     Parameters
@@ -100,22 +93,22 @@ def training_draws(posterior: Fitted, draws: Draw, call: Call) -> TrainingDraws:
     """
     sites: dict[str, Site] = {}
 
-    def trace_at(own: Fitted, draw: Draw, arrays: list[Array], drawn: Container[str]) -> Trace:
+    def trace_at(own: Fitted, draw: tracing.Draw, arrays: list[Array], drawn: Container[str]) -> Trace:
         sites.update(belief_trace(own, draw, call.at(arrays), drawn))
         return dict(sites)
 
-    def one(own: Fitted, draw: Draw, arrays: list[Array]) -> tuple[dict[str, Array], ...]:
+    def one(own: Fitted, draw: tracing.Draw, arrays: list[Array]) -> tuple[dict[str, Array], ...]:
         trace = trace_at(own, draw, arrays, drawn)
         is_point = not _beliefs(trace)
         key = jax.random.fold_in(draw[0], 3)
         seen = data_sites(trace)
-        keys = {name: key_of(key, name) for name in seen}  # the noise of one site is not that of another
+        keys = {name: tracing.key_of(key, name) for name in seen}  # the noise of one site is not that of another
         terms = {n: log_likelihood(s["fn"], s["value"], None if is_point else keys[n]) for n, s in seen.items()}
         latent = {name: site["value"] for name, site in trace.items() if _is_value(site)}
         copies = {n: site["fn"].sample(jax.random.fold_in(keys[n], 1)) for n, site in seen.items() if _has_copies(site)}
         return latent, {name: term for name, term in terms.items() if term is not None}, copies
 
-    def data(source: Source, draw: Draw, arrays: list[Array]) -> tuple[dict[str, Array], ...]:
+    def data(source: Source, draw: tracing.Draw, arrays: list[Array]) -> tuple[dict[str, Array], ...]:
         trace = trace_at(posterior.at(source), draw, arrays, ())
         seen = data_sites(trace)
         values = {name: site["value"] for name, site in seen.items()}
@@ -129,7 +122,7 @@ def training_draws(posterior: Fitted, draws: Draw, call: Call) -> TrainingDraws:
     observed, seen, found = run(data, posterior.source, first, call.arrays)
     drawn = {name for name, is_whitened in found.items() if is_whitened}
     check_full(sites)
-    latent, terms, copies = at_each_draw(one, posterior, draws, call.arrays)
+    latent, terms, copies = tracing.at_each_draw(one, posterior, draws, call.arrays)
     dims = {name: _dimensions(site) for name, site in sites.items() if name in latent or name in observed}
     given = {name: x for name, x in call.arguments.items() if is_data(x)}
     own = tuple(name for name, x in given.items() if any(is_same(x, value) for value in observed.values()))
@@ -170,15 +163,15 @@ def _without_hidden(found: TrainingDraws, seen: Mapping[str, Array]) -> Training
     return found
 
 
-def hyperparameter_draws(posterior: Fitted, draws: Draw, call: Call) -> dict[str, Array]:
+def hyperparameter_draws(posterior: Fitted, draws: tracing.Draw, call: Call) -> dict[str, Array]:
     """Draws of the user's own global sites; the arguments are those of `training_draws`."""
     sites = look(posterior.fitted_model, call).sites
 
-    def one(own: Fitted, draw: Draw, arrays: list[Array]) -> dict[str, Array]:
+    def one(own: Fitted, draw: tracing.Draw, arrays: list[Array]) -> dict[str, Array]:
         found = own.source.training_values(*draw, call.at(arrays))
         return {name: value for name, value in found.items() if name in sites and is_hyperparameter(sites[name])}
 
-    return at_each_draw(one, posterior, draws, call.arrays)
+    return tracing.at_each_draw(one, posterior, draws, call.arrays)
 
 
 def is_hyperparameter(site: Site) -> bool:
@@ -188,7 +181,7 @@ def is_hyperparameter(site: Site) -> bool:
 
 def belief_trace(
     posterior: Fitted,
-    draw: Draw,
+    draw: tracing.Draw,
     call: Arguments,
     drawn: Container[str] = (),
     around: AbstractContextManager[object] = nullcontext(),  # noqa: B008
@@ -200,7 +193,7 @@ def belief_trace(
     key_values, key_points, key_model = jax.random.split(draw[0], 3)
     values = posterior.source.training_values(key_values, draw[1], call)
     with around:
-        return run_model(posterior.fitted_model, PointsAt(values, key_points, drawn), key_model, call)
+        return tracing.run_model(posterior.fitted_model, PointsAt(values, key_points, drawn), key_model, call)
 
 
 def _beliefs(trace: Trace) -> Trace:
@@ -216,7 +209,7 @@ def are_whitened(trace: Trace) -> dict[str, Array]:
     }
 
 
-class PointsAt(Values):
+class PointsAt(tracing.Values):
     """Values at the data of the fit, with points drawn from the beliefs of the sites ``drawn``.
 
     Beliefs are drawn where they stand, because their whitened values may follow from the site's basis alone.

@@ -15,20 +15,9 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 
+from numpyro_gp import kernels
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import check_floating, check_points, check_positive, fail, known
-from numpyro_gp.kernels import (
-    Constant,
-    Cosine,
-    Empirical,
-    IntegratedWiener,
-    Kernel,
-    Matern32,
-    Periodic,
-    Wiener,
-    ZeroMean,
-    ZeroMeanLinear,
-)
 
 # Medians and spreads of the logarithms of priors. Of a level and a slope: by the step, and wide, as both may vanish.
 LEVEL, SLOPE, OF_INNOVATIONS = 0.1, 0.01, 2.0
@@ -123,7 +112,7 @@ def _number(argument: str, value: float) -> float:
     return float(value)
 
 
-def trend(name: str, X: ArrayLike, y: ArrayLike, *, period: float | None = None) -> Kernel:
+def trend(name: str, X: ArrayLike, y: ArrayLike, *, period: float | None = None) -> kernels.Kernel:
     """The kernel of a trend that goes on in a forecast: a level and a slope, both of which may wander.
 
     ``constant + line + Wiener(level^2) + IntegratedWiener(slope^2)``, from the middle of the rows. Level and line are
@@ -163,14 +152,14 @@ def trend(name: str, X: ArrayLike, y: ArrayLike, *, period: float | None = None)
     line = LINE * scales.sd / (scales.count * scales.gap)
     # Variances of the kernels are for a unit of time, priors for a gap between rows.
     return (
-        Constant((DIFFUSE * scales.sd) ** 2)
-        + ZeroMeanLinear(line**2, Empirical(jnp.reshape(jnp.asarray(middle), (1,))))
-        + Wiener(level**2 / scales.gap, middle)
-        + IntegratedWiener(slope**2 / scales.gap**3, middle)
+        kernels.Constant((DIFFUSE * scales.sd) ** 2)
+        + kernels.ZeroMeanLinear(line**2, kernels.Empirical(jnp.reshape(jnp.asarray(middle), (1,))))
+        + kernels.Wiener(level**2 / scales.gap, middle)
+        + kernels.IntegratedWiener(slope**2 / scales.gap**3, middle)
     )
 
 
-def season(name: str, X: ArrayLike, y: ArrayLike, *, period: float) -> Kernel:
+def season(name: str, X: ArrayLike, y: ArrayLike, *, period: float) -> kernels.Kernel:
     """The kernel of a season: it averages to zero over each period, and changes slowly from one to the next.
 
     ``sd^2 ZeroMean(Periodic(wiggle, period)) Matern32(memory)``. Sites: ``name_sd``; ``name_wiggle``, the
@@ -203,11 +192,11 @@ def season(name: str, X: ArrayLike, y: ArrayLike, *, period: float) -> Kernel:
     sd = _log_normal(f"{name}_sd", SEASON * scales.rest, SPREAD)
     wiggle = _log_normal(f"{name}_wiggle", jnp.asarray(WIGGLE, dtype), OF_WIGGLE)
     memory = _log_normal(f"{name}_memory", jnp.asarray(SEASONS * own, dtype), SPREAD)
-    circle = Empirical(jnp.asarray(own * np.arange(CIRCLE) / CIRCLE, dtype))
-    return sd**2 * (ZeroMean(Periodic(1.0, wiggle, own), circle) * Matern32(1.0, memory))
+    circle = kernels.Empirical(jnp.asarray(own * np.arange(CIRCLE) / CIRCLE, dtype))
+    return sd**2 * (kernels.ZeroMean(kernels.Periodic(1.0, wiggle, own), circle) * kernels.Matern32(1.0, memory))
 
 
-def cycle(name: str, X: ArrayLike, y: ArrayLike, *, period: float | None = None) -> Kernel:
+def cycle(name: str, X: ArrayLike, y: ArrayLike, *, period: float | None = None) -> kernels.Kernel:
     """The kernel of ups and downs of no fixed length, as business or the sun have: a wave that is forgotten.
 
     ``sd^2 Matern32(memory) Cosine(period)``. Where the memory is shorter than the period it is a stationary function
@@ -240,4 +229,4 @@ def cycle(name: str, X: ArrayLike, y: ArrayLike, *, period: float | None = None)
     sd = _log_normal(f"{name}_sd", CYCLE * scales.rest, SPREAD)
     memory = _log_normal(f"{name}_memory", MEMORY * whole, SPREAD)
     wave = _log_normal(f"{name}_period", PERIOD * whole, SPREAD)
-    return sd**2 * (Matern32(1.0, memory) * Cosine(1.0, wave))
+    return sd**2 * (kernels.Matern32(1.0, memory) * kernels.Cosine(1.0, wave))
