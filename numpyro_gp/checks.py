@@ -32,6 +32,12 @@ def fail(argument: str, required: str, got: object, cure: str, error: type[Excep
     raise error(f"{argument} must be {required}, but got {found}. {cure}")
 
 
+def check_type(argument: str, value: object, kinds: type | tuple[type, ...], required: str, cure: str) -> None:
+    """Refuse a value of another type."""
+    if not isinstance(value, kinds):
+        fail(argument, required, f"a {type(value).__name__}", cure, TypeError)
+
+
 def is_known(value: object) -> bool:
     """Whether a value can be looked at: it is not traced, and this process holds all of it."""
     if isinstance(value, jax.core.Tracer):

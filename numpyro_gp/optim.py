@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import optax
 
 from numpyro_gp.arrays import Array
-from numpyro_gp.checks import check_choice, check_count, check_positive, fail
+from numpyro_gp.checks import check_choice, check_count, check_positive, check_type, fail
 from numpyro_gp.guides.natural import is_natural, is_of_rows
 from numpyro_gp.programs.keep import run
 
@@ -71,9 +71,8 @@ def _labels(params: Mapping[str, object], alone: str = "natural", rows: str = "n
 
     ``rows`` is that of natural parameters of single rows.
     """
-    if not isinstance(params, Mapping):
-        got = f"a {type(params).__name__}"
-        fail("params", "a dictionary of parameters by name", got, "Pass the optimiser to numpyro.infer.SVI.", TypeError)
+    cure = "Pass the optimiser to numpyro.infer.SVI."
+    check_type("params", params, Mapping, "a dictionary of parameters by name", cure)
     labels = {name: "natural" if is_natural(name) else "rest" for name in params}
     if "natural" not in labels.values():
         cure = "Use a recipe with natural=True, such as ngp.guides.coupled(natural=True), or the plain optimiser."

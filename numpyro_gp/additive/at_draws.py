@@ -6,7 +6,7 @@ from typing import Any
 import jax
 
 from numpyro_gp.arrays import Array
-from numpyro_gp.checks import fail
+from numpyro_gp.checks import check_type, fail
 from numpyro_gp.posterior.posterior import Posterior
 from numpyro_gp.posterior.tracing import Draw, at_each_draw, draws_of, key_of, plates_at, trace_at
 from numpyro_gp.primitives import AdditiveGP, GaussianProcess
@@ -16,9 +16,8 @@ from numpyro_gp.rows.call import call_of
 
 def check_posterior(posterior: object) -> None:
     """Refuse what is no posterior."""
-    if not isinstance(posterior, Posterior):
-        cure = "Use Posterior.from_svi, .from_mcmc or .from_stein, or ngp.sobol.draws(f, key) of one process."
-        fail("posterior", "an ngp.Posterior", f"a {type(posterior).__name__}", cure, TypeError)
+    cure = "Use Posterior.from_svi, .from_mcmc or .from_stein, or ngp.sobol.draws(f, key) of one process."
+    check_type("posterior", posterior, Posterior, "an ngp.Posterior", cure)
 
 
 def each_draw(

@@ -20,7 +20,7 @@ from numpyro_gp.additive.shares import Squares, shares_of
 from numpyro_gp.arrays import Array, ArrayLike, value_type
 from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.beliefs.components import whitened_blocks
-from numpyro_gp.checks import check_count, check_key, check_level, check_points, fail
+from numpyro_gp.checks import check_count, check_key, check_level, check_points, check_type, fail
 from numpyro_gp.posterior.posterior import Posterior
 from numpyro_gp.primitives import AdditiveGP
 
@@ -60,9 +60,8 @@ def columns_of(f: AdditiveGP) -> dict[str, tuple[int, ...]]:
 
 
 def _squares_of(f: AdditiveGP, over: ArrayLike | None) -> dict[str, Squares]:
-    if not isinstance(f, AdditiveGP):
-        cure = "Pass what ngp.additive_gp returned, or ngp.sobol.sample(posterior, ...)."
-        fail("f", "an additive process", f"a {type(f).__name__}", cure, TypeError)
+    cure = "Pass what ngp.additive_gp returned, or ngp.sobol.sample(posterior, ...)."
+    check_type("f", f, AdditiveGP, "an additive process", cure)
     if f.plates.names:
         fail("f", "the process of one group", f"one for each member of {f.plates}", "Fit the group by itself.")
     if over is None:

@@ -25,6 +25,7 @@ from numpyro_gp.checks import (
     check_points,
     check_positive,
     check_shape,
+    check_type,
     fail,
     when_known,
 )
@@ -186,9 +187,7 @@ def check_components(
     ``leading``: whether inducing inputs may have axes of plates on their left.
     """
     for argument, value in (("kernels", kernels), ("inducing", inducing)):
-        if not isinstance(value, Mapping):
-            got = f"a {type(value).__name__}"
-            fail(argument, "a dictionary by component name", got, 'Pass {"age": ...}.', TypeError)
+        check_type(argument, value, Mapping, "a dictionary by component name", 'Pass {"age": ...}.')
     if not kernels:
         fail("kernels", "a dictionary with at least one component", "an empty one", 'Pass {"age": RBF(1.0, 1.0)}.')
     if set(kernels) != set(inducing):

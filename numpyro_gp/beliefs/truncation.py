@@ -12,7 +12,7 @@ from numpyro_gp.beliefs.block_low_rank import BlockLowRank
 from numpyro_gp.beliefs.component_factors import Blocks
 from numpyro_gp.beliefs.members import Stacks
 from numpyro_gp.beliefs.structured import Structured
-from numpyro_gp.checks import check_positive, fail
+from numpyro_gp.checks import check_positive, check_type
 from numpyro_gp.linalg import inverse_lower, matmul
 
 LowRank = TypeVar("LowRank", Structured, BlockLowRank)
@@ -46,9 +46,8 @@ def truncate(belief: LowRank, nats: float = 0.5) -> LowRank:
     (3, 2)
     """
     check_positive("nats", nats)
-    if not isinstance(belief, (Structured, BlockLowRank)):
-        got = f"a {type(belief).__name__}"
-        fail("belief", "a Structured or a BlockLowRank", got, 'Pass guide.beliefs(params)["f"].', TypeError)
+    cure = 'Pass guide.beliefs(params)["f"].'
+    check_type("belief", belief, (Structured, BlockLowRank), "a Structured or a BlockLowRank", cure)
     blocks: Blocks = belief.precision_trils if isinstance(belief, BlockLowRank) else ()
     sizes = Stacks.of(blocks)
 

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from numpyro_gp.arrays import Array
-from numpyro_gp.checks import check_count, check_key, fail
+from numpyro_gp.checks import check_count, check_key, check_type
 from numpyro_gp.criticism import fit_checks, posterior_checks
 from numpyro_gp.criticism.evidence import gather
 from numpyro_gp.criticism.finding import Case, Finding
@@ -88,9 +88,7 @@ def verdict(
     ['inducing inputs']
     """
     for name, value in {"posterior": posterior, "other": posterior if other is None else other}.items():
-        if not isinstance(value, Posterior):
-            got, cure = f"a {type(value).__name__}", "Use Posterior.from_svi, from_mcmc or from_stein."
-            fail(name, "made of ngp.Posterior", got, cure, TypeError)
+        check_type(name, value, Posterior, "made of ngp.Posterior", "Use Posterior.from_svi, from_mcmc or from_stein.")
     key = jax.random.key(0) if key is None else check_key("key", key)
     count, call = check_count("num_samples", num_samples), call_of(posterior.model, data, kwargs)
     second = None if other is None else gather(other, key, call_of(other.model, data, kwargs), count)

@@ -10,7 +10,7 @@ import inspect
 import re
 from typing import NoReturn
 
-from numpyro_gp.checks import fail
+from numpyro_gp.checks import check_type, fail
 from numpyro_gp.gam import terms
 from numpyro_gp.gam.terms import Term, Terms
 
@@ -45,8 +45,7 @@ def formula(text: str) -> Terms:
     >>> print(ngp.gam.formula("y ~ s(age) + re(site)"))
     y ~ s(age) + re(site)
     """
-    if not isinstance(text, str):
-        fail("formula", "text", f"a {type(text).__name__}", f'Write "{EXAMPLE}".', TypeError)
+    check_type("formula", text, str, "text", f'Write "{EXAMPLE}".')
     line = re.sub(r"\s", " ", text).strip()
     bare = re.sub(r"\"[^\"]*\"|'[^']*'", lambda found: "_" * len(found[0]), line)  # names in quotes may have any sign
     if bare.count("~") != 1:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpyro.distributions as dist
 
-from numpyro_gp.checks import check_count, fail
+from numpyro_gp.checks import check_count, check_type, fail
 from numpyro_gp.kernels import RBF, Matern12, Matern32, Matern52
 
 # Terms of a series over time, which have a scale and two parameters.
@@ -94,9 +94,7 @@ class Terms:
     response: str | None = None
 
     def __add__(self, other: "Term | Terms") -> "Terms":
-        if not isinstance(other, (Term, Terms)):
-            cure = 'Write a column as a term: ngp.gam.s("age").'
-            fail("the other side of +", "a term", f"a {type(other).__name__}", cure, TypeError)
+        check_type("the other side of +", other, (Term, Terms), "a term", 'Write a column as a term: ngp.gam.s("age").')
         added = other.items if isinstance(other, Terms) else (other,)
         refuse_twice(self.items + added)
         return Terms(self.items + added, self.response)
@@ -113,13 +111,12 @@ def refuse_twice(terms: Sequence[Term]) -> None:
         fail("terms", "different from each other", f"{twice} twice", "Write each of them once.")
 
 
-def as_terms(terms: object) -> Terms:
+def as_terms(terms: Any) -> Terms:
     """Terms, one term, or refuse."""
     if isinstance(terms, Term):
         return Terms((terms,))
-    if not isinstance(terms, Terms):
-        cure = 'Pass "y ~ s(age) + s(dose)" or ngp.gam.s("age") + ngp.gam.s("dose").'
-        fail("terms", "a formula or terms", f"a {type(terms).__name__}", cure, TypeError)
+    cure = 'Pass "y ~ s(age) + s(dose)" or ngp.gam.s("age") + ngp.gam.s("dose").'
+    check_type("terms", terms, Terms, "a formula or terms", cure)
     return terms
 
 

@@ -21,7 +21,7 @@ from numpyro.distributions import constraints
 from numpyro_gp.arrays import Array, ArrayLike, Shape
 from numpyro_gp.beliefs import Conditional, Coupled, MeanField
 from numpyro_gp.beliefs.coupled import Moments
-from numpyro_gp.checks import check_positive, fail
+from numpyro_gp.checks import check_positive, check_type, fail
 from numpyro_gp.guides.natural import lower_factor, natural_expectations, natural_param
 from numpyro_gp.sites import InducingPrior
 
@@ -245,9 +245,8 @@ def check_recipes(recipes: Mapping[str, Recipe] | None) -> dict[str, Recipe]:
     """Return recipes by the names of their sites; refuse what is none, such as a factory that was not called."""
     if recipes is None:
         return {}
-    if not isinstance(recipes, Mapping):
-        got = f"a {type(recipes).__name__}"
-        fail("recipes", "a dictionary from site names to recipes", got, 'Pass {"f": ngp.guides.coupled()}.', TypeError)
+    cure = 'Pass {"f": ngp.guides.coupled()}.'
+    check_type("recipes", recipes, Mapping, "a dictionary from site names to recipes", cure)
     for name, recipe in recipes.items():
         if not callable(recipe) or isinstance(recipe, type) or not _takes_a_site(recipe):
             cure = "Call the factory: ngp.guides.coupled()."

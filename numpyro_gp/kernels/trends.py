@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayField, store, value_type
-from numpyro_gp.checks import check_floating, fail
+from numpyro_gp.checks import check_floating, check_type, fail
 from numpyro_gp.kernels.base import Kernel, KernelField, as_kernel
 from numpyro_gp.kernels.hyperparameters import positive_scalar, require_axes
 from numpyro_gp.kernels.measures import Empirical
@@ -219,8 +219,7 @@ class Centred(Kernel):
 
     def __post_init__(self) -> None:
         cure = "Pass Empirical(rows), of the column that the kernel reads."
-        if not isinstance(self.measure, Empirical):
-            fail("measure of Centred", "Empirical(points)", f"a {type(self.measure).__name__}", cure, TypeError)
+        check_type("measure of Centred", self.measure, Empirical, "Empirical(points)", cure)
         if self.measure.points.ndim != 1:
             fail("measure of Centred", "of one column", f"points of shape {self.measure.points.shape}", cure)
         store(self, kernel=as_kernel(self.kernel))

@@ -16,7 +16,7 @@ import numpyro.distributions as dist
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayLike, value_type, widened
-from numpyro_gp.checks import check_count, check_finite, fail, known, when_known
+from numpyro_gp.checks import check_count, check_finite, check_type, fail, known, when_known
 from numpyro_gp.likelihoods.closures import Closure
 from numpyro_gp.likelihoods.points import Latent, at_points, latent_points
 from numpyro_gp.likelihoods.tails import moments_of
@@ -220,9 +220,7 @@ class CallableLikelihood(Likelihood):
         given = [f[..., c] for c in range(self.num_latent)] if self.separate else [f]
         found = self.function(*given)
         cure = "Return for example numpyro.distributions.Poisson(jnp.exp(f))."
-        if not isinstance(found, dist.Distribution):
-            what = f"a {type(found).__name__}"
-            fail("likelihood", "a callable that returns a NumPyro distribution", what, cure, TypeError)
+        check_type("likelihood", found, dist.Distribution, "a callable that returns a NumPyro distribution", cure)
         if found.event_shape != ():
             cure = "Return one target for each datum, without to_event."
             required = "a callable that returns a distribution of scalars"

@@ -18,7 +18,7 @@ from numpyro_gp.beliefs.coupled import check_mean
 from numpyro_gp.beliefs.members import each_member
 from numpyro_gp.beliefs.pseudo_data import positive_part, pseudo_data_of
 from numpyro_gp.beliefs.pseudo_rows import PseudoRows
-from numpyro_gp.checks import check_points, check_symmetric, fail, known
+from numpyro_gp.checks import check_points, check_symmetric, check_type, fail, known
 from numpyro_gp.guides import AutoGP
 from numpyro_gp.guides.fits import as_fitted, inducing_of_sites, is_same
 from numpyro_gp.guides.other_sites import median_of_rest
@@ -159,8 +159,7 @@ def pseudo_data(guide: AutoGP, params: Mapping[str, object], *args: object, **kw
     >>> ngp.pseudo_data(guide, fit.params)["f"].shift.shape
     (5,)
     """
-    if not isinstance(guide, AutoGP):
-        fail("guide", "an ngp.AutoGP", f"a {type(guide).__name__}", "Fit the model with AutoGP.", TypeError)
+    check_type("guide", guide, AutoGP, "an ngp.AutoGP", "Fit the model with AutoGP.")
     guide, inducing = as_fitted(guide, params)
     beliefs = guide.beliefs(params)
     if by_rows := sorted(name for name, belief in beliefs.items() if isinstance(belief, PseudoRows)):

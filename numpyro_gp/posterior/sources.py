@@ -14,7 +14,7 @@ from numpyro.contrib.einstein import SteinVI
 from numpyro.infer.autoguide import AutoDelta, AutoGuide, AutoGuideList, AutoLaplaceApproximation
 
 from numpyro_gp.arrays import Array, ArrayLike, is_key, value_type
-from numpyro_gp.checks import check_finite, fail, is_known
+from numpyro_gp.checks import check_finite, check_type, fail, is_known
 from numpyro_gp.guides.auto import AutoGP, FittedParams
 from numpyro_gp.guides.other_sites import READ_THE_DENSITY
 from numpyro_gp.posterior.parameter_checks import check_params
@@ -118,7 +118,7 @@ Source = GuideDraws | StoredDraws
 
 
 @alone
-def of_guide(guide: Callable[..., object], params: object, *args: object, **kwargs: object) -> GuideDraws:
+def of_guide(guide: Callable[..., object], params: Any, *args: object, **kwargs: object) -> GuideDraws:
     """Those of a guide that was fitted; one that was not run in this process is set up on arguments, if given."""
     if isinstance(guide, AutoGuide) and guide.prototype_trace is None and (args or kwargs):
         call_of(guide.model, args, kwargs)  # says in words what is missing
@@ -126,8 +126,7 @@ def of_guide(guide: Callable[..., object], params: object, *args: object, **kwar
             guide(*args, **kwargs)
     if not callable(guide):
         fail("guide", "a guide", f"the engine {type(guide).__name__}", "Pass svi.guide.", TypeError)
-    if not isinstance(params, Mapping):
-        fail("params", "a dictionary of parameters", f"a {type(params).__name__}", "Pass result.params.", TypeError)
+    check_type("params", params, Mapping, "a dictionary of parameters", "Pass result.params.")
     if isinstance(guide, AutoGuide) and guide.prototype_trace is None:
         cure = (
             "Run svi.init, or give Posterior.load the arguments of the fit: its shapes are not in the file, or the "
@@ -248,7 +247,7 @@ def params_of(engine: Any, given: object) -> Any:
     return given if isinstance(given, Mapping) or not hasattr(engine, "get_params") else engine.get_params(given)
 
 
-def _particles_of(svgd: object, given: object) -> tuple[dict[str, Array], dict[str, Array]]:
+def _particles_of(svgd: Any, given: object) -> tuple[dict[str, Array], dict[str, Array]]:
     """Constrained particles by site, of our engine or NumPyro's own, and what they share."""
     if hasattr(svgd, "particles"):
         return svgd.particles(given), svgd.shared(given) if hasattr(svgd, "shared") else {}
@@ -257,9 +256,8 @@ def _particles_of(svgd: object, given: object) -> tuple[dict[str, Array], dict[s
         got = f"a {type(svgd).__name__} whose components are guides, {type(svgd.guide).__name__}"
         cure = "Predict by numpyro.contrib.einstein.MixtureGuidePredictive."
         fail("svgd", required, got, cure, TypeError)
-    if not isinstance(svgd, SteinVI):
-        got, cure = f"a {type(svgd).__name__}", "Pass the engine: Posterior.from_stein(model, svgd, result.params)."
-        fail("svgd", "the ngp.stein.SVGD object that was run, or NumPyro's own", got, cure, TypeError)
+    cure = "Pass the engine: Posterior.from_stein(model, svgd, result.params)."
+    check_type("svgd", svgd, SteinVI, "the ngp.stein.SVGD object that was run, or NumPyro's own", cure)
     if svgd.guide_sites is None:
         fail("svgd", "an engine that was run", "one that has seen no model arguments", "Call svgd.run first.")
     params = params_of(svgd, given)

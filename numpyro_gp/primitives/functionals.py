@@ -12,7 +12,7 @@ import numpy as np
 import numpyro.distributions as dist
 
 from numpyro_gp.arrays import ArrayLike
-from numpyro_gp.checks import check_points, check_positive, fail, when_known
+from numpyro_gp.checks import check_points, check_positive, check_type, fail, when_known
 from numpyro_gp.kernels.functional_kinds import Average, Derivative
 from numpyro_gp.kernels.functionals import Functional, Values, as_functional, stack
 from numpyro_gp.kernels.jitter import scales
@@ -62,8 +62,7 @@ def positive(name: str, f: GaussianProcess, functional: Functional | ArrayLike, 
     ...     with numpyro.plate("data", len(X)):
     ...         ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=y)
     """
-    if not isinstance(f, GaussianProcess):
-        fail("f", "a process, as gp() returns it", f"a {type(f).__name__}", "Pass f itself, not f(X).", TypeError)
+    check_type("f", f, GaussianProcess, "a process, as gp() returns it", "Pass f itself, not f(X).")
     if f.outputs is not None:
         cure = "Open a process for each function that has a shape."
         fail("f", "of one output", f"outputs={f.outputs}", cure)

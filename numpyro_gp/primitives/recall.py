@@ -10,7 +10,7 @@ from jax.scipy.linalg import block_diag
 from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.base import AbstractBelief, Joint
 from numpyro_gp.beliefs.basis import AbstractBasis
-from numpyro_gp.checks import fail
+from numpyro_gp.checks import check_type, fail
 from numpyro_gp.linalg import einsum, matmul
 from numpyro_gp.primitives.additive_gp import AdditiveGP
 from numpyro_gp.primitives.lifted import at_rows
@@ -56,8 +56,7 @@ def recall(name: str, f: GaussianProcess, past: Any) -> None:
     if not all(hasattr(past, field) for field in ("inducing", "shift", "precision")):
         cure = 'Pass ngp.pseudo_data(guide, params)["f"].'
         fail("past", "the pseudo-data of a fit", f"a {type(past).__name__}", cure, TypeError)
-    if not isinstance(f, GaussianProcess):
-        fail("f", "a process, as gp() returns it", f"a {type(f).__name__}", "Pass f itself, not f(X).", TypeError)
+    check_type("f", f, GaussianProcess, "a process, as gp() returns it", "Pass f itself, not f(X).")
     mean, covariance = _of_components(f, past) if isinstance(f, AdditiveGP) else _of_process(f, past)
     if mean.shape[-past.shift.ndim :] != past.shift.shape:
         required = f"about values of shape {mean.shape}: those of {f.name!r}, inducing inputs last"

@@ -23,7 +23,7 @@ from numpyro_gp.beliefs.base import AbstractBelief, Point, check_belief
 from numpyro_gp.beliefs.basis import AbstractBasis
 from numpyro_gp.beliefs.batch_basis import first_member, has_own_outputs, placed
 from numpyro_gp.beliefs.masked import MaskedPrior
-from numpyro_gp.checks import check_floating, fail
+from numpyro_gp.checks import check_floating, check_type, fail
 from numpyro_gp.programs.eager import one_program
 
 
@@ -168,10 +168,8 @@ class Belief(dist.Distribution):
     has_rsample = True
 
     def __init__(self, value: AbstractBelief, batch_shape: Shape = (), *, validate_args: bool | None = None) -> None:
-        if not isinstance(value, AbstractBelief):
-            got = f"a {type(value).__name__}"
-            cure = "To put a point in a guide use numpyro.distributions.Delta."
-            fail("value", "a belief, such as ngp.beliefs.Coupled", got, cure, TypeError)
+        cure = "To put a point in a guide use numpyro.distributions.Delta."
+        check_type("value", value, AbstractBelief, "a belief, such as ngp.beliefs.Coupled", cure)
         self.value = value
         super().__init__(batch_shape, value.shape[len(batch_shape) :], validate_args=validate_args)
 

@@ -13,7 +13,7 @@ from numpyro.handlers import seed, trace
 from numpyro.infer import init_to_sample
 
 from numpyro_gp.arrays import Array, value_type
-from numpyro_gp.checks import check_finite, check_nonnegative, fail, when_known
+from numpyro_gp.checks import check_finite, check_nonnegative, check_type, fail, when_known
 from numpyro_gp.programs.private import mask_of
 from numpyro_gp.programs.set_up import Feasible
 from numpyro_gp.sites import Site
@@ -45,9 +45,7 @@ class Around:
     scale: float = 0.1
 
     def __post_init__(self) -> None:
-        if not isinstance(self.values, Mapping):
-            got = f"a {type(self.values).__name__}"
-            fail("values", "a dictionary of site names to values", got, "Pass {'noise': 0.1}.", TypeError)
+        check_type("values", self.values, Mapping, "a dictionary of site names to values", "Pass {'noise': 0.1}.")
         check_nonnegative("scale", self.scale)
 
 
