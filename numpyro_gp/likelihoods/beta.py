@@ -1,6 +1,7 @@
 """Shares between 0 and 1: the beta likelihood."""
 
 import math
+from collections.abc import Callable
 from functools import partial
 
 import jax.numpy as jnp
@@ -10,8 +11,9 @@ from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayLike, value_type
 from numpyro_gp.checks import check_choice, check_positive
-from numpyro_gp.likelihoods.base import Likelihood, check_each_target, like, together
-from numpyro_gp.likelihoods.expectations import composite_cuts, expect, log_expect
+from numpyro_gp.likelihoods.base import check_each_target, like
+from numpyro_gp.likelihoods.by_density import ByDensity
+from numpyro_gp.likelihoods.expectations import composite_cuts, expect
 from numpyro_gp.likelihoods.links import expected_mean, log_link, mean_of
 from numpyro_gp.likelihoods.points import Latent
 
@@ -42,7 +44,7 @@ def likeliest_share(y: Array, concentration: Array) -> Array:
 
 
 @value_type(static=("link",))
-class Beta(Likelihood):
+class Beta(ByDensity):
     """Proportions between 0 and 1: ``y ~ Beta(m k, (1 - m) k)`` with mean ``m`` and concentration ``k``.
 
     The mean ``m`` is ``sigmoid(f)`` (``link="logit"``) or ``ndtr(f)`` (``"probit"``); the variance of ``y``
@@ -61,6 +63,7 @@ class Beta(Likelihood):
     0.5
     """
 
+    parameters = ("concentration",)
     concentration: ArrayLike
     link: str = "logit"
 
@@ -68,17 +71,17 @@ class Beta(Likelihood):
         check_positive("concentration", self.concentration)
         check_choice("link", self.link, ("logit", "probit"))
 
+    @property
+    def density(self) -> Callable[..., Array]:  # type: ignore[override]
+        """``log p(y | f)``, finite where the mean underflows."""
+        return partial(beta_log_prob, self.link)
+
     def conditional(self, f: ArrayLike) -> dist.Distribution:
         """Beta with mean from the link."""
         f = jnp.asarray(f)
         k = like("concentration", self.concentration, f)
         log_m, log_rest = log_link(self.link, f)
         return dist.Beta(k * jnp.exp(log_m), k * jnp.exp(log_rest), validate_args=False)
-
-    def log_prob(self, y: ArrayLike, f: ArrayLike) -> Array:
-        """``log p(y | f)`` of each datum, finite where the mean underflows."""
-        values, targets = together(y, f)
-        return beta_log_prob(self.link, values, targets, like("concentration", self.concentration, values))
 
     def check_targets(self, y: ArrayLike) -> None:
         """Targets must be strictly between zero and one."""
@@ -95,14 +98,6 @@ class Beta(Likelihood):
             steepness = jnp.exp(-0.5 * centre**2) / math.sqrt(2 * math.pi)
         spread = jnp.sqrt(m * (1 - m) / (1 + k))  # of y given its mean, turned into a width in f
         return composite_cuts(jnp.where(y < 0.5, centre, -centre), jnp.minimum(spread / steepness, widest), y)
-
-    def _expected(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
-        k, cuts = like("concentration", self.concentration, y), self._turns(y)
-        return expect(partial(beta_log_prob, self.link), latent.mean, latent.variance, y, k, cuts=cuts)
-
-    def _predictive(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
-        k, cuts = like("concentration", self.concentration, y), self._turns(y)
-        return log_expect(partial(beta_log_prob, self.link), latent.mean, latent.variance, y, k, cuts=cuts)
 
     def _mean(self, latent: Latent) -> Array:
         return expected_mean(self.link, latent)

@@ -7,12 +7,12 @@ from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.likelihoods.base import Likelihood, like, together
-from numpyro_gp.likelihoods.expectations import log_expect
+from numpyro_gp.likelihoods.expectations import expect, log_expect
 from numpyro_gp.likelihoods.points import Latent
 
 
 class ByDensity(Likelihood):
-    """What follows from ``density(f, y, *parameters)``: log densities, and predictive ones by the composite rule.
+    """What follows from ``density(f, y, *parameters)``: log densities, and expectations by the composite rule.
 
     A class names the fields that are its ``parameters``; one whose tails are ``heavy`` looks for an outlier's peak too.
     """
@@ -30,6 +30,12 @@ class ByDensity(Likelihood):
         values, targets = together(y, f)
         return self.density(values, targets, *self.given(values))
 
+    def _expected(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
+        return self._integral(expect, y, latent)
+
     def _predictive(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
+        return self._integral(log_expect, y, latent)
+
+    def _integral(self, rule: Callable[..., Array], y: Float[Array, "*batch"], latent: Latent) -> Array:
         given, cuts = self.given(y), self._turns(y)
-        return log_expect(self.density, latent.mean, latent.variance, y, *given, cuts=cuts, heavy=self.heavy)
+        return rule(self.density, latent.mean, latent.variance, y, *given, cuts=cuts, heavy=self.heavy)

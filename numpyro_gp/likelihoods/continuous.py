@@ -9,7 +9,7 @@ from numpyro_gp.checks import check_positive
 from numpyro_gp.likelihoods.base import Likelihood, check_each_target, like
 from numpyro_gp.likelihoods.by_density import ByDensity
 from numpyro_gp.likelihoods.deviances import log_gamma_step, poisson_deviance, stirling
-from numpyro_gp.likelihoods.expectations import composite_cuts, expect, floored_sqrt, log_expect
+from numpyro_gp.likelihoods.expectations import composite_cuts, floored_sqrt, log_expect
 from numpyro_gp.likelihoods.points import Latent
 
 LOG_2PI = 1.8378770664093453
@@ -171,10 +171,6 @@ class StudentT(ByDensity):
 
     def _turns(self, y: Float[Array, "*batch"]) -> Float[Array, "*batch 9"]:
         return composite_cuts(y, like("scale", self.scale, y), y)
-
-    def _expected(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
-        given, cuts = self.given(y), self._turns(y)
-        return expect(student_t_log_prob, latent.mean, latent.variance, y, *given, cuts=cuts, heavy=True)
 
     def _mean(self, latent: Latent) -> Array:
         return jnp.where(like("df", self.df, latent.mean) > 1, latent.mean, jnp.nan)

@@ -65,6 +65,11 @@ class Poisson(_Counts):
         return composite_cuts(jnp.log(peak), 1.0 / jnp.sqrt(peak), y)
 
 
+def pattern_log_prob(f: Array, y: Array, weight: Array) -> Array:
+    """``y f - weight exp(f)``, of rows that are no counts of cells."""
+    return y * f - weight * jnp.exp(f)
+
+
 @value_type()
 class PointPattern(_Counts):
     """Events of a Poisson process of intensity ``exp(f)``, without bins: ``log p = y f - weight exp(f)`` of each row.
@@ -87,6 +92,7 @@ class PointPattern(_Counts):
     [2.0, -0.5]
     """
 
+    density, parameters = staticmethod(pattern_log_prob), ("weight",)
     weight: ArrayField
 
     def __post_init__(self) -> None:
@@ -97,11 +103,6 @@ class PointPattern(_Counts):
         values = jnp.asarray(f)
         return dist.Poisson(like("weight", self.weight, values) * jnp.exp(values), validate_args=False)
 
-    def log_prob(self, y: ArrayLike, f: ArrayLike) -> Array:
-        """``y f - weight exp(f)``, of rows that are no counts of cells."""
-        values = jnp.asarray(f)
-        return jnp.asarray(y, values.dtype) * values - like("weight", self.weight, values) * jnp.exp(values)
-
     def _expected(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         return y * latent.mean - self._mean(latent)
 
@@ -111,15 +112,11 @@ class PointPattern(_Counts):
         safe = jnp.where(is_node, weight, 1)
         peak = jnp.maximum(y, 1.0)
         cuts = composite_cuts(jnp.log(peak / safe), 1.0 / jnp.sqrt(peak), y)
-        of_node = log_expect(_pattern_log_prob, latent.mean, latent.variance, y, safe, cuts=cuts)
+        of_node = log_expect(pattern_log_prob, latent.mean, latent.variance, y, safe, cuts=cuts)
         return jnp.where(is_node, of_node, y * latent.mean + 0.5 * y**2 * latent.variance)
 
     def _mean(self, latent: Latent) -> Array:
         return like("weight", self.weight, latent.mean) * super()._mean(latent)
-
-
-def _pattern_log_prob(f: Array, y: Array, weight: Array) -> Array:
-    return y * f - weight * jnp.exp(f)
 
 
 def negative_binomial_log_prob(f: Array, y: Array, r: Array) -> Array:
