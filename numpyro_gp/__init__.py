@@ -42,20 +42,15 @@ with unswept():
     from numpyro_gp.objectives import ImportanceWeightedELBO
     from numpyro_gp.plots.additive import plot_effects
     from numpyro_gp.posterior import Posterior, Prediction, Predictor, PseudoData, conditioned, pseudo_data
-    from numpyro_gp.primitives import (
-        AdditiveGP,
-        GaussianProcess,
-        additive_gp,
-        functionals,
-        gp,
-        gp_regression,
-        latent_inputs,
-        noisy_inputs,
-        observe,
-        point_pattern,
-        recall,
-        thinned,
-    )
+    from numpyro_gp.primitives import functionals
+    from numpyro_gp.primitives.additive_gp import AdditiveGP, additive_gp
+    from numpyro_gp.primitives.gp import gp
+    from numpyro_gp.primitives.noisy_inputs import noisy_inputs
+    from numpyro_gp.primitives.observe import latent_inputs, observe
+    from numpyro_gp.primitives.point_pattern import point_pattern, thinned
+    from numpyro_gp.primitives.process import GaussianProcess
+    from numpyro_gp.primitives.recall import recall
+    from numpyro_gp.primitives.regression import gp_regression
     from numpyro_gp.programs.scheduler import choose_scheduler
     from numpyro_gp.rows.neighbours import Neighbours, neighbours
     from numpyro_gp.sites import Belief

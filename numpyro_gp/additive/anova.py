@@ -26,7 +26,8 @@ from numpyro_gp.kernels import RBF, Constant, Kernel, Matern12, Matern32, Matern
 from numpyro_gp.kernels.batches import Batch, KernelBatches, shapes_of
 from numpyro_gp.kernels.measures import Measure
 from numpyro_gp.means import MeanLike
-from numpyro_gp.primitives import AdditiveGP, additive_gp, observe
+from numpyro_gp.primitives.additive_gp import AdditiveGP, additive_gp
+from numpyro_gp.primitives.observe import observe
 
 __all__ = ["Design", "Input", "design"]
 
@@ -272,10 +273,6 @@ def design(
     sizes = check_count("num_inducing", num_inducing, 2), check_count("pair_inducing", pair_inducing, 2)
     check_choice("measure", measure, ("uniform", "empirical", "gaussian"))
     if measure == "gaussian" and family is not RBF:
-        fail(
-            "measure",
-            "'uniform' or 'empirical' for Matern kernels",
-            repr(measure),
-            "Choose one of them, or pass family=kernels.RBF.",
-        )
+        cure = "Choose one of them, or pass family=kernels.RBF."
+        fail("measure", "'uniform' or 'empirical' for Matern kernels", repr(measure), cure)
     return Design(inputs, components, family, *sizes, measures_of(measure, inputs, data))

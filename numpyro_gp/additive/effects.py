@@ -18,7 +18,7 @@ from numpyro_gp.additive.integrals import category_columns, measure_words
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import check_count, check_points, fail
 from numpyro_gp.posterior.posterior import Posterior
-from numpyro_gp.primitives import AdditiveGP
+from numpyro_gp.primitives.additive_gp import AdditiveGP
 
 
 @dataclasses.dataclass(frozen=True)

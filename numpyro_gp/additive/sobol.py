@@ -22,7 +22,7 @@ from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.beliefs.components import whitened_blocks
 from numpyro_gp.checks import check_count, check_key, check_level, check_points, check_type, fail
 from numpyro_gp.posterior.posterior import Posterior
-from numpyro_gp.primitives import AdditiveGP
+from numpyro_gp.primitives.additive_gp import AdditiveGP
 
 __all__ = ["Indices", "draws", "each_draw", "expected", "intervals", "kernel_columns", "plug_in", "sample", "totals"]
 

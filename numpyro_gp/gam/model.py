@@ -25,7 +25,8 @@ from numpyro_gp.gam.time_kernels import TimePrior, series_scales, time_priors
 from numpyro_gp.kernels import Constant
 from numpyro_gp.kernels.batches import Batch, KernelBatches
 from numpyro_gp.likelihoods import Likelihood
-from numpyro_gp.primitives import AdditiveGP, additive_gp, observe
+from numpyro_gp.primitives.additive_gp import AdditiveGP, additive_gp
+from numpyro_gp.primitives.observe import observe
 from numpyro_gp.starting.series import NOISE
 
 CONSTANT = "constant"

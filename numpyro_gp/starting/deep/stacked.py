@@ -15,8 +15,10 @@ from numpyro_gp.guides.amortised import Network
 from numpyro_gp.guides.recipes import Recipe
 from numpyro_gp.linalg import einsum
 from numpyro_gp.means import MeanLike, Projection
-from numpyro_gp.primitives import GaussianProcess, gp, latent_inputs
+from numpyro_gp.primitives.gp import gp
 from numpyro_gp.primitives.inducing import report
+from numpyro_gp.primitives.observe import latent_inputs
+from numpyro_gp.primitives.process import GaussianProcess
 from numpyro_gp.starting.deep.layers import INNER_SCALE, mix
 from numpyro_gp.starting.priors import noise_prior, variance_prior
 
