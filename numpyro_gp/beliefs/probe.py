@@ -198,10 +198,6 @@ def watched(top: Array, spread: Array, features: Float[Array, "G N"], axes: int)
     return spread
 
 
-def _watched_forward(top: Array, spread: Array, features: Array, axes: int) -> tuple[Array, tuple[Array, Array]]:
-    return watched(top, spread, features, axes), (top, features)
-
-
 def _watched_backward(axes: int, kept: tuple[Array, Array], slope: Array) -> tuple[Array, Array, Array]:
     top, features = kept
 
@@ -216,4 +212,4 @@ def _watched_backward(axes: int, kept: tuple[Array, Array], slope: Array) -> tup
     return jnp.broadcast_to(found, top.shape), slope, jnp.zeros_like(features)
 
 
-watched.defvjp(_watched_forward, _watched_backward)
+watched.defvjp(lambda *given: (watched(*given), (given[0], given[2])), _watched_backward)

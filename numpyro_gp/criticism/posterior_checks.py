@@ -65,10 +65,8 @@ def more_neighbours(case: Case) -> Iterator[Finding]:
         if 4 * few < near.size and (gain := gain_of_neighbours(asked, case.key, near, rows, few, 4 * few)):
             mean, error = gain
             if mean > max(BETTER, ERRORS * error):
-                text = (
-                    f"Data that are left out are predicted {mean:.2g} nats a row better from {4 * few} neighbours than "
-                )
-                text += f"from the {few} of the fit"
+                text = f"Data that are left out are predicted {mean:.2g} nats a row better from {4 * few} neighbours "
+                text += f"than from the {few} of the fit"
                 cure = "predict from more, as predict_at(..., neighbours='auto') finds out, and fit with twice as many"
                 yield Finding("neighbours", text, mean, BETTER, cure)
 

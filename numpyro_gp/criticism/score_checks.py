@@ -87,7 +87,6 @@ def check_censored(censored: ArrayLike, y: Array) -> Array:
     if hidden.dtype != bool:
         fail("censored", "boolean", f"dtype {hidden.dtype}", "Pass event == 0, or censored.astype(bool).", TypeError)
     if y.ndim != 1 or hidden.shape != y.shape:
-        fail(
-            "censored", f"of shape ({y.size},), one for each datum", f"shape {hidden.shape}", "Pass one for each time."
-        )
+        cure = "Pass one for each time."
+        fail("censored", f"of shape ({y.size},), one for each datum", f"shape {hidden.shape}", cure)
     return hidden

@@ -76,9 +76,8 @@ class _Callable(ModuleType):
     def __call__(self, *args: object, **options: Any) -> Fit:
         known = inspect.signature(fit).parameters
         if unknown := [name for name in options if name not in known]:
-            fail(
-                "options of ngp.gam", f"among {list(known)[2:]}", f"{unknown}", HABITS.get(unknown[0], "Leave it out.")
-            )
+            cure = HABITS.get(unknown[0], "Leave it out.")
+            fail("options of ngp.gam", f"among {list(known)[2:]}", f"{unknown}", cure)
         return fit(*args, **options)
 
 

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
@@ -26,12 +26,10 @@ from numpyro_gp.gam.saved import Saved, write
 from numpyro_gp.gam.summary import Summary
 from numpyro_gp.gam.table_layout import as_labels
 from numpyro_gp.gam.term_features import TermFeatures
+from numpyro_gp.plots.style import Figure
 from numpyro_gp.plots.terms import Points, draw_terms
 from numpyro_gp.posterior import Posterior, Prediction
 from numpyro_gp.training import FitResult
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 # What a fit makes when it is asked for.
 LATE = ("posterior", "guide")

@@ -109,15 +109,11 @@ def subspace(W: Array, belief: BlockLowRank) -> Array:  # noqa: ARG001
     return W
 
 
-def _subspace_forward(W: Array, belief: BlockLowRank) -> tuple[Array, BlockLowRank]:
-    return W, belief
-
-
 def _subspace_backward(belief: BlockLowRank, cotangent: Array) -> tuple[Array, BlockLowRank]:
     return belief.times_precision(cotangent), jax.tree.map(jnp.zeros_like, belief)
 
 
-subspace.defvjp(_subspace_forward, _subspace_backward)
+subspace.defvjp(lambda W, belief: (W, belief), _subspace_backward)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(1,))
@@ -158,10 +154,6 @@ def block_factors(precisions: Blocks, own: Blocks) -> Blocks:  # noqa: ARG001
     return tuple(cholesky(one) for one in precisions)
 
 
-def _factors_forward(precisions: Blocks, own: Blocks) -> tuple[Blocks, tuple[Blocks, Blocks]]:
-    return block_factors(precisions, own), (precisions, own)
-
-
 def _factors_backward(kept: tuple[Blocks, Blocks], slopes: Blocks) -> tuple[Blocks, Blocks]:
     precisions, own = kept
 
@@ -176,7 +168,7 @@ def _factors_backward(kept: tuple[Blocks, Blocks], slopes: Blocks) -> tuple[Bloc
     return tuple(map(whole, precisions, slopes, own)), jax.tree.map(jnp.zeros_like, own)
 
 
-block_factors.defvjp(_factors_forward, _factors_backward)
+block_factors.defvjp(lambda *given: (block_factors(*given), given), _factors_backward)
 
 
 def natural_low_rank(

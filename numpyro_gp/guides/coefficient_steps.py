@@ -35,10 +35,6 @@ def natural_coefficients(a: Array, kind: str, step: float, eps: float | None, me
     return a, *zeros
 
 
-def _coefficients_forward(a: Array, kind: str, step: float, eps: float | None, members: int) -> tuple[Watched, None]:
-    return natural_coefficients(a, kind, step, eps, members), None
-
-
 def _coefficients_backward(
     kind: str, step: float, eps: float | None, _members: int, _: None, cotangents: Watched
 ) -> tuple[Array]:
@@ -53,7 +49,7 @@ def _coefficients_backward(
     return (step * change / jnp.maximum(per_weight(top, weight), 1)[..., None],)
 
 
-natural_coefficients.defvjp(_coefficients_forward, _coefficients_backward)
+natural_coefficients.defvjp(lambda *given: (natural_coefficients(*given), None), _coefficients_backward)
 
 
 def solved(inverse: Array, values: Array) -> Array:

@@ -71,11 +71,8 @@ def site_quantiles(name: str, fn: dist.Distribution, levels: Array) -> Array:
         try:
             return jnp.asarray(inner.icdf(level))
         except (RuntimeError, ImportError):  # NumPyro has none, or none without a package that is not there
-            required, cure = (
-                "one whose quantiles are known",
-                "Take them from guide.sample_posterior(key, params, *args).",
-            )
-            fail(f"the distribution of site {name!r}", required, type(inner).__name__, cure)
+            cure = "Take them from guide.sample_posterior(key, params, *args)."
+            fail(f"the distribution of site {name!r}", "one whose quantiles are known", type(inner).__name__, cure)
 
     return jax.vmap(lambda level: jnp.broadcast_to(at(level), shape))(levels)
 

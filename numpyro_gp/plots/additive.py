@@ -6,7 +6,7 @@ The panels of effects are those of `terms`.
 import dataclasses
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -16,13 +16,9 @@ from numpyro_gp.additive.anova import Design
 from numpyro_gp.additive.effects import Effect, effects, known_design, names_of
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import check_count, check_level, check_points
-from numpyro_gp.plots.style import COLOURS, finish
+from numpyro_gp.plots.style import COLOURS, Axes, Figure, finish
 from numpyro_gp.plots.terms import DARK, Points, Truth, draw_terms
 from numpyro_gp.posterior.posterior import Posterior
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 
 def plot_effects(

@@ -10,8 +10,9 @@ from numpyro_gp.checks import check_array, fail
 
 if TYPE_CHECKING:  # the figures' own library is loaded when the first is drawn
     from matplotlib.axes import Axes as Axes
+    from matplotlib.figure import Figure as Figure
 else:
-    Axes = "matplotlib.axes.Axes"
+    Axes, Figure = "matplotlib.axes.Axes", "matplotlib.figure.Figure"
 
 Value = TypeVar("Value")
 # Okabe & Ito (2008). The first three, of three engines say, are far apart in hue and in lightness; neighbours also are.
@@ -126,9 +127,8 @@ def along(argument: str, value: ArrayLike, size: int) -> np.ndarray:
 def pair(argument: str, value: tuple[ArrayLike, ArrayLike]) -> tuple[ArrayLike, ArrayLike]:
     """Inputs and targets."""
     if not isinstance(value, (tuple, list)) or len(value) != 2:
-        fail(
-            argument, "a pair of inputs and targets", f"a {type(value).__name__}", f"Pass {argument}=(X, y).", TypeError
-        )
+        cure = f"Pass {argument}=(X, y)."
+        fail(argument, "a pair of inputs and targets", f"a {type(value).__name__}", cure, TypeError)
     return value[0], value[1]
 
 

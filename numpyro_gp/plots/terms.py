@@ -3,19 +3,15 @@
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from numpyro_gp.additive.effects import Effect
 from numpyro_gp.arrays import ArrayLike
 from numpyro_gp.likelihoods.links import mean_of
-from numpyro_gp.plots.style import COLOURS, INK, STYLES, date_ticks, names_below, rug
+from numpyro_gp.plots.style import COLOURS, INK, STYLES, Axes, Figure, date_ticks, names_below, rug
 from numpyro_gp.plots.surfaces import AROUND_ZERO, DEVIATIONS, aspect_of, mark, shade
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 WIDTH = 4
 # Panels whose place is found from their labels, in a time that grows with their square; more have fixed margins.

@@ -178,11 +178,9 @@ def _cut(
 
 def warn_of_one_piece(total: int, chunk_size: int, reason: str) -> None:
     """Say that rows are predicted all together, where chunks of them would be predicted wrongly."""
-    message = (
-        f"chunk_size={chunk_size} is not followed: the {total} rows are predicted in one piece, because the model "
-    )
+    message = f"chunk_size={chunk_size} is not followed: the {total} rows are predicted in one piece, because the "
     cure = "Compute what is of all rows before, and pass it as an argument, to save memory."
-    warnings.warn(f"{message}does not treat each by itself: {reason}. {cure}", stacklevel=4)
+    warnings.warn(f"{message}model does not treat each by itself: {reason}. {cure}", stacklevel=4)
 
 
 def _of_chunks(

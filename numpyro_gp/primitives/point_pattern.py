@@ -122,9 +122,8 @@ def thinned(
     shapes = [corner.shape for corner in corners]
     if shapes[0] != shapes[1] or len(shapes[0]) != 1 or not np.all(np.asarray(corners[1] > corners[0])):
         got = f"{[np.asarray(corner).tolist() for corner in corners]}"
-        fail(
-            "low and high", "corners of a box, one entry for each column and low below high", got, "Pass [0.0], [1.0]."
-        )
+        cure = "Pass [0.0], [1.0]."
+        fail("low and high", "corners of a box, one entry for each column and low below high", got, cure)
     rng = np.random.default_rng(np.asarray(jax.random.randint(check_key("key", key), (4,), 0, 2**31 - 1)))
     start, size = (np.asarray(corner) for corner in (corners[0], corners[1] - corners[0]))
 

@@ -28,10 +28,6 @@ def _slice(words: np.ndarray, *, start_indices: Any, limit_indices: Any, strides
     return words[tuple(map(slice, start_indices, limit_indices, steps))]  # the words of a key are its last axis
 
 
-def _squeeze(words: np.ndarray, *, dimensions: tuple[int, ...], **_: object) -> np.ndarray:
-    return np.squeeze(words, dimensions)
-
-
 def _bits(words: np.ndarray, *, bit_width: int, shape: tuple[int, ...], **_: object) -> np.ndarray | None:
     if words.ndim > 1 or bit_width not in (32, 64) or math.prod(shape) > MOST:
         return None
@@ -44,7 +40,7 @@ RULES: dict[str, Callable[..., np.ndarray | None]] = {
     "random_split": _split,
     "random_bits": _bits,
     "slice": _slice,
-    "squeeze": _squeeze,
+    "squeeze": lambda words, *, dimensions, **_: np.squeeze(words, dimensions),
 }
 
 

@@ -143,14 +143,6 @@ def _reshaped(equation: JaxprEqn, before: list[int | None]) -> int | None:
     return places[-1] if places else None
 
 
-def _transposed(equation: JaxprEqn, before: list[int | None]) -> int | None:
-    return None if before[0] is None else tuple(equation.params["permutation"]).index(before[0])
-
-
-def _squeezed(equation: JaxprEqn, before: list[int | None]) -> int | None:
-    return None if before[0] is None else _shifted(before[0], equation.params["dimensions"])
-
-
 def _cut(equation: JaxprEqn, before: list[int | None]) -> int | None:
     """Some of the rows alone are other rows' neighbours, or the first: what is made of them is not of one row."""
     axis = before[0]
@@ -158,10 +150,6 @@ def _cut(equation: JaxprEqn, before: list[int | None]) -> int | None:
         return None
     is_whole = aval_of(equation.outvars[0]).shape[axis] == aval_of(equation.invars[0]).shape[axis]
     return axis if is_whole else MIXED
-
-
-def _reversed(equation: JaxprEqn, before: list[int | None]) -> int | None:
-    return MIXED if before[0] in equation.params["dimensions"] else before[0]
 
 
 def _joined(equation: JaxprEqn, before: list[int | None]) -> int | None:
@@ -222,11 +210,11 @@ RULES: dict[str, Callable[[JaxprEqn, list[int | None]], int | None]] = {
     **dict.fromkeys(("slice", "dynamic_slice"), _cut),
     **dict.fromkeys(("cholesky", "eigh", "lu", "qr"), _factorised),
     "sort": _along,
-    "rev": _reversed,
+    "rev": lambda one, before: MIXED if before[0] in one.params["dimensions"] else before[0],
     "broadcast_in_dim": _spread,
     "reshape": _reshaped,
-    "transpose": _transposed,
-    "squeeze": _squeezed,
+    "transpose": lambda one, before: None if before[0] is None else list(one.params["permutation"]).index(before[0]),
+    "squeeze": lambda one, before: None if before[0] is None else _shifted(before[0], one.params["dimensions"]),
     "concatenate": _joined,
     "gather": _gathered,
     "dot_general": _product,

@@ -47,7 +47,9 @@ def test_a_start_equals_an_eager_one(rest, monkeypatch):
     found = []
     for is_eager in (False, True):
         if is_eager:
-            monkeypatch.setattr("numpyro_gp.guides.own_sites.set_up.in_one_program", lambda function, *owners: function())
+            monkeypatch.setattr(
+                "numpyro_gp.guides.own_sites.set_up.in_one_program", lambda function, *owners: function()
+            )
         svi = belief_engine(rest)
         params = svi.get_params(svi.init(KEY, X, Y, Z=X[::2]))
         assert not tracers((svi, vars(svi), vars(svi.guide), vars(svi.guide.rest)))
