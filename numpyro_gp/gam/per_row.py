@@ -107,8 +107,7 @@ def has_numbers(family: Family, count: int) -> bool:
     """Whether the likelihood of a family has one number for each of ``count`` rows; those of a name have none."""
     if isinstance(family.spec, str):
         return False
-    found: list[bool] = family.look(lambda own: are_per_row(own, count, 0))
-    return any(found)
+    return any(family.look(lambda own: are_per_row(own, count, 0)))
 
 
 def check_any_rows(family: Family, count: int) -> None:

@@ -146,8 +146,7 @@ class _LowerFactor(constraints.ParameterFreeConstraint):
 def _with_diagonal(matrix: Array, diagonal: Array) -> Array:
     """What lies below the diagonal of ``(..., M, M)``, and this diagonal ``(..., M)``."""
     eye = jnp.eye(matrix.shape[-1], dtype=matrix.dtype)[(None,) * (matrix.ndim - 2)]
-    below: Array = jnp.tril(matrix, -1)
-    return below + diagonal[..., None] * eye
+    return jnp.tril(matrix, -1) + diagonal[..., None] * eye
 
 
 @one_program

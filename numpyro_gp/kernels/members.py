@@ -138,8 +138,7 @@ def form_and_columns(kernel: Kernel, columns: tuple[int, ...], start: int = 0) -
         if isinstance(part, Kernel):
             parts[place], own = form_and_columns(part, columns, start + len(read))
             read += own
-    form: Kernel = jax.tree.unflatten(structure, parts)
-    return form, read
+    return jax.tree.unflatten(structure, parts), read
 
 
 def at_columns(form: Kernel, columns: tuple[int, ...]) -> Kernel:

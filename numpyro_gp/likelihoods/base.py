@@ -246,8 +246,7 @@ class CallableLikelihood(Likelihood):
     def _log_prob(self, y: Float[Array, "*batch"], f: Array) -> Float[Array, "*batch"]:
         """In the precision of ``y``, whatever NumPyro promoted to."""
         found = self.conditional(f)
-        density: Array = found.log_prob(y.astype(int) if found.support.is_discrete else y)
-        return density.astype(y.dtype)
+        return found.log_prob(y.astype(int) if found.support.is_discrete else y).astype(y.dtype)
 
     def _expected(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         return at_points(lambda f: self._log_prob(y, f), latent, self.num_latent)

@@ -207,5 +207,4 @@ def _local_draws(asked: tracing.AskedProcess, key: Array, rows: JointRows, index
     def one(process: LocalProcess, draw: tracing.Draw, rows: JointRows) -> Array:
         return drawn_together(process, rows, tracing.key_of(draw[0], process.name), index.size // len(each))
 
-    found: Array = asked.at_each(one, tracing.draws_of(key, each), rows)
-    return found.reshape(index.size, -1)
+    return asked.at_each(one, tracing.draws_of(key, each), rows).reshape(index.size, -1)

@@ -35,8 +35,7 @@ def part_of(key: Array | None, number: int) -> Array:
     words = np.zeros(2, np.uint32) if is_plain else None if key is None else words_of(key)
     if words is not None:
         return jax.random.wrap_key_data(split(words)[number], impl="threefry2x32")
-    keys: Array = jax.random.split(jax.random.key(0) if key is None else key)
-    return keys[number]
+    return jax.random.split(jax.random.key(0) if key is None else key)[number]
 
 
 def threefry(keys: np.ndarray, counts: np.ndarray) -> np.ndarray:
