@@ -130,13 +130,14 @@ def _density(draws: np.ndarray, grid: np.ndarray) -> np.ndarray:
 
 def _row(ax: "Axes", draws: np.ndarray, base: float, grid: np.ndarray, color: str, marker: str) -> None:
     """One engine: density or ticks, two intervals and the mean."""
-    if draws.size >= 200 and draws.std() > 1e-9 * (1 + abs(draws.mean())):  # enough different draws for a density
+    different = np.unique(draws)  # particles of different weights stand several times among the draws
+    if different.size >= 200 and draws.std() > 1e-9 * (1 + abs(draws.mean())):
         density = _density(draws, grid)
         top = base + density / density.max()
         ax.fill_between(grid, base, top, color=color, alpha=0.3, lw=0)
         ax.plot(grid, top, color=color, lw=1.4)
     elif draws.std() > 0:
-        ax.plot(draws, np.full(draws.size, base + 0.13), "|", ms=11, color=color, mew=1.1)
+        ax.plot(different, np.full(different.size, base + 0.13), "|", ms=11, color=color, mew=1.1)
     for inside, width in INTERVALS:
         bar(ax, draws, inside, base - 0.08, color=color, lw=width)
     ax.plot(draws.mean(), base - 0.08, marker, ms=6, mfc="white", mec=color, mew=1.5)

@@ -24,6 +24,15 @@ def test_hyperparameters_have_a_row_each(ax, rng):
     assert thin.get_linewidth() < thick.get_linewidth()
 
 
+def test_particles_of_different_weights_are_as_many_ticks_as_particles(ax, rng):
+    """Ten times as many draws stand for twenty particles, which support no density."""
+    particles = rng.gamma(9.0, size=20)
+    plots.hyperparameters({"SVGD": np.repeat(particles, rng.multinomial(180, np.full(20, 0.05)) + 1)}, "noise", ax=ax)
+    assert not ax.collections
+    (ticks,) = (line for line in ax.lines if line.get_marker() == "|")
+    np.testing.assert_array_equal(ticks.get_xdata(), np.sort(particles))
+
+
 def test_the_only_number_of_a_vector_is_that_number(ax, rng):
     """A lengthscale for each column, of one column."""
     draws = rng.gamma(9.0, size=(300, 1))
