@@ -4,13 +4,16 @@ import copy
 import dataclasses
 import os
 from collections.abc import Callable, Mapping
-from typing import Self
+from typing import Any, Self
+
+import jax
+import numpy as np
 
 from numpyro_gp.checks import fail
 from numpyro_gp.posterior.conditioned import Conditioned
 from numpyro_gp.posterior.fitted import Fitted
 from numpyro_gp.posterior.sources import GuideDraws, of_guide, set_up_by_shapes, stored
-from numpyro_gp.posterior.storage import read_arrays, to_pickle, write_arrays
+from numpyro_gp.posterior.storage import read_arrays, refuse_narrowed, to_pickle, write_arrays
 from numpyro_gp.rows.call import is_data
 from numpyro_gp.rows.shapes import arguments_of
 
@@ -26,7 +29,9 @@ class Kept(Fitted):
         if isinstance(source, GuideDraws):
             source = dataclasses.replace(source, guide=to_pickle("guide", source.guide))
         fields = self.num_chains, dict(self.extra_fields), self.inducing, self.given
-        return type(self), (model, self.kind, source, *fields)
+        leaves = jax.tree.leaves((self.samples or {}, dict(self.params)))
+        is_double = any(getattr(leaf, "dtype", None) == np.float64 for leaf in leaves)
+        return _unpickled, (is_double, type(self), (model, self.kind, source, *fields))
 
     def __copy__(self) -> Self:
         return dataclasses.replace(self)
@@ -97,3 +102,10 @@ class Kept(Fitted):
             return cls(model, kind, fitted, inducing=groups.get("inducing", {}), given=given)
         source = stored(groups["samples"], groups.get("params", {}))
         return cls(model, kind, source, notes["num_chains"], groups.get("extra_fields", {}), groups.get("inducing", {}))
+
+
+def _unpickled(is_double: bool, kind: type[Kept], fields: tuple[Any, ...]) -> Kept:
+    """A posterior of a pickle, whose arrays JAX has rounded where it computes in single precision."""
+    if is_double and not jax.config.jax_enable_x64:
+        refuse_narrowed("the pickle", "a posterior", "one")
+    return kind(*fields)

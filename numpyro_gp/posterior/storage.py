@@ -15,6 +15,8 @@ from numpyro_gp.checks import fail
 from numpyro_gp.programs.files import check_place, read_whole, write_whole
 
 FORMAT = "numpyro_gp posterior 1"
+# Kind, groups of arrays, notes, and whether numbers of a fit in double precision became those of single precision.
+Decoded = tuple[str, dict[str, dict[str, object]], object, bool]
 SEQUENCES: dict[str, Callable[..., Any]] = {"list": list, "tuple": tuple}
 
 
@@ -67,21 +69,37 @@ def read_arrays(path: str | os.PathLike) -> tuple[str, dict[str, dict[str, objec
     form, found = read_whole(Path(path), "path", "a file written by Posterior.save", cure, _decoded)
     if found is None:
         fail("path", f"a file of format {FORMAT!r}", f"{form!r}", "Save it anew: posterior.save(path).")
-    return found
+    kind, groups, notes, is_narrowed = found
+    if is_narrowed:
+        refuse_narrowed("path", "a file", repr(str(path)))
+    return kind, groups, notes
 
 
-def _decoded(stored: dict[str, np.ndarray]) -> tuple[object, tuple[str, dict[str, dict[str, object]], object] | None]:
-    """The format of a file, and what `read_arrays` returns where it is ours."""
+def refuse_narrowed(argument: str, what: str, got: str) -> NoReturn:
+    """Refuse what was fitted in double precision and is read in single precision, which rounds it.
+
+    Whitened values belong to their factor, whose jitter is that of the precision.
+    """
+    cure = 'Switch it on, as in the fit: jax.config.update("jax_enable_x64", True).'
+    required = f"{what} of numbers in the precision that JAX has now"
+    fail(argument, required, f"{got}, of float64, while jax_enable_x64 is off", cure, TypeError)
+
+
+def _decoded(stored: dict[str, np.ndarray]) -> tuple[object, Decoded | None]:
+    """The format of a file, and what it holds where it is ours."""
     header = json.loads(str(stored["header"]))
     if header["format"] != FORMAT:
         return header["format"], None
+    is_narrowed = False
     groups: dict[str, dict[str, Any]] = {}
     for number, (keys, dtype) in enumerate(header["arrays"]):
         array = stored[f"array_{number}"]
         at: dict[str, Any] = groups
         for key in keys[:-1]:
             at = at.setdefault(key, {})
-        at[keys[-1]] = jnp.asarray(array if str(array.dtype) == dtype else array.view(jnp.dtype(dtype)))
+        array = array if str(array.dtype) == dtype else array.view(jnp.dtype(dtype))
+        at[keys[-1]] = jnp.asarray(array)
+        is_narrowed |= keys[0] in ("samples", "params", "past") and dtype == "float64" != str(at[keys[-1]].dtype)
     # Those inside of others first: each then finds its entries by their numbers. Older files have none.
     for keys, kind, size in sorted(header.get("sequences", []), key=lambda entry: -len(entry[0])):
         at = groups
@@ -89,7 +107,7 @@ def _decoded(stored: dict[str, np.ndarray]) -> tuple[object, tuple[str, dict[str
             at = at.setdefault(key, {})
         own = at.get(keys[-1], {})
         at[keys[-1]] = SEQUENCES[kind](own[str(number)] for number in range(size))
-    return FORMAT, (header["kind"], groups, header["notes"])
+    return FORMAT, (header["kind"], groups, header["notes"], is_narrowed)
 
 
 def _leaves(tree: object, keys: tuple[str, ...], sequences: list[object]) -> list[tuple[tuple[str, ...], object]]:

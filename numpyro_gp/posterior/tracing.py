@@ -19,7 +19,7 @@ from numpyro_gp.checks import check_key, fail, is_known
 from numpyro_gp.guides.local_sites import data_plates
 from numpyro_gp.posterior.data_inside import is_conditioned, seen_by_neighbours
 from numpyro_gp.posterior.fitted import Fitted
-from numpyro_gp.posterior.parameter_checks import check_params, check_precision, check_state
+from numpyro_gp.posterior.parameter_checks import check_params, check_precision, check_state, check_whitened_precision
 from numpyro_gp.posterior.sources import Source
 from numpyro_gp.primitives.gp_by_neighbours import RowPrior
 from numpyro_gp.primitives.inducing import compared_with
@@ -68,6 +68,8 @@ class Values:
                 required = f"those to which posterior draws of site {site['name']!r} fit, of shape {jnp.shape(value)}"
                 cure = "Pass the inducing inputs of the fit. Stack chains: get_samples(group_by_chain=False)."
             fail("args", required, f"data for which it has shape {tuple(site['fn'].shape())}", cure)
+        if role(site) == "gp":
+            check_whitened_precision(value, site)
         return value
 
 
