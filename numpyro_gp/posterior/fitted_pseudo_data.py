@@ -25,7 +25,7 @@ from numpyro_gp.guides.other_sites import median_of_rest
 from numpyro_gp.guides.whitened_draws import OnBases
 from numpyro_gp.kernels.functionals import Functional, from_rows
 from numpyro_gp.kernels.of_functionals import OfFunctionals
-from numpyro_gp.posterior.parameter_checks import shapes_of_params
+from numpyro_gp.posterior.parameter_checks import check_precision, check_whitened_precision, shapes_of_params
 from numpyro_gp.posterior.storage import read_arrays, write_arrays
 from numpyro_gp.primitives.inducing import Inducing
 from numpyro_gp.sites import role, unwrap
@@ -160,6 +160,7 @@ def pseudo_data(guide: AutoGP, params: Mapping[str, object], *args: object, **kw
     (5,)
     """
     check_type("guide", guide, AutoGP, "an ngp.AutoGP", "Fit the model with AutoGP.")
+    check_precision(dict(params))
     guide, inducing = as_fitted(guide, params)
     beliefs = guide.beliefs(params)
     if by_rows := sorted(name for name, belief in beliefs.items() if isinstance(belief, PseudoRows)):
@@ -174,6 +175,9 @@ def pseudo_data(guide: AutoGP, params: Mapping[str, object], *args: object, **kw
         at = OnBases(guide.model, readers, params, args, kwargs)
         medians = guide.median(params, *args, **kwargs)
         found = {name: basis for name, (_, basis) in at.bases(medians).items()}
+    for name, basis in found.items():
+        if not isinstance(beliefs[name], Conditional):
+            check_whitened_precision(beliefs[name], name, basis.dtype)
     return {name: PseudoData(_points(basis), *_said(beliefs[name], basis)) for name, basis in found.items()}
 
 

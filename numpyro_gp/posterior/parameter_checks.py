@@ -14,7 +14,7 @@ from numpyro_gp.guides.auto import AutoGP
 from numpyro_gp.guides.natural import NATURAL_MARK
 from numpyro_gp.programs.set_up import abstract_trace
 from numpyro_gp.rows.call import Arguments
-from numpyro_gp.sites import Site, Trace, role, unwrap
+from numpyro_gp.sites import Trace, role
 
 
 def check_params(guide: Callable[..., object], params: Mapping[str, object], call: Arguments | None) -> None:
@@ -65,17 +65,17 @@ def check_precision(source: object) -> None:
         fail("the posterior", "of numbers in the precision that JAX has now", got, cure, TypeError)
 
 
-def check_whitened_precision(value: object, site: Site) -> None:
+def check_whitened_precision(value: object, name: str, dtype: object) -> None:
     """Refuse whitened values of single precision where the model is of double precision now.
 
     They are of a factor with another jitter, and with it say other things of the function.
     """
-    now = jnp.dtype(unwrap(site["fn"]).dtype)
+    now = jnp.dtype(dtype)
     kinds = {jnp.dtype(leaf.dtype) for leaf in jax.tree.leaves(value) if hasattr(leaf, "dtype") and not is_key(leaf)}
     if narrow := [str(kind) for kind in kinds if jnp.issubdtype(kind, jnp.floating) and kind.itemsize < now.itemsize]:
         required = f"in the precision of the fit, {narrow[0]}"
         cure = 'Predict as it was fitted: jax.config.update("jax_enable_x64", False), or fit again.'
-        fail(f"the model's site {site['name']!r}", required, f"{now}", cure, TypeError)
+        fail(f"the model's site {name!r}", required, f"{now}", cure, TypeError)
 
 
 def _is_of_a_belief(name: str, guide: AutoGP) -> bool:

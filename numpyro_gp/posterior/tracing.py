@@ -69,7 +69,7 @@ class Values:
                 cure = "Pass the inducing inputs of the fit. Stack chains: get_samples(group_by_chain=False)."
             fail("args", required, f"data for which it has shape {tuple(site['fn'].shape())}", cure)
         if role(site) == "gp":
-            check_whitened_precision(value, site)
+            check_whitened_precision(value, site["name"], unwrap(site["fn"]).dtype)
         return value
 
 

@@ -58,3 +58,13 @@ def test_sums_and_files(tmp_path):
         PAST + ngp.PseudoData(Z + 1, PAST.shift, PAST.precision)
     with pytest.raises(TypeError, match=r"guide must be an ngp.AutoGP, but got a function"):
         ngp.pseudo_data(model, {})
+
+
+def test_a_belief_is_read_in_the_precision_of_its_fit():
+    """The other precision has a factor of another jitter: thirty points of a sine were 0.17 off, not 0.01."""
+    guide, params = fitted(ngp.guides.coupled(natural=True))
+    single = {name: jnp.asarray(value, jnp.float32) for name, value in params.items()}
+    with pytest.raises(TypeError, match="site 'f' must be in the precision of the fit, float32, but got float64"):
+        ngp.pseudo_data(guide, single, X, Y)
+    with jax.enable_x64(False), pytest.raises(TypeError, match="got one of float64, while jax_enable_x64 is off"):
+        ngp.pseudo_data(guide, params, X, Y)
