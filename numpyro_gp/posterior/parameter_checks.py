@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 from numpyro.infer.autoguide import AutoGuide, AutoGuideList, AutoSemiDAIS
 
 from numpyro_gp.arrays import is_key
@@ -65,7 +66,7 @@ def check_precision(source: object) -> None:
         fail("the posterior", "of numbers in the precision that JAX has now", got, cure, TypeError)
 
 
-def check_whitened_precision(value: object, name: str, dtype: object) -> None:
+def check_whitened_precision(value: object, name: str, dtype: DTypeLike) -> None:
     """Refuse whitened values of single precision where the model is of double precision now.
 
     They are of a factor with another jitter, and with it say other things of the function.
