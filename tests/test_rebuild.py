@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from examples.papers.beyond import how_long
-from examples.tools import printed_tables, rebuild, run_tables
+from examples.tools import page_tables, printed_tables, rebuild, run_tables
 from examples.tools.tables import path_of, save
 
 PAGES = rebuild.pages()
@@ -123,13 +123,13 @@ def test_a_changed_row_changes_its_table(tmp_path):
 def test_means_errors_ranks_and_the_best():
     values = {("a", "x"): (1.0, 3.0), ("a", "y"): (4.0, 4.0), ("b", "x"): (0.0, 0.0), ("b", "y"): (-1.0, -2.0)}
     rows = [{"set": s, "method": m, "score": str(v)} for (s, m), own in values.items() for v in own]
-    lines = rebuild.pivot(rows, "set", "method", "score", digits=1, ranked=("a", "b")).splitlines()
+    lines = page_tables.pivot(rows, "set", "method", "score", digits=1, ranked=("a", "b")).splitlines()
     assert lines[2:] == [
         "| a | 2.0 ± 1.0 | **4.0 ± 0.0** |",
         "| b | **0.0 ± 0.0** | -1.5 ± 0.5 |",
         "| mean rank of 2 | 1.50 | 1.50 |",
     ]
-    lines = rebuild.means(rows, ("method",), {"score": 2}).splitlines()
+    lines = page_tables.means(rows, ("method",), {"score": 2}).splitlines()
     assert lines[0] == "| method | score |"
     assert lines[2:] == ["| x | 1.00 ± 0.71 |", "| y | 1.25 ± 1.60 |"]
 

@@ -123,6 +123,9 @@ SPENT = {
     "depth alone": ("latent_scores", {"method": ["GP-GP VI"]}),
     "not normal": ("normality", {}),
     "model of the paper": ("stein_paper_model", {}),
+    "larger bases": ("larger_bases", {}),
+    "epochs of the paper": ("decoupled_epochs", {"mark": ["5"]}),
+    "all of kin8nm": ("decoupled_means", {"rows": ["6553"]}),
 }
 
 

@@ -30,9 +30,9 @@ from examples.tools.tables import (
 )
 
 
-def layers_ahead(folder, method, mark, name="kin8nm"):
-    """By how much decoupled layers, one of them hidden, are above others at a share of the seconds."""
-    rows = rows_of(folder, "decoupled_seconds")
+def layers_ahead(folder, method, mark, name="kin8nm", table="decoupled_seconds"):
+    """By how much decoupled layers, one of them hidden, are above others at a share of the seconds or epochs."""
+    rows = rows_of(folder, table)
     return judged(decoupled_seconds.apart(rows, f"{name}, hidden layers: 1", method, mark))
 
 
@@ -159,7 +159,7 @@ def on_the_map(folder, batch):
     return ", ".join(f"{found[hidden]} with {COUNTS[hidden]}" for hidden in sorted(found))
 
 
-def ways_apart(folder, first, second, metric="log_density", count=500):
+def ways_apart(folder, first, second, count, metric="log_density"):
     """By how much one way to hold a decoupled layer is above another, "mean, covariance", paired by seed."""
     rows = decoupled_means.trained_on(rows_of(folder, "decoupled_means"), count)
     found = {
@@ -204,11 +204,20 @@ FACTS = {
     "rates": rates,
     "map, all rows": functools.partial(on_the_map, batch="6553"),
     "map, 1000 rows": functools.partial(on_the_map, batch="1000"),
-    "ways, CB mean": functools.partial(ways_apart, first="cb, gp", second="gpcent, gp"),
-    "ways, CB mean and covariance": functools.partial(ways_apart, first="cb, cb", second="gpcent, cb"),
-    "ways, gp mean": functools.partial(ways_apart, first="gp, gp", second="gpcent, gp"),
-    "ways, gp mean, CB covariance": functools.partial(ways_apart, first="gp, cb", second="gpcent, cb"),
-    "ways, CB covariance": functools.partial(ways_apart, first="gpcent, cb", second="gpcent, gp"),
+    **{
+        f"ways{where}, {name}": functools.partial(ways_apart, first=first, second=second, count=count)
+        for where, count in (("", 500), (" of whole", decoupled_means.WHOLE))
+        for name, first, second in (("CB mean", "cb, gp", "gpcent, gp"), ("gp mean", "gp, gp", "gpcent, gp"))
+    },
+    **{
+        f"ways of whole, {name}": functools.partial(ways_apart, first=first, second=second, count=decoupled_means.WHOLE)
+        for name, first, second in (
+            ("CB mean and covariance", "cb, cb", "gpcent, cb"),
+            ("gp mean, CB covariance", "gp, cb", "gpcent, cb"),
+            ("CB covariance", "gpcent, cb", "gpcent, gp"),
+        )
+    },
+    "epochs, end": functools.partial(layers_ahead, method="coupled", mark=5, table="decoupled_epochs"),
     "latent, largest gains": functools.partial(latent_told, names=latent_scores.SETS),
     "latent, common sets": functools.partial(latent_told, names=("autompg", "energy", "housing", "yacht")),
     "weights, sets": functools.partial(latent_told, pair=(2, 1)),

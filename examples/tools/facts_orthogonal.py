@@ -5,9 +5,9 @@ import re
 
 import numpy as np
 
-from examples.papers.orthogonal import decoupled_convergence, equal_seconds
+from examples.papers.orthogonal import decoupled_convergence, equal_seconds, larger_bases
 from examples.tools import run_tables
-from examples.tools.tables import judged, of_mean, path_of, rows_of, seen, told, with_error
+from examples.tools.tables import direction, judged, of_mean, path_of, rows_of, seen, told, with_error
 
 
 def on_set(folder, method, key, name="concrete"):
@@ -71,7 +71,34 @@ def equal_seconds_ahead(folder, name):
     return judged(equal_seconds.ahead(rows, name, equal_seconds.SECOND))
 
 
+def larger_ranks(folder):
+    """Mean ranks of two orthogonal bases and two larger coupled ones, over sets."""
+    found = larger_bases.ranks(rows_of(folder, "larger_bases"))
+    return ", ".join(f"{method} {with_error(*of_mean(own), 1)}" for method, own in found.items())
+
+
+def larger_told(folder, first, second):
+    """On which sets one of these bases is ahead of another."""
+    rows = rows_of(folder, "larger_bases")
+    names = dict.fromkeys(row["set"] for row in rows)
+    return told({name: direction(larger_bases.ahead(rows, name, first, second)) for name in names})
+
+
+def larger_errors(folder, first="OrthNat", second="CoupledNat(400)"):
+    """Mean absolute errors of one of these bases over those of another, least and greatest over sets."""
+    rows = rows_of(folder, "larger_bases")
+    names = dict.fromkeys(row["set"] for row in rows)
+    mean = lambda name, method: np.mean([*larger_bases.values(rows, name, method, "mae").values()])  # noqa: E731
+    ratios = [mean(name, first) / mean(name, second) for name in names]
+    return f"{min(ratios):.2f} to {max(ratios):.2f} times"
+
+
 FACTS = {
+    "larger bases, ranks": larger_ranks,
+    "larger bases, errors": larger_errors,
+    "larger bases, OrthNat over CoupledNat(400)": functools.partial(
+        larger_told, first="OrthNat", second="CoupledNat(400)"
+    ),
     "optima": functools.partial(bounds_apart, first="Orth", second="Coupled", key="optimum"),
     "optima, labels": functools.partial(bounds_apart, first="Orth", second="Coupled", name="ringnorm", key="optimum"),
     "iterations, 10 nats": functools.partial(

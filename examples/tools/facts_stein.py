@@ -59,6 +59,19 @@ def months_apart(folder, pair=stein_space_time.PAIR):
     return judged([first - second for first, second in found], 4)
 
 
+def joint_apart(folder):
+    """Particles of hyper-parameters and whitened values on minibatches, less chains, paired by the month held out."""
+    months = stein_air_quality.over_days(rows_of(folder, "stein_space_time"), dict.fromkeys(stein_space_time.PAIR))
+    rows = {row["day"]: float(row["log_density"]) for row in joint_rows(folder)}
+    return judged([rows[day] - chain for day, (_, chain) in months.items()])
+
+
+def joint_rows(folder):
+    """Rows of joint particles on the months, which lie among those of the days."""
+    months = {row["day"] for row in rows_of(folder, "stein_space_time")}
+    return [r for r in rows_of(folder, "stein_air_quality") if r["engine"] == "stein" and r["day"] in months]
+
+
 def months_spread(folder, column):
     """Least and greatest over hyper-parameters and months: of means apart (0), without sign, or ratios of sd (1)."""
     found = [
@@ -231,6 +244,9 @@ FACTS = {
     "days, means": functools.partial(days_spread, column="apart"),
     "days, spread": functools.partial(days_spread, column="ratio"),
     "months, density": months_apart,
+    "months, joint": joint_apart,
+    "months, joint densities": lambda folder: ", ".join(f"{float(r['log_density']):.3f}" for r in joint_rows(folder)),
+    "months, joint hours": lambda folder: f"{sum(float(r['seconds']) for r in joint_rows(folder)) / 3600:.2f}",
     **{
         f"months, {name} over their start": functools.partial(months_apart, pair=(engine, stein_space_time.STARTS))
         for name, engine in zip(("particles", "chains"), stein_space_time.PAIR, strict=True)

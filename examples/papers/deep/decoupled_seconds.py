@@ -65,6 +65,21 @@ def table(rows, data_set=None):
     return markdown(["layers", *heads], lines)
 
 
+def by_epochs(rows):
+    """Markdown: layers against passes over the data, test log density, and RMSE after all; then their difference."""
+    marks = range(1, equal_seconds.MARKS + 1, 2)  # pages have six columns at most
+    heads = [f"{at_mark(rows, mark)[0]['steps']} epochs" for mark in marks]
+    ways, lines = list(dict.fromkeys(row["method"] for row in rows)), []
+    for method in ways:
+        own = [row for row in rows if row["method"] == method]
+        cells = [with_error(*of_mean([row["log_density"] for row in at_mark(own, mark)])) for mark in marks]
+        rmse = of_mean([float(row["rmse"]) for row in at_mark(own, marks[-1])])
+        lines.append([method, *cells, with_error(*rmse, 4)])
+    name = rows[0]["set"]
+    gaps = [judged(apart(rows, name, "coupled", mark)) for mark in marks]
+    return markdown(["layers", *heads, "RMSE"], [*lines, [f"{FIRST} less coupled", *gaps, ""]])
+
+
 def figure(rows, path):
     """Test log density against seconds, each split a line."""
     equal_seconds.figure(rows, path)

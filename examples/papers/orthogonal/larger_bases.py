@@ -92,7 +92,7 @@ def main():
     parser.add_argument("--data", type=Path, default=Path(__file__).parents[2] / "data")
     parser.add_argument("--sets", nargs="+", default=SETS)
     parser.add_argument("--splits", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=3000)
+    parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--shrink", type=int, default=1, help="divide all numbers of points by this")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent)
