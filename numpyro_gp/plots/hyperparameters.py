@@ -131,7 +131,7 @@ def _density(draws: np.ndarray, grid: np.ndarray) -> np.ndarray:
 def _row(ax: "Axes", draws: np.ndarray, base: float, grid: np.ndarray, color: str, marker: str) -> None:
     """One engine: density or ticks, two intervals and the mean."""
     different = np.unique(draws)  # particles of different weights stand several times among the draws
-    if different.size >= 200 and draws.std() > 1e-9 * (1 + abs(draws.mean())):
+    if draws.size >= 200 and 2 * different.size > draws.size and draws.std() > 1e-9 * (1 + abs(draws.mean())):
         density = _density(draws, grid)
         top = base + density / density.max()
         ax.fill_between(grid, base, top, color=color, alpha=0.3, lw=0)

@@ -44,6 +44,14 @@ def test_the_only_number_of_a_vector_is_that_number(ax, rng):
     )
 
 
+def test_a_chain_that_stood_still_at_a_few_steps_has_its_density(ax):
+    draws = np.random.default_rng(0).normal(size=200)
+    draws[50:55] = draws[49]
+    plots.hyperparameters({"NUTS": draws}, "noise", ax=ax)
+    assert len(ax.collections) == 1
+    assert "|" not in [line.get_marker() for line in ax.lines]
+
+
 def test_draws_of_a_guide_are_made_from_its_parameters_alone(ax):
     def model():
         numpyro.sample("noise", dist.LogNormal(0.0, 1.0))
