@@ -107,5 +107,5 @@ class Kept(Fitted):
 def _unpickled(is_double: bool, kind: type[Kept], fields: tuple[Any, ...]) -> Kept:
     """A posterior of a pickle, whose arrays JAX has rounded where it computes in single precision."""
     if is_double and not jax.config.jax_enable_x64:
-        refuse_narrowed("the pickle", "a posterior", "one")
+        refuse_narrowed("the pickle", "a posterior ", "one, of float64")
     return kind(*fields)

@@ -13,6 +13,7 @@ from numpyro_gp.arrays import is_key
 from numpyro_gp.checks import fail
 from numpyro_gp.guides.auto import AutoGP
 from numpyro_gp.guides.natural import NATURAL_MARK
+from numpyro_gp.posterior.storage import refuse_narrowed
 from numpyro_gp.programs.set_up import abstract_trace
 from numpyro_gp.rows.call import Arguments
 from numpyro_gp.sites import Trace, role
@@ -61,9 +62,7 @@ def check_precision(source: object) -> None:
     """Refuse arrays of a fit in float64 while JAX computes in float32."""
     arrays = [leaf for leaf in jax.tree.leaves(source) if isinstance(leaf, jax.Array) and not is_key(leaf)]
     if wide := sorted({str(leaf.dtype) for leaf in arrays if jax.dtypes.canonicalize_dtype(leaf.dtype) != leaf.dtype}):
-        got = f"one of {', '.join(wide)}, while jax_enable_x64 is off"
-        cure = 'Switch it on, as in the fit: jax.config.update("jax_enable_x64", True).'
-        fail("the posterior", "of numbers in the precision that JAX has now", got, cure, TypeError)
+        refuse_narrowed("the posterior", "", f"one of {', '.join(wide)}")
 
 
 def check_whitened_precision(value: object, name: str, dtype: DTypeLike) -> None:

@@ -71,7 +71,7 @@ def read_arrays(path: str | os.PathLike) -> tuple[str, dict[str, dict[str, objec
         fail("path", f"a file of format {FORMAT!r}", f"{form!r}", "Save it anew: posterior.save(path).")
     kind, groups, notes, is_narrowed = found
     if is_narrowed:
-        refuse_narrowed("path", "a file", repr(str(path)))
+        refuse_narrowed("path", "a file ", f"{str(path)!r}, of float64")
     return kind, groups, notes
 
 
@@ -81,8 +81,8 @@ def refuse_narrowed(argument: str, what: str, got: str) -> NoReturn:
     Whitened values belong to their factor, whose jitter is that of the precision.
     """
     cure = 'Switch it on, as in the fit: jax.config.update("jax_enable_x64", True).'
-    required = f"{what} of numbers in the precision that JAX has now"
-    fail(argument, required, f"{got}, of float64, while jax_enable_x64 is off", cure, TypeError)
+    required = f"{what}of numbers in the precision that JAX has now"
+    fail(argument, required, f"{got}, while jax_enable_x64 is off", cure, TypeError)
 
 
 def _decoded(stored: dict[str, np.ndarray]) -> tuple[object, Decoded | None]:
