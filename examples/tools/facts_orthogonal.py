@@ -81,7 +81,7 @@ def larger_told(folder, first, second):
     """On which sets one of these bases is ahead of another."""
     rows = rows_of(folder, "larger_bases")
     names = dict.fromkeys(row["set"] for row in rows)
-    return told({name: direction(larger_bases.ahead(rows, name, first, second)) for name in names})
+    return told({name: direction(equal_seconds.ahead(rows, name, second, first)) for name in names})
 
 
 def larger_errors(folder, first="OrthNat", second="CoupledNat(400)"):

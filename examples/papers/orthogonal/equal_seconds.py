@@ -46,9 +46,8 @@ class Fit:
         self.losses = np.asarray(losses)
 
 
-def problem(method, data, options, seed):
-    """What a fit of either basis is."""
-    name, beta = METHODS[method]
+def problem(name, beta, data, options, seed):
+    """What a fit of a basis with ``beta`` points of the covariance is."""
     sizes = {"beta": max(4, beta // options.shrink), "gamma": max(8, 700 // options.shrink), "columns": 64}
     rates = {name: DECOUPLED[name] for name in ("learning_rate", "natural_step")}
     settings = sizes | rates | {"batch": options.batch, "single": True, "many": "robustmax"}
@@ -144,7 +143,8 @@ def main():
             if any((row["set"], row["split"]) == (name, split) for row in rows):
                 continue
             data = (X, y, split_mask(splits, split), classes)
-            fits = [Fit(method, problem(method, data, options, split), options.piece) for method in METHODS]
+            problems = {method: problem(*basis, data, options, split) for method, basis in METHODS.items()}
+            fits = [Fit(method, own, options.piece) for method, own in problems.items()]
             rows += race(fits, options.seconds, name, split, code)
             save(path, rows)
     if not options.smoke:

@@ -17,8 +17,7 @@ import jax
 import numpy as np
 
 import numpyro_gp as ngp
-from examples.papers.orthogonal import decoupled_comparison
-from examples.papers.several.long_runs import DECOUPLED
+from examples.papers.orthogonal import decoupled_comparison, equal_seconds
 from examples.tools.datasets import split_mask
 from examples.tools.run_queue import version
 from examples.tools.tables import judged, markdown, mean_and_error, of_mean, read, save, with_error
@@ -35,11 +34,7 @@ PAIRS = (("OrthNat", "CoupledNat(400)"), ("Orth", "Coupled(400)"), ("OrthNat", "
 
 def one(method, data, split, options):
     """Fit one basis on a split and score it: its row."""
-    name, beta = METHODS[method]
-    sizes = {"beta": max(4, beta // options.shrink), "gamma": max(8, 700 // options.shrink), "columns": 64}
-    rates = {rate: DECOUPLED[rate] for rate in ("learning_rate", "natural_step")}
-    settings = argparse.Namespace(**sizes, **rates, batch=options.batch, single=True, many="robustmax")
-    own, began = decoupled_comparison.problem(name, data, settings, split), time.process_time()
+    own, began = equal_seconds.problem(*METHODS[method], data, options, split), time.process_time()
     fit = ngp.fit(own.key, own.svi, options.steps, *own.arguments, **own.keywords, progress=False)
     seconds, losses = time.process_time() - began, np.asarray(fit.losses)
     scores = own.score(fit.params)
@@ -54,19 +49,13 @@ def values(rows, name, method, key="log_density"):
     return {row["split"]: float(row[key]) for row in rows if (row["set"], row["method"]) == (name, method)}
 
 
-def ahead(rows, name, first, second, key="log_density"):
-    """By how much one basis is above another on each split of a set that both have."""
-    ours, theirs = (values(rows, name, method, key) for method in (first, second))
-    return [ours[split] - theirs[split] for split in ours if split in theirs]
-
-
-def ranks(rows, key="log_density", sign=-1):
-    """Mean rank ``{basis: one of each set}`` over splits; 1 is the best, the largest where ``sign`` is -1."""
+def ranks(rows):
+    """Mean rank ``{basis: one of each set}`` of the log density over splits; 1 is the best."""
     found = {method: [] for method in METHODS}
     for name in dict.fromkeys(row["set"] for row in rows):
-        scores = [values(rows, name, method, key) for method in METHODS]
+        scores = [values(rows, name, method) for method in METHODS]
         table = np.array([[own[split] for own in scores] for split in scores[0]])
-        for method, rank in zip(METHODS, decoupled_comparison.rankdata(sign * table).mean(0), strict=True):
+        for method, rank in zip(METHODS, decoupled_comparison.rankdata(-table).mean(0), strict=True):
             found[method].append(rank)
     return found
 
@@ -81,7 +70,7 @@ def table(rows):
         for method, own in order.items()
     ]
     lines += [
-        [f"{first} - {second}", *(judged(ahead(rows, name, first, second)) for name in sets), ""]
+        [f"{first} - {second}", *(judged(equal_seconds.ahead(rows, name, second, first)) for name in sets), ""]
         for first, second in PAIRS
     ]
     return markdown(["test log density", *sets, "mean rank"], lines)
