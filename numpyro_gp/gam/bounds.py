@@ -49,6 +49,23 @@ class ResponseSums(NamedTuple):
     squares: float
 
 
+class PseudoData(NamedTuple):
+    """What data say about ``f`` at each row ``(N,)``: a normal density by its natural parameters."""
+
+    shift: np.ndarray
+    weight: np.ndarray
+
+    @classmethod
+    def by(cls, expected: ExpectedTotal, mean: np.ndarray) -> "PseudoData":
+        """Those of a natural step of length one, from the slopes of the expected log density at a marginal mean.
+
+        Of what is not log-concave, as Student's t far from its centre, a weight may be negative: cut at zero the step
+        would be none that leads uphill.
+        """
+        weight = -2 * expected.of_variance
+        return cls(expected.of_mean + weight * mean, weight)
+
+
 class BoundValue(NamedTuple):
     """The negative bound without the density of the hyper-parameters, its slopes, and the belief behind it.
 
@@ -128,7 +145,7 @@ def bound_at_pseudo_data(
     features: Features,
     scales: np.ndarray,
     sizes: np.ndarray,
-    pseudo_data: tuple[np.ndarray, np.ndarray],
+    pseudo_data: PseudoData,
     offset: np.ndarray,
     expected: Callable[[np.ndarray, np.ndarray], ExpectedTotal],
 ) -> tuple[BoundValue, Marginals, ExpectedTotal]:

@@ -12,7 +12,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from numpyro_gp.gam.bounds import BoundValue, ResponseSums, Sums, bound_at_pseudo_data, gaussian_bound, summed
+from numpyro_gp.gam.bounds import (
+    BoundValue,
+    Marginals,
+    PseudoData,
+    ResponseSums,
+    Sums,
+    bound_at_pseudo_data,
+    gaussian_bound,
+    summed,
+)
 from numpyro_gp.gam.densities import ExpectedTotal, density_of
 from numpyro_gp.gam.hyperparameters import (
     BoundArguments,
@@ -73,21 +82,21 @@ class Data(NamedTuple):
         return Data(X, y, weights * (self.weights.sum() / weights.sum()), offset, self.constant)
 
 
-class PseudoData(NamedTuple):
-    """What data say about ``f`` at each row ``(N,)``: a normal density by its natural parameters."""
+class Evaluation(NamedTuple):
+    """The loss at pseudo-data and hyper-parameters ``free (d,)``, its slopes, and the belief behind it.
 
-    shift: np.ndarray
-    weight: np.ndarray
+    ``inverse (M, M)`` whitens inducing values. Of responses that are not Gaussian there are the ``marginals`` of ``f``
+    at rows, and ``next_pseudo_data`` one natural step further.
+    """
 
-    @classmethod
-    def by(cls, expected: ExpectedTotal, mean: np.ndarray) -> "PseudoData":
-        """Those of a natural step of length one, from the slopes of the expected log density at a marginal mean.
-
-        Of what is not log-concave, as Student's t far from its centre, a weight may be negative: cut at zero the step
-        would be none that leads uphill.
-        """
-        weight = -2 * expected.of_variance
-        return cls(expected.of_mean + weight * mean, weight)
+    pseudo_data: PseudoData
+    free: np.ndarray
+    loss: float
+    slopes: np.ndarray
+    found: BoundValue | None = None
+    inverse: np.ndarray | None = None
+    marginals: Marginals | None = None
+    next_pseudo_data: PseudoData | None = None
 
 
 class BoundParts:
@@ -111,9 +120,8 @@ class BoundParts:
 class Bound:
     """The negative bound of some rows and its gradient at hyper-parameters ``(d,)``, less their log density.
 
-    With ``tables`` sums over rows are those of the tables. ``found`` and ``inverse`` are of the last evaluation, and so
-    are the ``marginals`` of ``f`` at rows; ``pseudo_data`` are those of responses that are not Gaussian, and
-    ``next_pseudo_data`` one natural step further.
+    With ``tables`` sums over rows are those of the tables. Responses that are not Gaussian have ``pseudo_data``. The
+    ``last`` evaluation is kept, and that of the last ``mode``: a search that tries other points comes back to it.
     """
 
     def __init__(self, parts: BoundParts, data: Data, tables: Tables | None = None) -> None:
@@ -121,32 +129,40 @@ class Bound:
         self.is_exact, self.start = parts.vector_layout.is_exact, parts.evaluator.start
         self.residual = data.weights * (data.y - data.offset)
         self.response = ResponseSums(data.weights.sum(), float(np.sum(self.residual * (data.y - data.offset))))
-        self.pseudo_data = self.next_pseudo_data = PseudoData(np.zeros(len(data.y)), np.zeros(len(data.y)))
+        self.pseudo_data = PseudoData(np.zeros(len(data.y)), np.zeros(len(data.y)))
         self.losses: list[float] = []
-        # Where it was asked for last, and what it said.
-        self._last: tuple[PseudoData, np.ndarray, tuple[float, np.ndarray]] | None = None
+        self.last: Evaluation | None = None
+        self.mode: Evaluation | None = None
         self._X = data.X if tables is None else tables.grid
         is_held = len(self._X) <= CHUNK or not self.is_exact
         self._row_features = RowFeatures(parts.model, self._X) if is_held else None
 
     def __call__(self, free: np.ndarray) -> tuple[float, np.ndarray]:
-        """The loss and its slopes; those of the last point are known."""
-        last = self._last
-        if last is None or last[0] is not self.pseudo_data or not np.array_equal(last[1], free):
-            found = self._evaluated(free)
-            self.losses.append(found[0])
-            last = self._last = self.pseudo_data, free.copy(), found
-        return last[2]
+        """The loss and its slopes."""
+        here = self.at(free)
+        return here.loss, here.slopes
 
-    def _evaluated(self, free: np.ndarray) -> tuple[float, np.ndarray]:
+    def at(self, free: np.ndarray) -> Evaluation:
+        """All of a point; what the last one and the last mode said is known."""
+        for here in (self.last, self.mode):
+            if here is not None and here.pseudo_data is self.pseudo_data and np.array_equal(here.free, free):
+                break
+        else:
+            here = self._evaluated(free.copy())
+            self.losses.append(here.loss)
+        self.last = here
+        return here
+
+    def _evaluated(self, free: np.ndarray) -> Evaluation:
         point = self.parts.evaluator(free)
-        found, inverse, of_free = (
+        found, inverse, of_free, at, following = (
             self._exact(point.values) if self.is_exact else self._at_pseudo_data(free, point.values)
         )
-        self.found, self.inverse = found, inverse / np.repeat(point.values.scales, self.parts.sizes)
         bars = [found.of_scales, found.of_lengths.ravel(), np.array([found.of_noise, -1.0])]
         loss = float(found.loss - point.values.log_density - self.data.constant)
-        return loss, np.concatenate(bars) @ point.slopes + of_free
+        slopes = np.concatenate(bars) @ point.slopes + of_free
+        inverse = inverse / np.repeat(point.values.scales, self.parts.sizes)
+        return Evaluation(self.pseudo_data, free, loss, slopes, found, inverse, at, following)
 
     def value(self, free: np.ndarray) -> float:
         """The loss alone, infinite where there is none."""
@@ -156,10 +172,9 @@ class Bound:
             return np.inf
         return loss if np.isfinite(loss) else np.inf
 
-    def _exact(self, values: BoundArguments[np.ndarray]) -> tuple[BoundValue, np.ndarray, np.ndarray | float]:
+    def _exact(self, values: BoundArguments[np.ndarray]) -> tuple[BoundValue, np.ndarray, float, None, None]:
         sums: Sums | None = None
-        rows = slice(None)
-        chunks = [(rows, self._row_features)] if self._row_features else row_chunks(self.parts.model, self._X)
+        chunks = [(slice(None), self._row_features)] if self._row_features else row_chunks(self.parts.model, self._X)
         for rows, row_features in chunks:
             features, inverse = row_features(values.lengths)
             if self.tables is not None:
@@ -170,11 +185,11 @@ class Bound:
         assert sums is not None
         noise = float(np.hypot(values.noise, LEAST_NOISE * self.parts.model.start.size))
         found = gaussian_bound(sums, self.response, values.scales, noise, self.parts.sizes)
-        return found._replace(of_noise=found.of_noise * float(values.noise) / noise), inverse, 0.0
+        return found._replace(of_noise=found.of_noise * float(values.noise) / noise), inverse, 0.0, None, None
 
     def _at_pseudo_data(
         self, free: np.ndarray, values: BoundArguments[np.ndarray]
-    ) -> tuple[BoundValue, np.ndarray, np.ndarray | float]:
+    ) -> tuple[BoundValue, np.ndarray, np.ndarray, Marginals, PseudoData]:
         density, data = self.parts.density, self.data
         assert self._row_features is not None
         assert density is not None
@@ -187,8 +202,7 @@ class Bound:
             found, at, total = bound_at_pseudo_data(
                 features, values.scales, self.parts.sizes, self.pseudo_data, data.offset, expected
             )
-            self.marginals, self.next_pseudo_data = at, PseudoData.by(total, at.mean)
-        return found, inverse, -total.of_free
+            return found, inverse, -total.of_free, at, PseudoData.by(total, at.mean)
 
     def fit_pseudo_data(self, free: np.ndarray) -> None:
         """Site steps at fixed hyper-parameters, from the prior, until they gain little; none where sites are exact."""
@@ -202,10 +216,12 @@ class Bound:
 
         A whole step may go far beyond: the curvature that it takes is that at the marginals of now.
         """
-        before = self(free)[0]
+        here = self.at(free)
         if self.is_exact:
             return 0.0
-        old, new, at = self.pseudo_data, self.next_pseudo_data, self.marginals
+        old, new, at = self.pseudo_data, here.next_pseudo_data, here.marginals
+        assert new is not None
+        assert at is not None
         if np.isfinite(cap) and self.parts.density is not None:
             narrow = self.parts.density(free, self.data.y, at.mean, np.minimum(at.variance, cap), self.data.weights)
             new = PseudoData.by(narrow, at.mean)
@@ -215,8 +231,8 @@ class Bound:
                 loss = self(free)[0]
             except np.linalg.LinAlgError:
                 continue
-            if loss < before + slack or not np.isfinite(before):
-                return before - loss
+            if loss < here.loss + slack or not np.isfinite(here.loss):
+                return here.loss - loss
         self.pseudo_data = old
         self(free)
         return 0.0
@@ -254,6 +270,7 @@ class Bound:
             if (is_whole and found.success) or before - found.fun < FLAT:
                 if (self.pseudo_data.weight < 0).any():  # rows that pull at each other: one step has not settled them
                     self.with_settled_pseudo_data(free)
+                self.mode = self.at(free)
                 return free, True
             before = found.fun
             self.step_pseudo_data(free)

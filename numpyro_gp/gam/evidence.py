@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from numpyro_gp.gam.bounds import inverse_of
-from numpyro_gp.gam.collapsed import Bound, BoundParts, Data, PseudoData
+from numpyro_gp.gam.bounds import PseudoData, inverse_of
+from numpyro_gp.gam.collapsed import Bound, BoundParts, Data, Evaluation
 from numpyro_gp.gam.column_kernels import Sloped
 from numpyro_gp.gam.hyperparameters import BoundArguments, vector_layout_of
 from numpyro_gp.gam.model import Model
@@ -55,13 +55,13 @@ class Evidence(Bound):
         self.parts, self.data, self.tables, self.is_exact = parts, data, None, True
         self.others = float(np.sum(data.weights - 1))  # rows for which others stand
         self.least_variance = (LEAST_NOISE * float(parts.model.start.size)) ** 2
-        self.start, self.losses, self._last = parts.evaluator.start, [], None
+        self.start, self.losses, self.last, self.mode = parts.evaluator.start, [], None, None
         self.pseudo_data = PseudoData(np.zeros(0), np.zeros(0))  # rows say exactly what they say
         read = parts.model.layout.read_terms
         self.kernels = [_at_rows(parts.model, part, data.X) for part in read]
         self.counts = [count_lengthscales(part) for part in read]
 
-    def _evaluated(self, free: np.ndarray) -> tuple[float, np.ndarray]:
+    def _evaluated(self, free: np.ndarray) -> Evaluation:
         point = self.parts.evaluator(free)
         values = point.values
         with np.errstate(over="ignore", invalid="ignore"):  # far from the mode, from where a step comes back
@@ -76,7 +76,8 @@ class Evidence(Bound):
         of_noise = 2 * values.noise * float(np.diagonal(half) @ (1 / self.data.weights))
         of_noise += self.others * values.noise / self._variance(values)
         bars = [np.append(of_scales, 0.0), of_lengths.ravel(), np.array([of_noise, -1.0])]
-        return float(loss - values.log_density), np.concatenate(bars) @ point.slopes
+        loss = float(loss - values.log_density)
+        return Evaluation(self.pseudo_data, free, loss, np.concatenate(bars) @ point.slopes)
 
     def _factored(self, values: BoundArguments[np.ndarray], matrices: list[np.ndarray]) -> tuple[float, np.ndarray]:
         """The loss, and half of ``C^-1 - alpha alpha^T`` with ``C`` the covariance of the rows."""

@@ -114,9 +114,10 @@ def shorter(bound: Bound, free: np.ndarray) -> list[np.ndarray]:
 
 def at_mode(bound: Bound, free: np.ndarray, root: np.ndarray, losses: list[float], is_flat: bool) -> Collapsed:
     """What belongs to hyper-parameters: the pseudo-data of all rows there."""
-    bound(free)
-    found, inverse = bound.found, bound.inverse
-    gram, projected = found.precision, found.projected
+    here = bound.at(free)
+    assert here.found is not None
+    assert here.inverse is not None
+    gram, projected, inverse = here.found.precision, here.found.projected, here.inverse
     if (bound.pseudo_data.weight < 0).any():
         gram, projected = without_doubt(gram, projected)
     precision = inverse.T @ gram @ inverse

@@ -59,7 +59,7 @@ def test_site_steps_are_halved_until_the_bound_rises():
     losses = []
     for _ in range(3):
         losses.append(whole(whole.start)[0])
-        whole.pseudo_data = whole.next_pseudo_data
+        whole.pseudo_data = whole.last.next_pseudo_data
     assert losses[2] > 2 * losses[1]
     before, gains = halved(halved.start)[0], []
     for _ in range(8):
@@ -136,7 +136,7 @@ def test_site_steps_end_where_the_bound_is_highest(counts):
     free = bound.start
     for _ in range(20):
         bound(free)
-        bound.pseudo_data = bound.next_pseudo_data
+        bound.pseudo_data = bound.last.next_pseudo_data
     best = bound(free)[0]
     for field in ("shift", "weight"):
         for change in (0.9, 1.1):
@@ -177,7 +177,7 @@ def test_a_round_goes_on_with_the_curvature_of_the_last_one():
         assert is_flat
         steps.append(len(bound.losses) - own.FIRST_STEPS)
         for _ in range(20):  # the best sites there: what is left to gain by them is less than what ends a round
-            bound.pseudo_data = bound.next_pseudo_data
+            bound.pseudo_data = bound.last.next_pseudo_data
             bound(free)
         assert bound.losses[own.FIRST_STEPS + steps[-1] - 1] - bound.losses[-1] < own.FLAT
     assert sum(steps) < 68
@@ -248,8 +248,8 @@ def test_rows_that_leave_more_doubt_reach_the_optimum_of_scipy():
     bound = own.Bound(own.BoundParts(model), own.Data.of(model))
     bound.fit_pseudo_data(bound.start)
     assert abs(bound.with_settled_pseudo_data(bound.start)[0] - best.fun) < 2e-3
-    assert abs(bound.marginals.mean[0] - start.constant - best.x[0]) < 0.01 * np.exp(best.x[1])
-    np.testing.assert_allclose(np.sqrt(bound.marginals.variance), np.exp(best.x[1]), rtol=0.01)
+    assert abs(bound.last.marginals.mean[0] - start.constant - best.x[0]) < 0.01 * np.exp(best.x[1])
+    np.testing.assert_allclose(np.sqrt(bound.last.marginals.variance), np.exp(best.x[1]), rtol=0.01)
     assert bound.pseudo_data.weight.min() < -1
 
 
