@@ -119,10 +119,17 @@ def written_out(closed: ClosedJaxpr) -> ClosedJaxpr:
 
 def _parameters(parameters: dict[str, Any], change: Callable[[ClosedJaxpr], object]) -> dict[str, Any]:
     """The parameters of an operation with the programs in them changed; themselves where there are none."""
-    for value in parameters.values():
-        if isinstance(value, (ClosedJaxpr, tuple)):
-            return {name: _each_program(value, change) for name, value in parameters.items()}
+    if any(map(_may_hold_programs, parameters.values())):
+        return {name: _each_program(value, change) for name, value in parameters.items()}
     return parameters
+
+
+def _may_hold_programs(parameter: object) -> bool:
+    """Whether a parameter is a program, or a tuple of more than numbers: most have neither, and a fit asks of each."""
+    kind = type(parameter)
+    if not issubclass(kind, tuple):
+        return kind is ClosedJaxpr
+    return kind is not tuple or not {ClosedJaxpr, tuple}.isdisjoint(map(type, parameter))  # type: ignore[call-overload]
 
 
 def _each_program(parameter: object, change: Callable[[ClosedJaxpr], object]) -> Any:
@@ -269,7 +276,7 @@ def live(program: Jaxpr) -> Jaxpr:
     """
     wanted, equations = set(variables_of(program.outvars)), []
     for equation in reversed(program.eqns):
-        if equation.effects or wanted.intersection(equation.outvars):
+        if equation.effects or not wanted.isdisjoint(equation.outvars):
             parameters = _parameters(equation.params, _live_inside)
             equations.append(equation if parameters is equation.params else equation.replace(params=parameters))
             wanted.update(variables_of(equation.invars))
