@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import NoReturn, TypeGuard
+from typing import Any, NoReturn, TypeGuard
 
 import jax
 import jax.numpy as jnp
@@ -48,6 +48,12 @@ def is_known(value: object) -> bool:
 def known(value: object) -> np.ndarray | None:
     """The value as a NumPy array, or None where it is traced and so not known yet."""
     return np.asarray(value) if is_known(value) else None
+
+
+def at_hand(*arrays: Array) -> tuple[Any, ...]:
+    """NumPy, and the arrays as its own, where all are known: a formula then compiles nothing. Else JAX, and they."""
+    is_here = all(isinstance(array, jax.Array) and is_known(array) for array in arrays)
+    return (np, *map(np.asarray, arrays)) if is_here else (jnp, *arrays)
 
 
 def when_known(check: Callable[..., None], *values: object) -> None:

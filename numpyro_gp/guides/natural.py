@@ -16,10 +16,10 @@ from jax.custom_derivatives import SymbolicZero
 from numpyro.distributions import constraints
 from numpyro.distributions.transforms import ParameterFreeTransform, biject_to
 
-from numpyro_gp.arrays import Array, ArrayLike, over_axes
+from numpyro_gp.arrays import Array, ArrayLike, on_device, over_axes
 from numpyro_gp.beliefs.triangular_products import lower_outer_square
+from numpyro_gp.checks import at_hand
 from numpyro_gp.linalg import half_log_det, inverse_factors, matmul, symmetric_gradient
-from numpyro_gp.programs.eager import one_program
 
 # Optimisers find natural parameters by this part of their names, which no user's own parameter has by chance.
 NATURAL_MARK = "/ngp:natural_"
@@ -143,37 +143,28 @@ class _LowerFactor(constraints.ParameterFreeConstraint):
         return jnp.broadcast_to(jnp.eye(jnp.shape(prototype)[-1]), jnp.shape(prototype))
 
 
-def _with_diagonal(matrix: Array, diagonal: Array) -> Array:
-    """What lies below the diagonal of ``(..., M, M)``, and this diagonal ``(..., M)``."""
-    eye = jnp.eye(matrix.shape[-1], dtype=matrix.dtype)[(None,) * (matrix.ndim - 2)]
-    return jnp.tril(matrix, -1) + diagonal[..., None] * eye
-
-
-@one_program
-def _factor_of(x: Array) -> Array:
-    return _with_diagonal(x, jax.nn.softplus(jnp.diagonal(x, axis1=-2, axis2=-1)))
-
-
-@one_program
-def _free_of(y: Array) -> Array:
-    diagonal = jnp.diagonal(y, axis1=-2, axis2=-1)
-    return _with_diagonal(y, diagonal + jnp.log(-jnp.expm1(-diagonal)))
+def _on_diagonal(function: Callable[[Any, Any], Any], matrix: Array) -> Array:
+    """What lies below the diagonal of ``(..., M, M)``, and ``function(numpy, diagonal)``."""
+    package, own = at_hand(matrix)
+    diagonal = function(package, package.diagonal(own, axis1=-2, axis2=-1))
+    eye = package.eye(own.shape[-1], dtype=own.dtype)[(None,) * (own.ndim - 2)]
+    return on_device(package.tril(own, -1) + diagonal[..., None] * eye)
 
 
 class _LowerFactorTransform(ParameterFreeTransform):
     """Keep what lies below the diagonal, map the diagonal by softplus, drop the rest.
 
-    NumPyro asks for both ways operation by operation, where an engine starts and where a fit ends: each is one program.
+    NumPyro asks for both ways operation by operation, where an engine starts and where a fit ends: NumPy does them.
     """
 
     domain = constraints.independent(constraints.real, 2)
     codomain = _LowerFactor()
 
     def __call__(self, x: Array) -> Array:
-        return _factor_of(x)
+        return _on_diagonal(lambda package, diagonal: package.logaddexp(diagonal, 0), x)
 
     def _inverse(self, y: Array) -> Array:
-        return _free_of(y)
+        return _on_diagonal(lambda package, diagonal: diagonal + package.log(-package.expm1(-diagonal)), y)
 
     def log_abs_det_jacobian(self, x: Array, y: Array, intermediates: object = None) -> Array:  # noqa: ARG002
         """Of the diagonal, the only entries that are not kept as they are."""

@@ -20,6 +20,7 @@ from numpyro_gp.kernels.units import lengthscales
 from numpyro_gp.primitives.opening import record_call
 from numpyro_gp.primitives.plates import Plates
 from numpyro_gp.rows.neighbours import NeighbourRows, Neighbours, NewRows
+from numpyro_gp.sites import normal_of
 
 # Neighbours of a new row where nobody says how many.
 NEIGHBOURS = 256
@@ -83,7 +84,7 @@ class LocalProcess:
         rows = rows_of(self.data.near, X)
         record_call(self, jnp.asarray(rows.inputs))
         mean, variance = self.data.at(rows)
-        normal = dist.Normal(mean, jnp.sqrt(variance))
+        normal = normal_of(mean, jnp.sqrt(variance))
         normal.members_of = self.plates
         if self.marginals is None:
             normal.given_data_of = self.name

@@ -30,7 +30,7 @@ from numpyro_gp.primitives.opening import check_name, record_call
 from numpyro_gp.primitives.plates import Plates
 from numpyro_gp.programs.eager import one_program
 from numpyro_gp.rows.neighbours import NeighbourRows
-from numpyro_gp.sites import Certain, standard_normal
+from numpyro_gp.sites import Certain, normal_of, standard_normal
 
 
 @value_type(static=("name", "outputs", "columns", "plates"))
@@ -114,7 +114,7 @@ class GaussianProcess:
         mean = mean + own._mean_of_rows(codes, inputs)
         # Inside of a program nobody sees the numbers: JAX would take the last member for those that do not exist.
         mean = jnp.where(exist if mean.ndim == 1 else exist[:, None], mean, jnp.nan)
-        normal = dist.Normal(mean, deviation(own, variance))
+        normal = normal_of(mean, deviation(own, variance))
         return self._given(normal.to_event(1) if self.plates.names and self.outputs is not None else normal)
 
     def _mean_of_rows(self, codes: Array, inputs: Array) -> Array:
@@ -159,7 +159,7 @@ class GaussianProcess:
         return self._of_members(Certain(_moments(own, None)[0]))
 
     def _normal(self, inputs: Array | None) -> dist.Distribution:
-        return self._of_members(dist.Normal(*_moments(self, inputs)))
+        return self._of_members(normal_of(*_moments(self, inputs)))
 
     def _of_members(self, normal: dist.Distribution) -> dist.Distribution:
         """Marginals of all members and outputs, as `observe` takes them: the last axis is that of the data."""

@@ -4,7 +4,7 @@
 a site is used for.
 """
 
-from numpyro_gp.sites.observation import Certain, Observation, latents
+from numpyro_gp.sites.observation import Certain, Observation, latents, normal_of
 from numpyro_gp.sites.process import Belief, InducingPrior, standard_normal
 from numpyro_gp.sites.roles import Site, Trace, fits, in_plate, in_scan, is_latent, local_sites, role, unwrap
 
@@ -21,6 +21,7 @@ __all__ = [
     "is_latent",
     "latents",
     "local_sites",
+    "normal_of",
     "role",
     "standard_normal",
     "unwrap",

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 from numpyro.distributions import constraints
 
-from numpyro_gp.arrays import Array, ArrayLike, Shape
-from numpyro_gp.checks import fail
+from numpyro_gp.arrays import Array, ArrayLike, Shape, on_device
+from numpyro_gp.checks import at_hand, fail
 from numpyro_gp.likelihoods import Likelihood
 from numpyro_gp.likelihoods.points import Latent, latent_factor
 from numpyro_gp.linalg import einsum
@@ -24,9 +24,11 @@ class Certain(dist.Normal):
         super().__init__(values, jnp.zeros_like(values), validate_args=False)
 
 
-@one_program
-def _of_normal(loc: Array, scale: Array) -> Latent:
-    return Latent(*jnp.broadcast_arrays(loc, scale**2))
+def normal_of(mean: Array, deviation: Array) -> dist.Normal:
+    """A Normal whose moments NumPyro checks in NumPy, where they are known: it compiles five operations for them."""
+    normal = dist.Normal(*at_hand(mean, deviation)[1:])
+    normal.loc, normal.scale = on_device(normal.loc), on_device(normal.scale)
+    return normal
 
 
 def latents(f: object) -> Latent:
@@ -36,7 +38,8 @@ def latents(f: object) -> Latent:
     ``covariance`` is ``(..., C, C)`` where the functions are correlated, else None.
     """
     if isinstance(f, dist.Normal):
-        return _of_normal(f.loc, f.scale)
+        package, loc, scale = at_hand(f.loc, f.scale)
+        return Latent(*map(on_device, package.broadcast_arrays(loc, scale**2)))
     if isinstance(f, dist.Independent) and isinstance(f.base_dist, dist.Normal) and f.event_dim == 1:
         return latents(f.base_dist)
     if isinstance(f, dist.MultivariateNormal):

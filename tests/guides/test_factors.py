@@ -25,6 +25,9 @@ def test_round_trip_in_the_same_precision(rng, shape, dtype):
         np.diagonal(factor, axis1=-2, axis2=-1), np.log1p(np.exp(np.diagonal(free, axis1=-2, axis2=-1))), rtol=1e-5
     )
     np.testing.assert_allclose(transform(transform._inverse(factor)), factor, rtol=1e-4, atol=1e-6)
+    for way, given in ((transform, free), (transform._inverse, factor)):  # NumPy's, and that of a program
+        compiled = jax.jit(lambda x, way=way: way(x))(given)
+        np.testing.assert_allclose(way(given), compiled, rtol=32 * jnp.finfo(dtype).eps)
 
 
 def test_log_jacobian_is_that_of_the_entries_that_are_kept(rng):

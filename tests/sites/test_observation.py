@@ -10,7 +10,8 @@ from scipy import stats
 
 import numpyro_gp as ngp
 from numpyro_gp.likelihoods.expectations import HERMITE_NODES
-from numpyro_gp.sites import Certain, Observation, latents
+from numpyro_gp.sites import Certain, Observation, latents, normal_of
+from tests.compiling import counted
 
 
 def test_latents_of_every_form(rng):
@@ -18,11 +19,22 @@ def test_latents_of_every_form(rng):
     tuple_form = latents((dist.Normal(mean[:, 0], scale[:, 0]), dist.Normal(mean[:, 1], scale[:, 1])))
     event_form = latents(dist.Normal(jnp.asarray(mean), jnp.asarray(scale)).to_event(1))
     full_form = latents(dist.MultivariateNormal(jnp.asarray(mean), jnp.asarray(scale[..., None] ** 2 * np.eye(2))))
-    for form in (tuple_form, event_form, full_form):
+    with counted() as programs:
+        known = latents(normal_of(jnp.asarray(mean), jnp.asarray(scale)))
+    assert programs.count == 0
+    assert isinstance(known.variance, jax.Array)
+    for form in (tuple_form, event_form, full_form, known):
         np.testing.assert_allclose(form.mean, mean)
         np.testing.assert_allclose(form.variance, scale**2)
     assert tuple_form.covariance is None
     assert full_form.covariance.shape == (4, 2, 2)
+
+
+def test_moments_that_are_no_number_are_refused_where_they_are_known():
+    with numpyro.validation_enabled():
+        for moments, name in (((jnp.nan, 1.0), "loc"), ((0.0, -1.0), "scale")):
+            with pytest.raises(ValueError, match=f"Normal distribution got invalid {name} parameter"):
+                normal_of(*map(jnp.asarray, moments))
 
 
 def test_an_observation_scores_the_expectation_and_predicts_the_integral(rng):
