@@ -174,10 +174,9 @@ def permuted_rows(key: Array, size: int, positions: ArrayLike) -> Array:
     when_known(partial(_check_positions, size), places)
     if check_count("size", size) <= SORTED_SIZE:
         return jax.random.permutation(key, size).astype(places.dtype)[places]
-    key_shift, key_rounds = jax.random.split(key)
-    shift = jax.random.randint(key_shift, (), 0, size, places.dtype)
-    walked = _walk(key_rounds, size, places.astype(jnp.uint32)).astype(places.dtype)
-    return jnp.remainder(shift + walked, size)
+    words = jax.random.bits(key, (1 + ROUNDS,), jnp.uint32)  # one draw: each split is as much to compile as the walk
+    walked = _walk(words[1:], size, places.astype(jnp.uint32))
+    return jnp.remainder(words[0] % size + walked, size).astype(places.dtype)
 
 
 def _check_positions(size: int, places: np.ndarray) -> None:
@@ -187,10 +186,9 @@ def _check_positions(size: int, places: np.ndarray) -> None:
         fail("positions", f"from 0 to {size - 1}", f"{places.min()} to {places.max()}", cure)
 
 
-def _walk(key: Array, size: int, places: Array) -> Array:
+def _walk(keys: Array, size: int, places: Array) -> Array:
     """A bijection of ``0 .. size - 1``: one of the next power of two, again wherever it lands above."""
     bits = max(2, (size - 1).bit_length())
-    keys = jax.random.bits(key, (ROUNDS,), jnp.uint32)
 
     def again(x: Array) -> Array:
         return jnp.where(x >= size, _feistel(x, keys, bits), x)

@@ -15,7 +15,7 @@ from scipy import stats
 import numpyro_gp as ngp
 from numpyro_gp.guides import keyed_rows, permuted_rows
 from numpyro_gp.rows import batch_plates as module
-from numpyro_gp.rows.batch_plates import BatchPlate, _walk, inside_blocks, refuse_own_parameters
+from numpyro_gp.rows.batch_plates import ROUNDS, BatchPlate, _walk, inside_blocks, refuse_own_parameters
 from tests.fits import sparse
 
 Y = jnp.asarray([0.3, -1.0, 2.0, 2.0])  # three rows of ten, and a copy of the last
@@ -127,14 +127,21 @@ def test_each_row_and_each_pair_is_as_likely_as_another():
 
     Four rows of 13 for many keys, by the network itself: for larger data the same code with more bits.
     """
-    keys = jax.random.split(jax.random.key(5), 40_000)
-    draws = np.asarray(jax.jit(jax.vmap(lambda key: _walk(key, 13, jnp.arange(4, dtype=jnp.uint32))))(keys))
+    words = jax.random.bits(jax.random.key(5), (40_000, ROUNDS), jnp.uint32)
+    draws = np.asarray(jax.jit(jax.vmap(lambda own: _walk(own, 13, jnp.arange(4, dtype=jnp.uint32))))(words))
     for at in range(4):
         assert stats.chisquare(np.bincount(draws[:, at], minlength=13)).pvalue > 1e-4
     for one, other in ((0, 1), (0, 3), (2, 3)):
         pairs = np.bincount(draws[:, one] * 13 + draws[:, other], minlength=169).reshape(13, 13)
         assert (np.diag(pairs) == 0).all()
         assert stats.chisquare(pairs[~np.eye(13, dtype=bool)]).pvalue > 1e-4
+
+
+def test_a_minibatch_takes_one_draw_of_bits():
+    """A split and `randint` beside it were 106 of the 368 kernels of a step of Adam."""
+    program = str(jax.make_jaxpr(lambda key: permuted_rows(key, 36_000, jnp.arange(64)))(jax.random.key(0)))
+    assert program.count("random_bits[") == 1
+    assert "random_split[" not in program
 
 
 def test_rows_of_large_data_are_spread_evenly():
