@@ -19,30 +19,7 @@ from numpyro_gp.beliefs.pseudo_rows import PseudoRows
 from numpyro_gp.beliefs.structured import BlockDiagonal, Structured
 from numpyro_gp.beliefs.truncation import truncate
 
-__all__ = [
-    "Decoupled",
-    "DecoupledLayer",
-    "Hybrid",
-    "Orthogonal",
-    "corrections",
-    "coupled_optimum",
-    "orthogonal_optimum",
-    "AdditiveBasis",
-    "AdditiveOptimum",
-    "BlockDiagonal",
-    "BlockLowRank",
-    "Structured",
-    "additive_optimum",
-    "AbstractBasis",
-    "AbstractBelief",
-    "Basis",
-    "Conditional",
-    "Coupled",
-    "Joint",
-    "Marginals",
-    "MeanField",
-    "Point",
-    "Process",
-    "PseudoRows",
-    "truncate",
-]
+__all__ = ["AbstractBelief", "Conditional", "Coupled", "MeanField", "Point", "PseudoRows"]
+__all__ += ["Decoupled", "DecoupledLayer", "Hybrid", "Orthogonal", "BlockDiagonal", "BlockLowRank", "Structured"]
+__all__ += ["AdditiveOptimum", "additive_optimum", "coupled_optimum", "orthogonal_optimum", "corrections", "truncate"]
+__all__ += ["AbstractBasis", "AdditiveBasis", "Basis", "Joint", "Marginals", "Process"]

@@ -11,8 +11,6 @@ from numpyro_gp.criticism.weights import Weights
 from numpyro_gp.posterior.posterior import Posterior
 from numpyro_gp.rows.call import Call
 
-__all__ = ["Case", "Finding", "entries"]
-
 
 class Finding(NamedTuple):
     """One thing that is wrong with a fit, as `verdict` finds it.

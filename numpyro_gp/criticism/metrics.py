@@ -27,22 +27,6 @@ from numpyro_gp.criticism.scores import (
 )
 from numpyro_gp.criticism.survival import concordance, survival_calibration
 
-__all__ = [
-    "Score",
-    "Uniformity",
-    "mean_log_density",
-    "rmse",
-    "mae",
-    "crps_gaussian",
-    "crps_samples",
-    "interval_coverage",
-    "pit_gaussian",
-    "pit_samples",
-    "pit_uniformity",
-    "calibration_curve",
-    "calibration_error",
-    "accuracy",
-    "expected_calibration_error",
-    "concordance",
-    "survival_calibration",
-]
+__all__ = ["Score", "mean_log_density", "rmse", "mae", "crps_gaussian", "crps_samples", "interval_coverage", "accuracy"]
+__all__ += ["Uniformity", "pit_gaussian", "pit_samples", "pit_uniformity", "calibration_curve", "calibration_error"]
+__all__ += ["expected_calibration_error", "concordance", "survival_calibration"]

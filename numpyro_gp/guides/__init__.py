@@ -31,24 +31,6 @@ from numpyro_gp.guides.recipes import conditional, coupled, free_latent, mean_fi
 from numpyro_gp.guides.structured import block_diagonal, block_low_rank, structured
 from numpyro_gp.rows.batch_plates import keyed_rows, permuted_rows
 
-__all__ = [
-    "decoupled",
-    "hybrid",
-    "orthogonal",
-    "AutoGP",
-    "amortised",
-    "encoder",
-    "equinox_network",
-    "flax_network",
-    "decoupled_layer",
-    "block_diagonal",
-    "block_low_rank",
-    "conditional",
-    "coupled",
-    "free_latent",
-    "keyed_rows",
-    "mean_field",
-    "permuted_rows",
-    "pseudo_data",
-    "structured",
-]
+__all__ = ["AutoGP", "coupled", "mean_field", "conditional", "pseudo_data", "free_latent"]
+__all__ += ["decoupled", "decoupled_layer", "hybrid", "orthogonal", "block_diagonal", "block_low_rank", "structured"]
+__all__ += ["amortised", "encoder", "equinox_network", "flax_network", "keyed_rows", "permuted_rows"]

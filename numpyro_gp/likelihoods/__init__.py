@@ -9,25 +9,7 @@ from numpyro_gp.likelihoods.continuous import Exponential, Gamma, Gaussian, Hete
 from numpyro_gp.likelihoods.counts import NegativeBinomial, PointPattern, Poisson
 from numpyro_gp.likelihoods.multiclass import RobustMax, Softmax
 
-__all__ = [
-    "Likelihood",
-    "CallableLikelihood",
-    "as_likelihood",
-    "Gaussian",
-    "HeteroscedasticGaussian",
-    "StudentT",
-    "Gamma",
-    "Exponential",
-    "Beta",
-    "PointPattern",
-    "Poisson",
-    "NegativeBinomial",
-    "Bernoulli",
-    "Binomial",
-    "Ordinal",
-    "RobustMax",
-    "Softmax",
-    "Censored",
-    "Interval",
-    "Truncated",
-]
+__all__ = ["Likelihood", "CallableLikelihood", "as_likelihood"]
+__all__ += ["Gaussian", "HeteroscedasticGaussian", "StudentT", "Gamma", "Exponential", "Beta"]
+__all__ += ["PointPattern", "Poisson", "NegativeBinomial", "Bernoulli", "Binomial", "Ordinal", "RobustMax", "Softmax"]
+__all__ += ["Censored", "Interval", "Truncated"]

@@ -14,24 +14,6 @@ from numpyro_gp.stein.particles import Around
 from numpyro_gp.stein.svgd import SVGD
 from numpyro_gp.stein.weights import Weights, weights
 
-__all__ = [
-    "SVGD",
-    "Around",
-    "RBF",
-    "IMQ",
-    "PerSite",
-    "Groups",
-    "Moments",
-    "Curvature",
-    "Spread",
-    "svgd_direction",
-    "forces",
-    "ksd",
-    "Paths",
-    "particle_paths",
-    "plot_paths",
-    "plot_spread",
-    "auto",
-    "Weights",
-    "weights",
-]
+__all__ = ["SVGD", "auto", "Around", "RBF", "IMQ", "PerSite", "Groups", "Moments", "Curvature", "Spread"]
+__all__ += ["svgd_direction", "forces", "ksd", "Weights", "weights"]
+__all__ += ["Paths", "particle_paths", "plot_paths", "plot_spread"]

@@ -11,14 +11,5 @@ from numpyro_gp.starting.deep.layers import (
 from numpyro_gp.starting.deep.stack import stack
 from numpyro_gp.starting.deep.stacked import DeepProcess, Stack
 
-__all__ = [
-    "INNER_SCALE",
-    "DeepProcess",
-    "Layer",
-    "Stack",
-    "initial_layers",
-    "latent_columns",
-    "mix",
-    "principal_directions",
-    "stack",
-]
+__all__ = ["DeepProcess", "Layer", "Stack", "stack"]
+__all__ += ["INNER_SCALE", "initial_layers", "latent_columns", "mix", "principal_directions"]

@@ -15,9 +15,6 @@ from numpyro_gp.checks import check_count, check_floating, check_key, check_poin
 from numpyro_gp.linalg import matmul
 from numpyro_gp.means import Projection, linear_projection
 
-__all__ = ["INNER_SCALE", "Layer", "initial_layers", "latent_columns", "mix", "principal_directions"]
-
-
 # Whitened standard deviation of inner layers at the start: samples then pass nearly unchanged
 # (mathematics.md section 5.4).
 INNER_SCALE = 1e-2
