@@ -8,12 +8,9 @@ import jax.numpy as jnp
 from numpyro_gp.checks import fail
 from numpyro_gp.kernels.base import Active, FunctionKernel, Kernel, Product, Scaled, Sum, as_kernel
 from numpyro_gp.kernels.nonstationary import Coregion, Linear, Polynomial
-from numpyro_gp.kernels.of_functionals import OfFunctionals
+from numpyro_gp.kernels.of_functionals import MADE_OF
 from numpyro_gp.kernels.operands import KernelLike
 from numpyro_gp.kernels.spectral import SpectralMixture
-from numpyro_gp.kernels.trends import Centred
-from numpyro_gp.kernels.varying import Modulated
-from numpyro_gp.kernels.zero_mean import ZeroMean
 
 # The field of a kernel whose number of axes never varies, and that number; "variance", a scalar, for all others.
 FIXED: dict[type, tuple[str, int]] = {
@@ -21,17 +18,6 @@ FIXED: dict[type, tuple[str, int]] = {
     Polynomial: ("offset", 0),
     SpectralMixture: ("weights", 1),
     Coregion: ("weights", 2),
-}
-# Kernels made of others, by their fields.
-MADE_OF: dict[type, tuple[str, ...]] = {
-    Sum: ("first", "second"),
-    Product: ("first", "second"),
-    Scaled: ("kernel",),
-    Active: ("kernel",),
-    ZeroMean: ("kernel",),
-    Centred: ("kernel",),
-    OfFunctionals: ("kernel",),
-    Modulated: ("kernel",),
 }
 
 
@@ -68,9 +54,8 @@ def stack(kernels: Sequence[KernelLike]) -> Kernel:
     for number, part in enumerate(parts[1:], start=1):
         if _described(part) != like:
             got = f"kernel {number} is {_described(part)}, kernel 0 is {like}"
-            cure = (
-                "Give all the same form: a lengthscale for each input in all or in none, or 1e-6 times what one lacks."
-            )
+            cure = "Give all the same form: a lengthscale for each input in all or in none, "
+            cure += "or 1e-6 times what one lacks."
             fail("kernels", "of one form, with hyper-parameters of the same shapes", got, cure)
     batch: Kernel = jax.tree.map(lambda *leaves: jnp.stack(leaves), *parts)
     if batch_shape(batch)[:1] != (len(parts),) and not isinstance(parts[0], FunctionKernel):

@@ -60,6 +60,11 @@ class OfFunctionals(Kernel):
         return jax.vmap(variance)(*terms(X, self.columns)[:2])
 
 
+# Kernels made of others, by their fields.
+MADE_OF: dict[type, tuple[str, ...]] = dict.fromkeys((Sum, Product), ("first", "second"))
+MADE_OF |= dict.fromkeys((Scaled, Active, ZeroMean, Centred, OfFunctionals, Modulated), ("kernel",))
+
+
 def covariance(
     kernel: KernelLike, first: Functional | ArrayLike, second: Functional | ArrayLike | None = None
 ) -> Float[Array, "N1 N2"]:
@@ -97,13 +102,11 @@ def check_slopes(kernel: Kernel, columns: Sequence[int]) -> None:
     """Refuse a kernel whose functions have no slopes in these columns."""
     if not columns:
         return
+    own = columns
     if isinstance(kernel, Active):
-        check_slopes(kernel.kernel, [place for place, dim in enumerate(kernel.dims) if dim in columns])
-    for part in ("kernel", "first", "second"):
-        if isinstance(kernel, (Sum, Product, Scaled, ZeroMean, Centred, OfFunctionals, Modulated)) and hasattr(
-            kernel, part
-        ):
-            check_slopes(getattr(kernel, part), columns)
+        own = [place for place, dim in enumerate(kernel.dims) if dim in columns]
+    for part in next((fields for kind, fields in MADE_OF.items() if isinstance(kernel, kind)), ()):
+        check_slopes(getattr(kernel, part), own)
     name, required = f"the kernel of a slope in column {columns[0]}", "one whose functions have a slope"
     if isinstance(kernel, (Matern12, Wiener)):
         cure = "Use Matern32, Matern52 or RBF." if isinstance(kernel, Matern12) else "Use IntegratedWiener."
