@@ -47,6 +47,7 @@ T = TypeVar("T")
 # Arrays of JAX or of NumPy, whichever come.
 Values = TypeVar("Values", jax.Array, np.ndarray)
 Function = TypeVar("Function", bound=Callable[..., Any])
+Model = Callable[..., object]  # what NumPyro traces; a guide is one too
 
 # ``Converted[Held, Given]``: a field whose ``__post_init__`` makes what is held out of what the constructor is given.
 if TYPE_CHECKING:

@@ -9,10 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from numpyro_gp.arrays import Array, Values, over_axes, value_type
+from numpyro_gp.arrays import Array, Function, Values, over_axes, value_type
 from numpyro_gp.beliefs.batch_basis import BatchBasis
 
-Method = TypeVar("Method", bound=Callable[..., object])
 Result = TypeVar("Result")
 
 
@@ -44,7 +43,7 @@ def each_member(function: Callable[..., Result], process: object, basis: BatchBa
     return over_axes(at_level, basis.axes, (*axes[:2], 0, *axes[2:]))(process, basis.members, basis.level, *own)
 
 
-def over_members(method: Method) -> Method:
+def over_members(method: Function) -> Function:
     """A method of one process and its basis; at a batch of them, mapped over the members of both.
 
     A KL divergence is summed over outputs, and has one entry for each member of plates.
@@ -57,7 +56,7 @@ def over_members(method: Method) -> Method:
         found = each_member(lambda own, one: mapped(own, one, *arguments), self, basis)
         return jnp.sum(found) if method.__name__ == "kl" and basis.batch is None else found
 
-    return cast("Method", mapped)
+    return cast("Function", mapped)
 
 
 def alike(kinds: Iterable[Hashable]) -> tuple[tuple[int, ...], ...]:

@@ -17,7 +17,7 @@ from jaxtyping import Float
 from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.base import Marginals, positive
 from numpyro_gp.beliefs.basis import AbstractBasis
-from numpyro_gp.beliefs.many_rows import Moments, at_blocks, rows_of
+from numpyro_gp.beliefs.many_rows import Factor, Moments, Vector, at_blocks, rows_of
 from numpyro_gp.beliefs.triangular_products import (
     lower_moved,
     lower_outer_square,
@@ -32,9 +32,6 @@ from numpyro_gp.linalg import flipped, half_diagonal, identity_like, matmul, out
 # inducing points below which nothing is gained.
 ROWS_TO_REPAY = 4
 SMALLEST = 64
-
-Vector = Float[Array, "*batch M"]
-Factor = Float[Array, "*batch M M"]
 
 
 def plain_marginals(

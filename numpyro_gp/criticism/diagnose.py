@@ -11,7 +11,7 @@ import numpy as np
 from numpyro import handlers
 from numpyro.infer import MCMC, NUTS
 
-from numpyro_gp.arrays import Array, Merge, split_arrays
+from numpyro_gp.arrays import Array, Merge, Model, split_arrays
 from numpyro_gp.checks import check_count, check_key, fail
 from numpyro_gp.criticism import metrics
 from numpyro_gp.criticism.finding import Finding
@@ -65,7 +65,7 @@ class Calibration(NamedTuple):
 
 def sbc(
     key: Array,
-    model: Callable[..., object],
+    model: Model,
     *args: object,
     data: Mapping[str, str] | None = None,
     fit: Callable[..., Mapping[str, Array]] | None = None,
@@ -143,7 +143,7 @@ def sbc(
 
 
 def _simulator(
-    model: Callable[..., object], args: tuple[object, ...], kwargs: Mapping[str, object], data: Mapping[str, str]
+    model: Model, args: tuple[object, ...], kwargs: Mapping[str, object], data: Mapping[str, str]
 ) -> Callable[[Array], tuple[dict[str, Array], dict[str, Array]]]:
     """Hyper-parameters and data from the prior of a model; GP sites are drawn as points."""
 
@@ -163,7 +163,7 @@ def _nuts(num_draws: int, thinning: int) -> Callable[..., Mapping[str, Array]]:
     """NUTS as one program for all data sets; thinned, because ranks take draws for independent."""
     sizes = {"num_warmup": 300, "num_samples": num_draws * thinning, "thinning": thinning}
 
-    def sampled(model: Callable[..., object], merge: Merge, key: Array, arrays: list[Array]) -> Mapping[str, Array]:
+    def sampled(model: Model, merge: Merge, key: Array, arrays: list[Array]) -> Mapping[str, Array]:
         args, kwargs = merge(arrays)
         mcmc = MCMC(NUTS(model), progress_bar=False, **sizes)
         mcmc.run(key, *args, **kwargs)
@@ -171,7 +171,7 @@ def _nuts(num_draws: int, thinning: int) -> Callable[..., Mapping[str, Array]]:
 
     programs: list[Callable[..., Mapping[str, Array]]] = []
 
-    def run(key: Array, model: Callable[..., object], *args: object, **kwargs: object) -> Mapping[str, Array]:
+    def run(key: Array, model: Model, *args: object, **kwargs: object) -> Mapping[str, Array]:
         arrays, merge = split_arrays((args, kwargs))
         if not programs:  # all data sets are of one model and one form
             programs.append(jax.jit(partial(sampled, model, merge)))

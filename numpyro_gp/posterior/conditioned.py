@@ -5,7 +5,7 @@ Let a fit say ``N(m, C C^T)`` of the whitened values ``v`` of a process at the h
 ``log p(e) = log N(v; 0, I) + sum_i log C_ii``, whatever the fit was (mathematics.md section 14.5).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ from numpyro.distributions import constraints
 from numpyro.infer import init_to_value
 from numpyro.primitives import Messenger
 
-from numpyro_gp.arrays import Array, Shape
+from numpyro_gp.arrays import Array, Model, Shape
 from numpyro_gp.beliefs.conditional import Conditional
 from numpyro_gp.checks import check_finite, fail
 from numpyro_gp.guides import AutoGP
@@ -40,9 +40,7 @@ class Conditioned(Messenger):
         Starts a chain where the fit is; `ngp.NUTS` and `ngp.HMC` take it by themselves.
     """
 
-    def __init__(
-        self, fn: Callable[..., object], past: Mapping[str, PseudoData], start: Mapping[str, object] | None = None
-    ) -> None:
+    def __init__(self, fn: Model, past: Mapping[str, PseudoData], start: Mapping[str, object] | None = None) -> None:
         super().__init__(fn)
         self.past = dict(past)
         self.init_strategy = init_to_value(values=dict(start or {}))
@@ -54,7 +52,7 @@ class Conditioned(Messenger):
         return {site: own.arrays | columns[site] for site, own in self.past.items()}
 
     @classmethod
-    def of_arrays(cls, fn: Callable[..., object], arrays: Mapping[str, Mapping[str, object]]) -> "Conditioned":
+    def of_arrays(cls, fn: Model, arrays: Mapping[str, Mapping[str, object]]) -> "Conditioned":
         """The model in the coordinates of `arrays`; refuse one that has others already."""
         if isinstance(fn, Conditioned):
             own, theirs = fn.arrays, dict(arrays)
@@ -128,7 +126,7 @@ class _Coordinates(dist.Distribution):
 
 
 def conditioned(
-    model: Callable[..., object], guide: AutoGP, params: Mapping[str, object], *args: object, **kwargs: object
+    model: Model, guide: AutoGP, params: Mapping[str, object], *args: object, **kwargs: object
 ) -> Conditioned:
     """The same model, for samplers, in the coordinates of a fit.
 

@@ -27,10 +27,7 @@ def is_conditioned(process: GaussianProcess | LocalProcess) -> bool:
 
 
 def conditioned_observation(
-    process: GaussianProcess | LocalProcess | SeenProcesses,
-    X: Any,
-    noise_variance: Array | None = None,
-    offset: Array | None = None,
+    process: GaussianProcess | LocalProcess | SeenProcesses, X: Any, noise_variance: Array | None, offset: Array | None
 ) -> Observation:
     """New data of a process that has its data, with its noise variance or the one given, and their offset."""
     if isinstance(process, SeenProcesses):

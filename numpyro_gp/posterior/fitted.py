@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 from numpyro import handlers
 
-from numpyro_gp.arrays import Array, ArrayLike
+from numpyro_gp.arrays import Array, ArrayLike, Model
 from numpyro_gp.checks import check_count
 from numpyro_gp.posterior.sources import GuideDraws, Source, StoredDraws
 from numpyro_gp.primitives.inducing import Inducing
@@ -21,7 +21,7 @@ DEFAULT_DRAWS = 100
 class Fitted:
     """The fields of `Posterior`, and what follows from them alone: the type of all functions of a posterior."""
 
-    model: Callable[..., object]
+    model: Model
     kind: str
     source: Source
     num_chains: int = 1
@@ -50,7 +50,7 @@ class Fitted:
         return self.source.num_draws
 
     @property
-    def fitted_model(self) -> Callable[..., object]:
+    def fitted_model(self) -> Model:
         """The model with its own ``numpyro.param`` values (learnt inducing inputs, networks) as they were fitted."""
         return handlers.substitute(self.model, data=dict(self.params)) if self.params else self.model
 

@@ -3,12 +3,13 @@
 import copy
 import dataclasses
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Self
 
 import jax
 import numpy as np
 
+from numpyro_gp.arrays import Model
 from numpyro_gp.checks import fail
 from numpyro_gp.posterior.conditioned import Conditioned
 from numpyro_gp.posterior.fitted import Fitted
@@ -18,6 +19,8 @@ from numpyro_gp.rows.call import is_data
 from numpyro_gp.rows.shapes import arguments_of
 
 KINDS = ("svi", "mcmc", "stein")
+# Of a posterior: its engine, arrays by group, and numbers.
+Parts = tuple[str, Mapping[str, Mapping[str, object]], Mapping[str, object]]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -48,7 +51,7 @@ class Kept(Fitted):
         kind, groups, notes = self.parts()
         write_arrays(path, kind, groups, notes)
 
-    def parts(self) -> tuple[str, dict[str, Mapping[str, object]], dict[str, object]]:
+    def parts(self) -> Parts:
         """Everything but the model and the guide: the engine, arrays by group, and numbers."""
         groups: dict[str, Mapping[str, object]] = {"samples": self.samples or {}, "params": self.params}
         groups["inducing"] = self.inducing
@@ -58,14 +61,7 @@ class Kept(Fitted):
         return self.kind, groups, {"num_chains": self.num_chains, "given": self.given}
 
     @classmethod
-    def load(
-        cls,
-        path: str | os.PathLike,
-        model: Callable[..., object],
-        guide: object = None,
-        *args: object,
-        **kwargs: object,
-    ) -> Self:
+    def load(cls, path: str | os.PathLike, model: Model, guide: object = None, *args: object, **kwargs: object) -> Self:
         """Read what `save` wrote, for the same model and, after a variational fit, the same guide.
 
         A guide that was not run yet in this process is set up on the shapes of the arguments of the fit, which the file
@@ -80,14 +76,7 @@ class Kept(Fitted):
         return cls.of_parts(parts, model, guide, *args, **kwargs)
 
     @classmethod
-    def of_parts(
-        cls,
-        parts: tuple[str, Mapping[str, object], Mapping[str, object]],
-        model: Callable[..., object],
-        guide: object = None,
-        *args: object,
-        **kwargs: object,
-    ) -> Self:
+    def of_parts(cls, parts: Parts, model: Model, guide: object = None, *args: object, **kwargs: object) -> Self:
         """A posterior of `parts`, with its model and guide; see `load`."""
         kind, groups, notes = parts
         if "past" in groups:

@@ -2,10 +2,10 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import overload
 
-from numpyro_gp.arrays import Array, ArrayLike
+from numpyro_gp.arrays import Array, ArrayLike, Model
 from numpyro_gp.checks import check_count, check_key, fail
 from numpyro_gp.guides.fits import as_fitted, given_of
 from numpyro_gp.kernels.functionals import Functional
@@ -65,9 +65,7 @@ class Posterior(AtData):
         return f"Posterior({self.kind}, {name})"
 
     @classmethod
-    def from_svi(
-        cls, model: Callable[..., object], guide: Callable[..., object], params: Mapping[str, object]
-    ) -> "Posterior":
+    def from_svi(cls, model: Model, guide: Model, params: Mapping[str, object]) -> "Posterior":
         """Posterior of a variational fit: ``params = svi.get_params(state)`` or ``result.params``."""
         if hasattr(model, "sample_posterior"):
             cure = "Pass the model first: Posterior.from_svi(model, guide, result.params)."
@@ -76,14 +74,14 @@ class Posterior(AtData):
         return cls(model, "svi", of_guide(own, params), inducing=inducing, given=given_of(guide, params))
 
     @classmethod
-    def from_mcmc(cls, model: Callable[..., object], mcmc: object) -> "Posterior":
+    def from_mcmc(cls, model: Model, mcmc: object) -> "Posterior":
         """Posterior from a run of NumPyro's ``MCMC`` (or a dictionary of draws with the draws on the first axis)."""
         return cls(model, "mcmc", *of_chains(mcmc), inducing=inducing_of_run(model, mcmc))
 
     @classmethod
     def from_stein(
         cls,
-        model: Callable[..., object],
+        model: Model,
         svgd: object,
         params_or_state: object,
         *args: object,

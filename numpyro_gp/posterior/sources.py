@@ -13,7 +13,7 @@ from numpyro import handlers
 from numpyro.contrib.einstein import SteinVI
 from numpyro.infer.autoguide import AutoDelta, AutoGuide, AutoGuideList, AutoLaplaceApproximation
 
-from numpyro_gp.arrays import Array, ArrayLike, is_key, value_type
+from numpyro_gp.arrays import Array, ArrayLike, Model, is_key, value_type
 from numpyro_gp.checks import check_finite, check_type, fail, is_known
 from numpyro_gp.guides.auto import AutoGP, FittedParams
 from numpyro_gp.guides.other_sites import READ_THE_DENSITY
@@ -184,8 +184,7 @@ def _own_sites(guide: object) -> list[Site]:
 
 def _warn_of_nan(what: str, values: Mapping[str, object], cure: str) -> None:
     """Say which entries hold NaN: predictions would show it late, and need not read that entry."""
-    found = [name for name, own in values.items() if any(map(_holds_nan, jax.tree.leaves(own)))]
-    if found:
+    if found := [name for name, own in values.items() if any(map(_holds_nan, jax.tree.leaves(own)))]:
         warnings.warn(f"{what} hold NaN at {found}, and so will all that reads them. {cure}", stacklevel=4)
 
 
@@ -205,7 +204,7 @@ def of_chains(mcmc: Any) -> tuple[StoredDraws, int, dict[str, object]]:
     return (found, 1, {}) if isinstance(mcmc, Mapping) else (found, mcmc.num_chains, dict(mcmc.get_extra_fields()))
 
 
-def inducing_of_run(model: Callable[..., object], mcmc: object) -> Inducing:
+def inducing_of_run(model: Model, mcmc: object) -> Inducing:
     """Inducing inputs that the model was given in a run of ``MCMC``; none where a sampler had another model."""
     given = arguments_of_run(mcmc)
     if given is None or not _is_same(getattr(getattr(mcmc, "sampler", None), "model", None), model):

@@ -13,7 +13,7 @@ from numpyro import handlers
 from numpyro.infer.autoguide import AutoGuide
 from numpyro.primitives import Messenger
 
-from numpyro_gp.arrays import Array, ArrayLike, T
+from numpyro_gp.arrays import Array, ArrayLike, Model, T
 from numpyro_gp.beliefs import MeanField, PseudoRows
 from numpyro_gp.checks import check_key, fail, is_known
 from numpyro_gp.guides.local_sites import data_plates
@@ -128,9 +128,7 @@ def rows_of(trace: Trace, site: str, plates: frozenset[str], new: Sequence[str])
 
 
 @alone
-def run_model(
-    model: Callable[..., object], values: Values, key: Array, call: Arguments, chunk: OfChunk | None = None
-) -> Trace:
+def run_model(model: Model, values: Values, key: Array, call: Arguments, chunk: OfChunk | None = None) -> Trace:
     """Trace of a model at values of its latent sites; other sites are drawn with ``key``."""
     with handlers.block(), chunk or nullcontext(), handlers.seed(rng_seed=key):
         given = handlers.substitute(model, substitute_fn=values)
@@ -329,8 +327,7 @@ def check_source(posterior: Fitted, call: Call, trace: Trace, plates: frozenset[
         and not site["fn"].support.is_discrete
         and not (role(site) == "function" and posterior.guide is not None)
     ]
-    missing = [name for name in latent if name not in values]
-    if missing:
+    if missing := [name for name in latent if name not in values]:
         others = sorted(set(values) - set(trace))
         got = f"none of {missing}" + (f", but draws of {others}, which are no sites of it" if others else "")
         cure = "Spell the sites as the model does. If a site was observed in the fit, pass its data."

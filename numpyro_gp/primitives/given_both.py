@@ -34,7 +34,7 @@ from numpyro_gp.primitives.given_neighbours import (
 from numpyro_gp.primitives.local_process import LocalProcess
 from numpyro_gp.primitives.opening import open_site, record, record_call
 from numpyro_gp.programs.eager import one_program
-from numpyro_gp.rows.neighbours import NeighbourRows, Neighbours, NewRows
+from numpyro_gp.rows.neighbours import AnyNeighbours, NeighbourRows, NewRows
 
 
 @value_type(static=("is_given",))
@@ -203,7 +203,7 @@ class CombinedMarginal(dist.Distribution):
 def regression_by_both(
     name: str,
     kernel: KernelLike,
-    near: Neighbours | NeighbourRows,
+    near: AnyNeighbours,
     noise_variance: ArrayLike,
     mean: MeanLike,
     inducing: Functional | ArrayLike,
@@ -246,12 +246,7 @@ def shared_of(process: Any, columns: int, argument: str) -> Shared:
 
 
 def regression_of_process(
-    name: str,
-    process: Any,
-    near: Neighbours | NeighbourRows,
-    noise_variance: ArrayLike,
-    obs: ArrayLike | None,
-    jitter: float | None,
+    name: str, process: Any, near: AnyNeighbours, noise_variance: ArrayLike, obs: ArrayLike | None, jitter: float | None
 ) -> LocalProcess:
     """`gp_regression` of a process whose inducing points hold what is global, and whose rows have neighbours."""
     whole = near.near if isinstance(near, NeighbourRows) else near

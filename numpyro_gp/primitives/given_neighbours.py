@@ -38,7 +38,7 @@ from numpyro_gp.primitives.local_process import LocalProcess
 from numpyro_gp.primitives.opening import check_name, record, record_call
 from numpyro_gp.programs.eager import one_program
 from numpyro_gp.programs.private import active_handlers
-from numpyro_gp.rows.neighbours import NeighbourRows, Neighbours, NewRows
+from numpyro_gp.rows.neighbours import AnyNeighbours, NeighbourRows, Neighbours, NewRows
 
 # A weight of a term would leave what neighbours say of others as it was, and predictions.
 WEIGHED = "Pass the noise variance of each row of all the data, noise**2 / weights: neighbours count by it as well."
@@ -210,7 +210,7 @@ class GivenNeighbours(dist.Distribution):
 def regression_by_neighbours(
     name: str,
     kernel: Kernel,
-    near: Neighbours | NeighbourRows,
+    near: AnyNeighbours,
     noise_variance: ArrayLike,
     level: Mean,
     obs: ArrayLike | None,
@@ -272,7 +272,7 @@ def check_all_data(name: str, obs: ArrayLike, size: int) -> Array:
     return data
 
 
-def check_handlers(name: str, near: Neighbours | NeighbourRows, hidden: str, weighed: str = WEIGHED) -> None:
+def check_handlers(name: str, near: AnyNeighbours, hidden: str, weighed: str = WEIGHED) -> None:
     """Rows stand in their own plate and no other, all of them together in none, and none is masked or weighed.
 
     ``hidden`` is the cure for a mask, ``weighed`` that for a scale.

@@ -13,7 +13,7 @@ from typing import ClassVar, NamedTuple
 import jax
 import numpy as np
 
-from numpyro_gp.arrays import Array, set_to
+from numpyro_gp.arrays import Array, Model, set_to
 from numpyro_gp.checks import fail, is_known, when_known
 from numpyro_gp.programs.set_up import NEEDS_VALUES
 from numpyro_gp.rows.call import call_of
@@ -54,8 +54,7 @@ def report(site: str, points: Mapping[str, Array], *, is_given: bool = False) ->
     Those that are known while a model is looked at may be parameters, and other ones than at the start. ``is_given``:
     they are none, but held by what the model was given, as layers are.
     """
-    asked = _asked.get()
-    if asked is None:
+    if (asked := _asked.get()) is None:
         return
     for part, own in points.items():
         if is_given or isinstance(own, jax.core.Tracer) or not asked.arguments_alone:
@@ -72,7 +71,7 @@ def noted_inducing() -> Iterator[dict[str, dict[str, np.ndarray]]]:
 
 
 def sites_at_start(
-    model: Callable[..., object], args: tuple[object, ...], kwargs: Mapping[str, object]
+    model: Model, args: tuple[object, ...], kwargs: Mapping[str, object]
 ) -> tuple[Trace | None, Inducing | None]:
     """Sites of a model that is about to run on these arguments, whose rows are checked, and its inducing inputs.
 

@@ -33,14 +33,14 @@ from numpyro_gp.primitives.observe import check_data
 from numpyro_gp.primitives.opening import as_asked, open_site, record, record_call
 from numpyro_gp.primitives.plates import Plates
 from numpyro_gp.primitives.process import GaussianProcess
-from numpyro_gp.rows.neighbours import NeighbourRows, Neighbours
+from numpyro_gp.rows.neighbours import AnyNeighbours
 
 
 @overload
 def gp_regression(
     name: str,
     kernel: KernelLike | GaussianProcess,
-    X: Neighbours | NeighbourRows,
+    X: AnyNeighbours,
     noise_variance: ArrayLike | None = None,
     *,
     mean: MeanLike = None,
@@ -69,7 +69,7 @@ def gp_regression(
 def gp_regression(
     name: str,
     kernel: KernelLike | GaussianProcess,
-    X: Functional | Neighbours | NeighbourRows | ArrayLike,
+    X: Functional | AnyNeighbours | ArrayLike,
     noise_variance: ArrayLike | None = None,
     *,
     mean: MeanLike = None,
@@ -136,12 +136,11 @@ def gp_regression(
     >>> f(jnp.array([[0.5]])).loc.shape
     (1,)
     """
-    given = renamed("gp_regression", noise_variance, noise)
-    if given is None:
+    if (given := renamed("gp_regression", noise_variance, noise)) is None:
         fail("noise_variance", "given", "None", "Pass the variance of the noise: noise_variance=scale**2.", TypeError)
     if isinstance(kernel, GaussianProcess):
         return regression_of_process(name, kernel, _rows_of_process(X, mean, inducing), given, obs, jitter)
-    if isinstance(X, (Neighbours, NeighbourRows)):
+    if isinstance(X, AnyNeighbours):
         if inducing is not None:
             return regression_by_both(name, kernel, X, given, mean, inducing, obs, jitter)
         return regression_by_neighbours(name, as_kernel(kernel), X, given, as_mean(mean), obs, jitter)
@@ -165,9 +164,9 @@ def gp_regression(
     return found
 
 
-def _rows_of_process(X: object, mean: MeanLike, inducing: object) -> Neighbours | NeighbourRows:
+def _rows_of_process(X: object, mean: MeanLike, inducing: object) -> AnyNeighbours:
     """The rows of a process in place of a kernel, which have neighbours; what it already has is refused."""
-    if not isinstance(X, (Neighbours, NeighbourRows)):
+    if not isinstance(X, AnyNeighbours):
         cure = "Pass the kernel itself, or near = ngp.neighbours(X, K) in place of X."
         fail("kernel", "a kernel, where rows have no neighbours", "a process", cure, TypeError)
     for argument, value in (("mean", mean), ("inducing", inducing)):

@@ -6,16 +6,15 @@ operation is then a program of its own, a hundred for one Gaussian process.
 
 import functools
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import jax
 import numpy as np
 from jax.tree_util import PyTreeDef
 
-from numpyro_gp.arrays import value_type
+from numpyro_gp.arrays import Function, value_type
 from numpyro_gp.checks import waiting_checks, when_known
 
-Function = TypeVar("Function", bound=Callable[..., Any])
 NUMBERS = (jax.Array, np.ndarray, np.generic, float, int)
 # Trees that are made of this library alone.
 _known: set[Any] = set()

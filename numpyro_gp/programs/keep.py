@@ -4,18 +4,17 @@ import functools
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import jax
 import jaxlib
 from jax.extend.core import Jaxpr
 
-from numpyro_gp.arrays import Array, T
+from numpyro_gp.arrays import Array, Function, T
 from numpyro_gp.programs.eager import is_of_library
 from numpyro_gp.programs.memory import give_back
 from numpyro_gp.programs.trace import as_function, is_traced, key_of, size_of, traced
 
-Function = TypeVar("Function", bound=Callable[..., Any])
 Program = Callable[..., list[Array]]
 # How many programs are kept: those used last.
 SIZE = 64

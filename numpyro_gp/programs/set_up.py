@@ -29,7 +29,7 @@ from numpyro_gp.programs.alone import alone
 from numpyro_gp.programs.keep import kept, quickly
 from numpyro_gp.programs.known_keys import with_known_keys
 from numpyro_gp.programs.memory import unswept
-from numpyro_gp.programs.private import Message, active_handlers, is_validated
+from numpyro_gp.programs.private import Args, Message, active_handlers, is_validated
 from numpyro_gp.programs.trace import is_traced, traced
 
 # Code that asks for a value in Python cannot be traced. It runs eagerly, as it did before.
@@ -94,9 +94,7 @@ def in_one_program(function: Callable[[], T], *owners: object) -> T:
 
 
 @alone
-def abstract_trace(
-    function: Callable[..., object], args: tuple[object, ...], kwargs: Mapping[str, object]
-) -> dict[str, Any]:
+def abstract_trace(function: Callable[..., object], args: Args, kwargs: Mapping[str, object]) -> dict[str, Any]:
     """Sites of a model or guide with their shapes: nothing is computed."""
     found: dict[str, Any] = {}
 

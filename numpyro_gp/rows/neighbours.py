@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import jax
 import jax.numpy as jnp
@@ -215,10 +215,17 @@ class Neighbours:
             fail(f"near of near.{method}", "known", "traced arrays", cure, TypeError)
 
 
+AnyNeighbours = Neighbours | NeighbourRows
+
+
+def are_neighbours(leaf: object) -> TypeGuard[Neighbours]:
+    """Whether a part of a tree is neighbours as a whole: ``is_leaf`` of JAX's functions of trees."""
+    return isinstance(leaf, Neighbours)
+
+
 def neighbours_in(tree: object) -> list[Neighbours]:
     """All of them that a tree holds, such as the arguments of a model."""
-    leaves = jax.tree.leaves(tree, is_leaf=lambda leaf: isinstance(leaf, Neighbours))
-    return [leaf for leaf in leaves if isinstance(leaf, Neighbours)]
+    return [leaf for leaf in jax.tree.leaves(tree, is_leaf=are_neighbours) if are_neighbours(leaf)]
 
 
 def neighbours(
@@ -296,16 +303,10 @@ def _of_file(stored: dict[str, np.ndarray]) -> Neighbours | str:
 
 
 def _found(
-    inputs: Array,
-    count: int,
-    lengthscale: ArrayLike,
-    replicates: bool,
-    order: Array,
-    rows: Array | None,
-    has_others: bool,
+    inputs: Array, count: int, scale: ArrayLike, replicates: bool, order: Array, rows: Array | None, has_others: bool
 ) -> Neighbours:
     """The value, once it is known what to look for."""
-    scale = check_scale(lengthscale, inputs)
+    scale = check_scale(scale, inputs)
     raw = np.asarray(inputs, float)
     asked = np.arange(len(raw)) if rows is None else np.asarray(rows)
     twins = None if replicates else twins_of(raw)

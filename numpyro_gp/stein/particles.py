@@ -2,7 +2,7 @@
 
 import functools
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -12,7 +12,7 @@ from jax import random
 from numpyro.handlers import seed, trace
 from numpyro.infer import init_to_sample
 
-from numpyro_gp.arrays import Array, value_type
+from numpyro_gp.arrays import Array, Model, value_type
 from numpyro_gp.checks import check_finite, check_nonnegative, check_type, fail, when_known
 from numpyro_gp.programs.private import mask_of
 from numpyro_gp.programs.set_up import Feasible
@@ -80,8 +80,7 @@ def starting_values(
     """
     near = isinstance(start, Around)
     given: Any = start.values if near else start
-    unknown = sorted(set(given) - set(drawn))
-    if unknown:
+    if unknown := sorted(set(given) - set(drawn)):
         fail("init_particles", f"values of latent sites among {sorted(drawn)}", f"{unknown}", "Check the spelling.")
     values: dict[str, Any] = dict(drawn)
     for number, site in enumerate(sorted(given)):
@@ -114,7 +113,7 @@ def _checked(site: str, given: object, drawn: Array, near: bool) -> Array:
     return jnp.broadcast_to(value, drawn.shape)
 
 
-def check_supports(model: Callable[..., object], key: Array, args: tuple, kwargs: dict) -> None:
+def check_supports(model: Model, key: Array, args: tuple, kwargs: dict) -> None:
     """Refuse a site whose support depends on another: its coordinates are fixed once, when the particles are placed.
 
     Warn of masks over the rows of a minibatch, of which a step knows its own alone.

@@ -2,7 +2,7 @@
 
 import copy
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -15,7 +15,7 @@ from numpyro.contrib.einstein.stein_util import get_parameter_transform
 from numpyro.contrib.einstein.steinvi import SteinVIState
 from numpyro.optim import optax_to_numpyro
 
-from numpyro_gp.arrays import Array, on_devices
+from numpyro_gp.arrays import Array, Model, on_devices
 from numpyro_gp.checks import check_choice, check_key, check_shared, fail, known
 from numpyro_gp.guides.fits import begin_again
 from numpyro_gp.primitives.inducing import Inducing, sites_at_start
@@ -100,7 +100,7 @@ class SVGD(Answers):
 
     def __init__(
         self,
-        model: Callable[..., object],
+        model: Model,
         optim: object,
         kernel_fn: Kernel | SteinKernel = RBF(),  # noqa: B008
         num_stein_particles: int = 10,
