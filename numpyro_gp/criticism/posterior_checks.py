@@ -16,7 +16,7 @@ from numpyro_gp.guides import AutoGP
 from numpyro_gp.posterior.near import gain_of_neighbours
 from numpyro_gp.posterior.tracing import AskedProcess
 from numpyro_gp.rows.nearest import twins_of
-from numpyro_gp.rows.neighbours import Neighbours, neighbours_in
+from numpyro_gp.rows.neighbours import are_neighbours, neighbours_in
 
 # Two fits: means apart in standard deviations, spreads apart as a ratio; functions apart in those of the data.
 APART, WIDER, SAME_FUNCTION = 0.75, 1.6, 0.1
@@ -76,22 +76,18 @@ def repeated_rows(case: Case) -> Iterator[Finding]:
     if case.call is None:
         return
     for near in neighbours_in(case.call.arguments):
-        given = jax.tree.leaves(list(case.call.arguments.values()), is_leaf=_is_near)
-        columns = [near.inputs, *(leaf for leaf in given if not _is_near(leaf) and jnp.shape(leaf)[:1] == (near.size,))]
+        given = jax.tree.leaves(list(case.call.arguments.values()), is_leaf=are_neighbours)
+        others = (leaf for leaf in given if not are_neighbours(leaf))
+        columns = [near.inputs, *(leaf for leaf in others if jnp.shape(leaf)[:1] == (near.size,))]
         if len(columns) == 1 or not all(map(is_known, columns)):
             continue
         twins = twins_of(np.concatenate([np.asarray(one, float).reshape(near.size, -1) for one in columns], axis=1))
         share = 0.0 if twins is None else float(np.mean(np.bincount(twins)[twins] > 1))
         if share > REPEATED:
-            text = (
-                f"Of the rows {100 * share:.2g} % repeat another, data included, so that what is left out is seen again"
-            )
+            text = f"Of the rows {100 * share:.2g} % repeat another, data included, "
+            text += "so that what is left out is seen again"
             cure = "keep one of each, by np.unique(np.column_stack([X, y]), axis=0), and cross-validate what is left"
             yield Finding("repeated rows", text, share, REPEATED, cure)
-
-
-def _is_near(leaf: object) -> bool:
-    return isinstance(leaf, Neighbours)
 
 
 def _weights_of(case: Case) -> Weights | None:

@@ -58,16 +58,15 @@ class Call(NamedTuple):
     def numbers(self, rows: Sequence[str] | None) -> frozenset[int]:
         """Numbers of the arrays with one row for each datum: those of the arguments that are given, or of the first."""
         names = (next(iter(self.arguments)),) if rows is None else tuple(rows)
+        arrays = [name for name in self.arguments if name in self.owners]
         if rows is None and names[0] not in self.owners:
             value, required = self.arguments[names[0]], "an array of numbers, whose rows are predicted"
             kind = getattr(value, "dtype", type(value).__name__)
-            arrays = [name for name in self.arguments if name in self.owners]
             cure = f"Name those with a row for each datum, as rows=[{arrays[0]!r}]." if arrays else "Pass an array."
             if isinstance(value, (int, float, list, tuple)) or hasattr(value, "to_numpy"):
                 cure = f"Pass an array with a row for each datum: jnp.asarray({names[0]})."
             fail(names[0], required, f"{kind}", cure, TypeError)
         if unknown := [name for name in names if name not in self.owners]:
-            arrays = [name for name in self.arguments if name in self.owners]
             fail("rows", f"names of array arguments: {arrays}", f"{unknown}", "Name them as the model does.")
         found = frozenset(number for number, owner in enumerate(self.owners) if owner in names)
         shapes = [self.arrays[number].shape for number in found]

@@ -4,7 +4,7 @@ Step k has the arrays of step k, whoever resumed, and every batch fits the progr
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ import numpy as np
 from numpyro_gp.arrays import Array, is_array
 from numpyro_gp.checks import check_count, check_digits, fail
 from numpyro_gp.programs.alone import turn
-from numpyro_gp.programs.set_up import NEEDS_VALUES, abstract_trace
+from numpyro_gp.programs.set_up import abstract_trace
 from numpyro_gp.rows.batch_plates import BatchPlate, RowsInPieces, keyed_rows, permuted_rows, refuse_own_parameters
 from numpyro_gp.rows.batches import Layout, batch_of, layout_of, passes_of, put_on_device, with_batch
 from numpyro_gp.rows.call import (
@@ -28,17 +28,7 @@ from numpyro_gp.rows.call import (
     name_what_is_no_array,
 )
 from numpyro_gp.rows.devices import Placement, as_part_of_process, placement_of
-from numpyro_gp.rows.look import (
-    Look,
-    are_drawn,
-    check_behind,
-    check_numbering,
-    check_rows,
-    check_values,
-    look,
-    minibatch,
-    plate_of,
-)
+from numpyro_gp.rows.look import Look, are_drawn, check_behind, check_numbering, check_values, look, minibatch, plate_of
 from numpyro_gp.rows.neighbours import neighbours_in
 from numpyro_gp.sites import Trace, in_plate, is_latent
 
@@ -140,15 +130,6 @@ def check_guide(engine: Any, feed: Feed) -> None:
     for name in [name for name, site in model.items() if is_latent(site) and in_plate(site, plate)]:
         if name in guide and not in_plate(guide[name], plate):
             refuse_own_parameters(f"the guide at site {name!r}", "one that stands outside of it", plate)
-
-
-def check_data(engine: object, feed: Feed) -> None:
-    """Refuse whole data with fewer rows than their plate, under a guide that does not look itself as ours do."""
-    model, guide = getattr(engine, "model", None), getattr(engine, "guide", None)
-    if feed.changes or not callable(model) or hasattr(guide, "inducing") or hasattr(engine, "inducing"):
-        return
-    with suppress(*NEEDS_VALUES):
-        check_rows(look(model, feed.call), feed.call)
 
 
 # ------------------------------------------------------------------------------------------------ a stream

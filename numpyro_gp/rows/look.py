@@ -6,7 +6,8 @@ which plates hold their first rows: nothing is computed and no object is changed
 """
 
 import operator
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import jax
@@ -16,13 +17,14 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 from numpyro import handlers
 from numpyro.primitives import Messenger
 
+from numpyro_gp.arrays import Model
 from numpyro_gp.checks import fail, is_known, waiting_checks, when_known
 from numpyro_gp.programs.alone import alone
 from numpyro_gp.programs.private import Message, active_handlers
 from numpyro_gp.programs.set_up import NEEDS_VALUES, Feasible, as_shapes
 from numpyro_gp.programs.trace import as_function, needed, traced, written_out
 from numpyro_gp.rows.batch_plates import BatchPlate
-from numpyro_gp.rows.call import Call, call_of
+from numpyro_gp.rows.call import Call
 from numpyro_gp.rows.row_facts import Facts
 from numpyro_gp.sites import Trace
 
@@ -124,7 +126,7 @@ class FirstRows(Messenger):
 
 
 @alone
-def look(model: Callable[..., object], call: Call) -> Look:
+def look(model: Model, call: Call) -> Look:
     """What ``model`` does with the arguments of a call."""
     sites: dict[str, Any] = {}
     checks: list[Callable[..., None]] = []
@@ -229,15 +231,10 @@ def are_drawn(found: Look, call: Call, as_long: Sequence[bool]) -> list[bool]:
     return [is_long and number not in tables for number, is_long in enumerate(as_long)]
 
 
-def sites_at(model: Callable[..., object], args: tuple[object, ...], kwargs: Mapping[str, object]) -> Trace | None:
-    """Sites of a model that is about to run on these arguments, whose rows are checked; None if it needs values."""
-    call = call_of(model, args, kwargs)
-    try:
-        found = look(model, call)
-    except NEEDS_VALUES:
-        return None
-    check_rows(found, call)
-    return found.sites
+def check_rows_of(model: Model, call: Call) -> None:
+    """Refuse arguments with fewer rows than their plate, for a model that is about to run, unless it needs values."""
+    with suppress(*NEEDS_VALUES):
+        check_rows(look(model, call), call)
 
 
 def plate_of(sites: Trace, rows: int, num_data: int) -> str:

@@ -11,7 +11,8 @@ from numpyro_gp.checks import fail
 from numpyro_gp.programs.keep import run
 from numpyro_gp.programs.private import SteinHooks, key_of_stein_step
 from numpyro_gp.programs.set_up import abstract_trace
-from numpyro_gp.rows.look import sites_at
+from numpyro_gp.rows.call import call_of
+from numpyro_gp.rows.look import check_rows_of
 from numpyro_gp.stein.judgement import Judgement
 from numpyro_gp.stein.target import Target, not_finite, scores, site_of
 
@@ -100,7 +101,7 @@ class Answers(SteinHooks):
         return site_of(self.guide, name)
 
     def _check_rows(self, args: tuple, kwargs: dict) -> None:
-        sites_at(self.model, args, {**kwargs, **self.static_kwargs})
+        check_rows_of(self.model, call_of(self.model, args, {**kwargs, **self.static_kwargs}))
 
     def _check_ready(self) -> None:
         if self.guide_sites is None:

@@ -110,8 +110,7 @@ def check_same(argument: str, saved: dict[str, list], here: dict[str, list]) -> 
     for kind in ("parameter", "state"):
         old, new = ({name: f"{dtype}{tuple(shape)}" for name, dtype, shape in entry[kind]} for entry in (saved, here))
         pairs = {name: (old.get(name, "absent"), new.get(name, "absent")) for name in (*new, *old)}
-        differences = [f"{kind} {n} is {a} there and {b} here" for n, (a, b) in pairs.items() if a != b]
-        if differences:
+        if differences := [f"{kind} {n} is {a} there and {b} here" for n, (a, b) in pairs.items() if a != b]:
             cure = "Resume with the same model, guide, optimiser, data sizes, precision and kind of key."
             fail(argument, "the state of this same problem", "; ".join(differences[:3]), cure)
 

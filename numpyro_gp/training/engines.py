@@ -16,6 +16,7 @@ from numpyro_gp.programs.private import SteinHooks, key_of_stein_step, keys_of_e
 from numpyro_gp.programs.set_up import abstract_trace
 from numpyro_gp.rows.call import argument_names
 from numpyro_gp.rows.feeds import Feed
+from numpyro_gp.rows.look import check_rows_of
 
 
 class Particle(NamedTuple):
@@ -57,6 +58,14 @@ def check_engine(engine: object, reserved: Sequence[str]) -> None:
             required = f"free of arguments named like those of fit ({', '.join(reserved)})"
             cure = f"Rename it, or bind it: functools.partial({role}, {clash[0]}=...)."
             fail(f"the {role}", required, f"an argument {clash[0]!r}", cure, TypeError)
+
+
+def check_data(engine: object, feed: Feed) -> None:
+    """Refuse whole data with fewer rows than their plate, under a guide that does not look itself as ours do."""
+    model, guide = getattr(engine, "model", None), getattr(engine, "guide", None)
+    looks_itself = hasattr(guide, "inducing") or hasattr(engine, "inducing")
+    if callable(model) and not feed.changes and not looks_itself:
+        check_rows_of(model, feed.call)
 
 
 def check_objective(engine: object, feed: Feed) -> None:

@@ -12,10 +12,10 @@ from numpyro_gp.checks import check_key
 from numpyro_gp.programs.keep import tidied
 from numpyro_gp.rows.call import Arguments
 from numpyro_gp.rows.feeds import feed_of
-from numpyro_gp.training.checkpoints import FitResult
+from numpyro_gp.training.checkpoints import FitResult, check_checkpoint
 from numpyro_gp.training.engines import check_engine
 from numpyro_gp.training.faults import standstill
-from numpyro_gp.training.prepare import asked, prepare
+from numpyro_gp.training.prepare import Asked, prepare
 from numpyro_gp.training.steps import end_of_particles, non_finite, run_chunks, written
 
 
@@ -135,7 +135,8 @@ def fit(
     """
     key = check_key("key", key)
     own = [name for name, one in inspect.signature(fit).parameters.items() if one.kind is one.KEYWORD_ONLY]
-    run = asked(num_steps, chunk_size, checkpoint, checkpoint_every, resume, init_params, search)
+    path = check_checkpoint(checkpoint, resume)
+    run = Asked(num_steps, chunk_size, path, checkpoint_every, resume, init_params, search).checked()
     check_engine(svi_or_stein, [name for name in own if name != "num_data"])
     try:
         feed = feed_of(svi_or_stein, key, Arguments(args, kwargs), batches, num_data, sharding)

@@ -9,9 +9,9 @@ from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_count, check_nonnegative, fail
 from numpyro_gp.optim import check_natural_steps
 from numpyro_gp.programs.memory import unswept
-from numpyro_gp.rows.feeds import Feed, check_data, check_guide
-from numpyro_gp.training.checkpoints import FitResult, Position, check_checkpoint, starting_position
-from numpyro_gp.training.engines import check_objective
+from numpyro_gp.rows.feeds import Feed, check_guide
+from numpyro_gp.training.checkpoints import FitResult, Position, starting_position
+from numpyro_gp.training.engines import check_data, check_objective
 from numpyro_gp.training.first_state import initial_state, parameters_at_start
 from numpyro_gp.training.loop import loop_of
 from numpyro_gp.training.renewal import Renewal
@@ -23,7 +23,7 @@ SHARED_CHUNK = 10  # of several processes, which do not adapt it
 
 
 class Asked(NamedTuple):
-    """What a caller of `fit` asked of the run, checked by themselves; `fit` says what each is."""
+    """What a caller of `fit` asks of the run; `fit` says what each is."""
 
     num_steps: int
     chunk_size: int | None
@@ -43,23 +43,14 @@ class Asked(NamedTuple):
         """Whether a new fit looks for its first point."""
         return self.num_steps >= SHORT if self.search is None else self.search
 
-
-def asked(
-    num_steps: int,
-    chunk_size: int | None,
-    checkpoint: str | os.PathLike | None,
-    checkpoint_every: float,
-    resume: bool | str | os.PathLike | FitResult,
-    init_params: dict[str, object] | None,
-    search: bool | None,
-) -> Asked:
-    """Check what needs no model."""
-    count = check_count("num_steps", num_steps)
-    size = None if chunk_size is None else check_count("chunk_size", chunk_size)
-    check_nonnegative("checkpoint_every", checkpoint_every)
-    if not (search is None or isinstance(search, bool)):
-        fail("search", "True, False or None", f"{search!r}", "Leave it out for the rule.", TypeError)
-    return Asked(count, size, check_checkpoint(checkpoint, resume), checkpoint_every, resume, init_params, search)
+    def checked(self) -> "Asked":
+        """The same, where it is right as far as no model is needed to see that."""
+        count = check_count("num_steps", self.num_steps)
+        size = None if self.chunk_size is None else check_count("chunk_size", self.chunk_size)
+        check_nonnegative("checkpoint_every", self.checkpoint_every)
+        if not (self.search is None or isinstance(self.search, bool)):
+            fail("search", "True, False or None", f"{self.search!r}", "Leave it out for the rule.", TypeError)
+        return self._replace(num_steps=count, chunk_size=size)
 
 
 @unswept()

@@ -16,7 +16,7 @@ from numpyro_gp.primitives.local_process import shortest
 from numpyro_gp.primitives.opening import recorded_processes
 from numpyro_gp.programs.keep import run_quickly
 from numpyro_gp.rows.feeds import Feed
-from numpyro_gp.rows.neighbours import Neighbours
+from numpyro_gp.rows.neighbours import Neighbours, are_neighbours, neighbours_in
 
 # Shares of the steps after which neighbours are found anew.
 SHARES = (0.15, 0.5)
@@ -37,7 +37,7 @@ class Renewal:
 
     def __init__(self, engine: object, feed: Feed, num_steps: int, done: int) -> None:
         self.engine, self.feed = engine, feed
-        has_any = not feed.changes and bool(_neighbours(feed.call.at(feed.call.arrays)))
+        has_any = not feed.changes and bool(neighbours_in(feed.call.arguments))
         marks = sorted({int(share * num_steps) for share in SHARES} - {0, num_steps}) if has_any else []
         passed = [mark for mark in marks if mark <= done]
         self.marks = [*([done] if passed and done < num_steps else []), *marks[len(passed) :]]
@@ -55,10 +55,10 @@ class Renewal:
         given = self.feed.call.at(arrays)
         scales = run_quickly(self._lengthscales, state, arrays)
         renewed: dict[int, Neighbours] = {}
-        for near, scale in zip(_neighbours(given), scales, strict=True):
+        for near, scale in zip(neighbours_in(given), scales, strict=True):
             if scale is not None and all(map(is_known, jax.tree.leaves(near))) and np.isfinite(scale).all():
                 renewed[id(near)] = near.rescaled(scale)
-        tree = jax.tree.map(lambda leaf: renewed.get(id(leaf), leaf), given, is_leaf=_is_neighbours)
+        tree = jax.tree.map(lambda leaf: renewed.get(id(leaf), leaf), given, is_leaf=are_neighbours)
         found = split_arrays(tuple(tree))[0]
         placed = [_placed(new, old) for new, old in zip(found, arrays, strict=False)]
         self.feed.now = [*placed, *arrays[len(placed) :]]
@@ -74,20 +74,12 @@ class Renewal:
             with handlers.block(), recorded_processes() as found:
                 model(*args, **kwargs) if model is not None else None
             units = [process.units() for process in found.values() if hasattr(process, "units")]
-            return [shortest([scale for own, scale in units if own is near]) for near in _neighbours(given)]
+            return [shortest([scale for own, scale in units if own is near]) for near in neighbours_in(given)]
 
 
 def _placed(new: Array, old: Array) -> Array:
     """An array where another was, on devices that were chosen; one that JAX had placed is another program elsewhere."""
     return jax.device_put(new, old.sharding) if old.committed else new
-
-
-def _is_neighbours(leaf: object) -> bool:
-    return isinstance(leaf, Neighbours)
-
-
-def _neighbours(given: object) -> list[Neighbours]:
-    return [leaf for leaf in jax.tree.leaves(tuple(given), is_leaf=_is_neighbours) if isinstance(leaf, Neighbours)]
 
 
 def _at_state(engine: object, state: object, args: tuple[object, ...], kwargs: dict[str, object]) -> object:

@@ -15,7 +15,7 @@ from numpyro_gp.arrays import Array, on_devices
 from numpyro_gp.programs.set_up import in_one_program
 from numpyro_gp.programs.trace import is_traced
 from numpyro_gp.rows.call import call_of, check_digits_of
-from numpyro_gp.rows.look import sites_at
+from numpyro_gp.rows.look import check_rows_of
 
 
 class _CompiledStart:
@@ -45,10 +45,10 @@ class _CompiledStart:
         own: Any = super()
         model = getattr(self, "model", None)  # none where there is a potential alone
         if model is not None and not is_traced():
-            check_digits_of(call_of(model, model_args, model_kwargs or {}))
+            call = call_of(model, model_args, model_kwargs or {})
+            check_digits_of(call)
+            check_rows_of(model, call)
         model_args, model_kwargs = _as_arrays(model_args, model_kwargs)
-        if model is not None and not is_traced():
-            sites_at(model, model_args, model_kwargs)
         start: Callable[[], Any] = lambda: own.init(rng_key, num_warmup, init_params, model_args, model_kwargs)  # noqa: E731
         state = in_one_program(start, self)
         if is_traced() or _is_finite(state):

@@ -12,7 +12,7 @@ from numpyro.infer import MCMC, SVI, Trace_ELBO
 import numpyro_gp as ngp
 from numpyro_gp.rows.call import call_of
 from numpyro_gp.rows.cuts import rows_to_cut
-from numpyro_gp.rows.look import check_behind, check_rows, check_values, look, sites_at
+from numpyro_gp.rows.look import check_behind, check_rows, check_rows_of, check_values, look
 from tests.fits import sparse
 
 KEY = jax.random.key(0)
@@ -43,7 +43,7 @@ def test_data_with_fewer_rows_than_their_plate_are_refused():
 
 def test_other_readings_are_left_alone():
     """More rows (a model of differences reads ``y[rows]`` and ``y[rows + 1]``), zeros for rows that are not there."""
-    sites_at(sparse, (X, jnp.ones(13)), {})
+    check_rows_of(sparse, call_of(sparse, (X, jnp.ones(13)), {}))
 
     def padded(y):
         with numpyro.plate("data", 12) as rows:
@@ -64,14 +64,14 @@ def test_other_readings_are_left_alone():
         with numpyro.plate("data", 12, subsample_size=3) as rows:
             numpyro.sample("y", dist.Normal(value.sum(), 1.0), obs=y[rows])
 
-    sites_at(of_groups, (jnp.zeros(3), Y), {})
+    check_rows_of(of_groups, call_of(of_groups, (jnp.zeros(3), Y), {}))
     with pytest.raises(ValueError, match="y must be of 12 rows"):
-        sites_at(of_groups, (jnp.zeros(3), Y[:3]), {})
-    sites_at(padded, (Y[:7],), {})
-    sites_at(coded, (Y[:3], jnp.zeros(12, int)), {})
-    sites_at(in_python, (Y[:7],), {})
+        check_rows_of(of_groups, call_of(of_groups, (jnp.zeros(3), Y[:3]), {}))
+    check_rows_of(padded, call_of(padded, (Y[:7],), {}))
+    check_rows_of(coded, call_of(coded, (Y[:3], jnp.zeros(12, int)), {}))
+    check_rows_of(in_python, call_of(in_python, (Y[:7],), {}))
     with pytest.raises(ValueError, match="codes must be of 12 rows"):
-        sites_at(coded, (Y[:3],), {"codes": jnp.zeros(4, int)})
+        check_rows_of(coded, call_of(coded, (Y[:3],), {"codes": jnp.zeros(4, int)}))
 
 
 @pytest.mark.parametrize("batch", [None, 12])
