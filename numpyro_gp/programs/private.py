@@ -7,7 +7,7 @@
 import copy
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeAlias
 
 import jax
@@ -122,34 +122,33 @@ class _Ordered(set[Any]):
 
 
 @contextmanager
-def sites_in_order() -> Iterator[None]:
+def _in_place(module: Any, name: str, value: object, of_python: object = None) -> Iterator[None]:
+    """Another value of a name in a module, while this thread has its turn; ``of_python`` is what Python has there."""
+    with turn:
+        before = getattr(module, name, of_python)
+        setattr(module, name, value)
+        try:
+            yield
+        finally:
+            setattr(module, name, before)
+
+
+def sites_in_order() -> AbstractContextManager[None]:
     """NumPyro's bounds add the densities of sites in the order of a set of names, another one in every process.
 
     So two processes would sum to other last bits, and compile programs that are not the same text: JAX's cache on
     disk would never find the loop of a fit. In here the sets of that module are gone through in order.
     """
-    with turn:
-        before = vars(elbo).get("set", set)
-        elbo.set = _Ordered
-        try:
-            yield
-        finally:
-            elbo.set = before
+    return _in_place(elbo, "set", _Ordered, set)
 
 
-@contextmanager
-def one_try() -> Iterator[None]:
+def one_try() -> AbstractContextManager[None]:
     """NumPyro's search for a start ends after one try in this block, which has no loop then, and no draws inside of it.
 
     What it finds is what its loop would, where the first start is a good one.
     """
-    with turn:
-        before = util.while_loop
-        util.while_loop = lambda _, step, state: state if state[0] else step(state)  # its first part counts tries
-        try:
-            yield
-        finally:
-            util.while_loop = before
+    # The first part of its state counts tries.
+    return _in_place(util, "while_loop", lambda _, step, state: state if state[0] else step(state))
 
 
 def set_plates(guide: AutoGuide, frames: Mapping[str, object], full_sizes: Mapping[str, int]) -> None:
