@@ -9,7 +9,7 @@ import numpyro.distributions as dist
 from jax.scipy.special import ndtri
 from numpyro import handlers
 
-from numpyro_gp.arrays import Array
+from numpyro_gp.arrays import Array, Shape
 from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.beliefs.pseudo_rows import PseudoRows
 from numpyro_gp.checks import check_type, fail
@@ -59,7 +59,7 @@ class AutoGP(GuideOfSites):
     """
 
     def _distributions(
-        self, params: "FittedParams", args: tuple[object, ...], kwargs: dict[str, object], sites: Trace | None = None
+        self, params: "FittedParams", args: Args, kwargs: Kwargs, sites: Trace | None = None
     ) -> dict[str, dist.Distribution]:
         """Distribution of each of this guide's own sites, or of some, at given parameters, over the whole plate."""
         found: dict[str, dist.Distribution] = {}
@@ -86,12 +86,7 @@ class AutoGP(GuideOfSites):
 
     @alone
     def values_outside(
-        self,
-        plates: frozenset[str] | None,
-        rng_key: Array,
-        params: Mapping[str, object],
-        args: tuple[object, ...],
-        kwargs: dict[str, object],
+        self, plates: frozenset[str] | None, rng_key: Array, params: Mapping[str, object], args: Args, kwargs: Kwargs
     ) -> dict[str, Any]:
         """`global_values` outside of these plates, by default those of the data that the guide was set up on."""
         own, params = self._fitted(params)
@@ -114,12 +109,7 @@ class AutoGP(GuideOfSites):
 
     @alone
     def sample_posterior(
-        self,
-        rng_key: Array,
-        params: dict[str, object],
-        *args: object,
-        sample_shape: tuple[int, ...] = (),
-        **kwargs: object,
+        self, rng_key: Array, params: dict[str, object], *args: object, sample_shape: Shape = (), **kwargs: object
     ) -> dict[str, Any]:
         """Draws of all latent sites; GP sites give whitened values ``v`` drawn from the belief's marginals of ``v``.
 

@@ -83,15 +83,11 @@ def block_newton(shift: Array, precisions: Blocks, W: Array, stacks: Stacks) -> 
 
     def backward(kept: tuple[Array, Blocks, BlockRoot], slopes: tuple[Array, BlockProbe]) -> tuple[object, ...]:
         (mean, precisions, root), (slope, probe) = kept, slopes
-        changes = tuple(
-            probe.weight * one - half - jnp.swapaxes(half, -1, -2)
-            for one, half in zip(precisions, probe.blocks, strict=True)
-        )
+        pairs = zip(precisions, probe.blocks, strict=True)
+        changes = tuple(probe.weight * one - half - jnp.swapaxes(half, -1, -2) for one, half in pairs)
         step = root.twice(stacks.apart(slope / jnp.maximum(per_weight(probe.top, probe.weight) / MOST_SHARED, 1)))
-        moved = [
-            einsum("cij,cj->ci", Q, u) + einsum("cij,cj->ci", change, m)
-            for Q, u, change, m in zip(precisions, step, changes, stacks.apart(mean), strict=True)
-        ]
+        parts = zip(precisions, step, changes, stacks.apart(mean), strict=True)
+        moved = [einsum("cij,cj->ci", Q, u) + einsum("cij,cj->ci", change, m) for Q, u, change, m in parts]
         return stacks.together(moved), changes, jax.tree.map(jnp.zeros_like, root)
 
     found.defvjp(forward, backward)

@@ -70,8 +70,7 @@ class MeanPoints(NamedTuple):
         """Draw the rows of this step with a key of their own, so that they do not depend on the data batch."""
         if self.columns is None:
             return None
-        key = numpyro.prng_key()
-        if key is None:
+        if (key := numpyro.prng_key()) is None:
             required = "run under numpyro.handlers.seed: its recipe draws columns"
             fail(f"the guide of site {name!r}", required, "no random key", "Use SVI or ngp.fit, or pass columns=None.")
         return jax.random.choice(key, len(self.points), (self.columns,), replace=False)

@@ -154,9 +154,8 @@ def inducing_of(engine: object) -> Inducing:
 
 def inducing_of_sites(sites: Trace) -> Inducing:
     """Those of the processes among latent sites."""
-    return {
-        name: _points(getattr(unwrap(site["fn"]), "basis", None)) for name, site in sites.items() if role(site) == "gp"
-    }
+    fns = {name: unwrap(site["fn"]) for name, site in sites.items() if role(site) == "gp"}
+    return {name: _points(getattr(fn, "basis", None)) for name, fn in fns.items()}
 
 
 def _points(basis: object) -> dict[str, np.ndarray]:

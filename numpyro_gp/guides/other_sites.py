@@ -13,9 +13,9 @@ import numpyro
 from numpyro import handlers
 from numpyro.infer import autoguide, init_to_median, init_to_uniform
 
-from numpyro_gp.arrays import Array, Shape
+from numpyro_gp.arrays import Array, Model, Shape
 from numpyro_gp.checks import fail, when_known
-from numpyro_gp.programs.private import is_density_asked, one_try, shared_plates, starts_well
+from numpyro_gp.programs.private import Args, Kwargs, is_density_asked, one_try, shared_plates, starts_well
 from numpyro_gp.programs.set_up import UnfitStart, is_set_up_here
 from numpyro_gp.rows.batch_plates import inside_blocks
 from numpyro_gp.sites import Site, is_latent, role, unwrap
@@ -65,7 +65,7 @@ def at_medians(rest: Any) -> Any:
 class Remainder:
     """The model with its GP points and noise held at zero: what the autoguide of the other sites is set up on."""
 
-    def __init__(self, model: Callable[..., object], sites: set[str]) -> None:
+    def __init__(self, model: Model, sites: set[str]) -> None:
         self.model, self.sites, self.has_density = model, frozenset(sites), True
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
@@ -110,11 +110,7 @@ def _check_start(is_finite: object) -> None:
 
 
 def call_rest(
-    rest: object,
-    remainder: Remainder,
-    plates: Mapping[str, object],
-    args: tuple[object, ...],
-    kwargs: dict[str, object],
+    rest: object, remainder: Remainder, plates: Mapping[str, object], args: Args, kwargs: Kwargs
 ) -> dict[str, Any]:
     """Run the autoguide of the other sites with the whole guide's plates, so that minibatches agree."""
     if not isinstance(rest, autoguide.AutoGuide):
@@ -132,24 +128,17 @@ def is_point(rest: object) -> bool:
     return rest is None or isinstance(rest, autoguide.AutoDelta)
 
 
-def _latent_values(rest: object, args: tuple[object, ...], kwargs: dict[str, object]) -> dict[str, object]:
+def _latent_values(rest: object, args: Args, kwargs: Kwargs) -> dict[str, object]:
     """What a guide that is a plain function samples; it need not return it."""
     trace = handlers.trace(rest).get_trace(*args, **kwargs)
     return {name: site["value"] for name, site in trace.items() if is_latent(site)}
 
 
-def draws_of_rest(
-    rest: Any, key: Array, params: Any, args: tuple[object, ...], kwargs: dict[str, object], shape: Shape = ()
-) -> dict[str, Any]:
+def draws_of_rest(rest: Any, key: Array, params: Any, args: Args, kwargs: Kwargs, shape: Shape = ()) -> dict[str, Any]:
     """Draws of the other sites. A guide that is a plain function is run for each, with the arguments of the model."""
     if hasattr(rest, "sample_posterior"):
         return dict(rest.sample_posterior(key, params, *args, sample_shape=shape, **kwargs))
-    try:
-        inspect.signature(rest).bind(*args, **kwargs)
-    except TypeError as error:
-        cure = "Pass them after the parameters: guide.sample_posterior(key, params, *args)."
-        required = "those of the model: the guide of the other sites is a function, and runs with them"
-        fail("args", required, f"others ({error})", cure, TypeError)
+    check_given(rest, args, kwargs, "the guide of the other sites is a function, and runs with them")
 
     def one(key: Array) -> dict[str, Any]:
         with handlers.block(), handlers.seed(rng_seed=key), handlers.substitute(substitute_fn=params.of_site):
@@ -159,6 +148,15 @@ def draws_of_rest(
         return one(key)
     found = jax.lax.map(one, jax.random.split(key, math.prod(shape)))
     return {name: leaf.reshape(shape + leaf.shape[1:]) for name, leaf in found.items()}
+
+
+def check_given(function: Callable[..., object], args: Args, kwargs: Kwargs, why: str) -> None:
+    """Refuse arguments that are not those of a model, or of a guide that is a function, which is to run with them."""
+    try:
+        inspect.signature(function).bind(*args, **kwargs)
+    except TypeError as error:
+        cure = "Pass them after the parameters: guide.sample_posterior(key, params, *args)."
+        fail("args", f"those of the model: {why}", f"others ({error})", cure, TypeError)
 
 
 def median_of_rest(rest: Any, params: Mapping[str, object]) -> dict[str, Any]:
@@ -182,6 +180,4 @@ def quantiles_of_rest(rest: Any, params: Mapping[str, object], levels: Array) ->
         cure = "Take them from sample_posterior(key, params, *args)."
         fail("rest", "an autoguide with quantiles, such as AutoNormal", type(rest).__name__, cure)
     # A point mass has one value at every level.
-    return {
-        name: jnp.broadcast_to(value, levels.shape + jnp.shape(value)) for name, value in rest.median(params).items()
-    }
+    return {n: jnp.broadcast_to(value, levels.shape + jnp.shape(value)) for n, value in rest.median(params).items()}

@@ -11,6 +11,7 @@ import numpyro.distributions as dist
 from numpyro import handlers
 from numpyro.infer.autoguide import AutoDelta, AutoGuide
 
+from numpyro_gp.arrays import Model
 from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.checks import fail
 from numpyro_gp.guides import local_sites
@@ -22,7 +23,7 @@ from numpyro_gp.primitives.gp_by_neighbours import RowPrior
 from numpyro_gp.primitives.inducing import Inducing, noted_inducing, sites_at_start
 from numpyro_gp.programs import set_up
 from numpyro_gp.programs.alone import alone
-from numpyro_gp.programs.private import has_values, is_run_by_renyi, list_in_order, make_plates, set_plates
+from numpyro_gp.programs.private import Args, has_values, is_run_by_renyi, list_in_order, make_plates, set_plates
 from numpyro_gp.rows.batch_plates import inside_blocks, keyed_rows
 from numpyro_gp.rows.call import Arguments, named_arguments
 from numpyro_gp.rows.shapes import described
@@ -32,11 +33,11 @@ from numpyro_gp.sites import Site, Trace, is_latent, role, unwrap
 class GuideOfSites(AutoGuide):
     """What `AutoGP` is when it is called: it learns the model and samples each latent site."""
 
-    model: Callable[..., object]
+    model: Model
 
     def __init__(
         self,
-        model: Callable[..., object],
+        model: Model,
         recipes: Mapping[str, Recipe] | None = None,
         rest: Callable[..., object] = AutoDelta,
         *,
@@ -60,9 +61,8 @@ class GuideOfSites(AutoGuide):
     @property
     def init_loc_fn(self) -> Any:
         """A start for all sites, which this guide has not: only ``SteinVI`` asks for it, when it is made."""
-        cure = (
-            "Take points, ngp.stein.SVGD(model, ...), or components with one: SteinVI(model, AutoNormal(model), ...)."
-        )
+        cure = "Take points, ngp.stein.SVGD(model, ...), or components with one: "
+        cure += "SteinVI(model, AutoNormal(model), ...)."
         required = "one whose components have a density"
         got = "AutoGP, whose beliefs enter a bound by their divergence: nothing would keep the components apart"
         fail("the guide of SteinVI", required, got, cure, TypeError)
@@ -91,7 +91,7 @@ class GuideOfSites(AutoGuide):
             self.rest = at_medians(self.rest_factory)(handlers.block(self._remainder, hide_fn=NotOfRest(mine)))
             check_rest(self.rest)
 
-    def _run_model(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> dict[str, Site]:
+    def _run_model(self, args: Args, kwargs: dict[str, object]) -> dict[str, Site]:
         key = numpyro.prng_key()
         checks = set_up.Validated() if set_up.is_set_up_here() else nullcontext()
         with handlers.block(), inside_blocks(), checks, handlers.seed(rng_seed=key), set_up.Feasible():
@@ -101,7 +101,7 @@ class GuideOfSites(AutoGuide):
         self._frames, self._full_sizes = frames, full_sizes
         set_plates(self, frames, full_sizes)
 
-    def _resize_plates(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
+    def _resize_plates(self, args: Args, kwargs: dict[str, object]) -> None:
         """Make plates for the data of this call: NumPyro's guides would keep those of the first call."""
         sites, given = sites_at_start(self.model, args, kwargs)
         if given is not None and not has_values():  # else it is evaluated at parameters that it has
@@ -127,7 +127,7 @@ class GuideOfSites(AutoGuide):
         """Sample every latent site; GP sites hold beliefs."""
         return dict(set_up.in_one_program(lambda: self._sample_sites(args, kwargs), self))
 
-    def _sample_sites(self, args: tuple[object, ...], kwargs: dict[str, object]) -> dict[str, Any]:
+    def _sample_sites(self, args: Args, kwargs: dict[str, object]) -> dict[str, Any]:
         if is_new := self.prototype_trace is None:
             self._learn_model(*args, **kwargs)
         else:
@@ -154,18 +154,12 @@ class GuideOfSites(AutoGuide):
             own = [name for name, site in self._mine().items() if role(site) is None]
             self.is_random = not is_point(self.rest) or any(not isinstance(unwrap(drawn[n]), dist.Delta) for n in own)
             keep = (lambda leaf: leaf) if set_up.is_set_up_here() else set_up.without_tracer
-            self.prototype_trace = {
-                n: {k: jax.tree.map(keep, site[k]) for k in set_up.SITE_FIELDS} for n, site in latent.items()
-            }
+            fields = set_up.SITE_FIELDS
+            self.prototype_trace = {n: {k: jax.tree.map(keep, s[k]) for k in fields} for n, s in latent.items()}
         return result
 
     def _distribution(
-        self,
-        name: str,
-        site: Site,
-        args: tuple[object, ...],
-        kwargs: dict[str, object],
-        values: Mapping[str, object] | None = None,
+        self, name: str, site: Site, args: Args, kwargs: dict[str, object], values: Mapping[str, object] | None = None
     ) -> dist.Distribution:
         kind, prior = role(site), site["fn"]
         if kind in ("noise", "function") and name not in self.recipes:
@@ -192,9 +186,8 @@ class GuideOfSites(AutoGuide):
             if size != fitted and (kind == "gp" or site["name"] not in self.recipes):
                 unit = "members" if kind == "gp" else "rows"
                 made = f"the {fitted} {unit} that the guide was made for: site {site['name']!r} has parameters for each"
-                cure = (
-                    "Predict with ngp.Posterior, which draws what is new from its prior. Fit other rows by a new guide."
-                )
+                cure = "Predict with ngp.Posterior, which draws what is new from its prior."
+                cure += " Fit other rows by a new guide."
                 fail(f"the data in plate {frame.name!r}", made, f"{size} {unit}", cure)
             shape[frame.dim - site["fn"].event_dim] = size
         return tuple(shape)

@@ -130,7 +130,7 @@ def structured(
     >>> recipes = {"f": ngp.guides.structured(rank=20)}   # for ngp.AutoGP(model, recipes)
     """
     start = _start_of_W(rank, W, inputs, curvature)
-    return partial(_low_rank, rank=rank, start=start, natural=natural, mean=mean)
+    return partial(_low_rank, rank=rank, start=start, natural=natural, mean=mean, scale=None)
 
 
 def block_low_rank(
@@ -208,14 +208,7 @@ def _spectral_start(
 
 
 def _low_rank(
-    name: str,
-    prior: InducingPrior,
-    *,
-    rank: int,
-    start: Start,
-    natural: bool,
-    mean: ArrayLike | None,
-    scale: float | None = None,
+    name: str, prior: InducingPrior, rank: int, start: Start, natural: bool, mean: ArrayLike | None, scale: float | None
 ) -> LowRank:
     """`Structured`, or with a ``scale`` `BlockLowRank`, whose factors start at its inverse."""
     basis, at = _basis(name, prior), start_mean(name, prior, mean)
@@ -245,11 +238,9 @@ def _low_rank_natural(
 
     def columns(key: Array) -> Array:
         W = start(name, prior, key)
-        return (
-            jnp.concatenate([W, _random_start(name, prior, jax.random.fold_in(key, 1), rank=spare)], -1)
-            if spare > 0
-            else W
-        )
+        if spare <= 0:
+            return W
+        return jnp.concatenate([W, _random_start(name, prior, jax.random.fold_in(key, 1), rank=spare)], -1)
 
     W = natural_param(name, "W", columns, 2)
     own = None if scale is None else blocks("own", scale**-2)

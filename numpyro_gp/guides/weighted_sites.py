@@ -44,8 +44,7 @@ def check_model(trace: Trace, proposal: Trace, plate: str) -> None:
             fail("the guide", "one for every latent site of the model", f"none for {name!r}", "Use ngp.AutoGP(model).")
     if not any(site["is_observed"] for site in sampled_sites(trace).values()):
         fail("the model", "called with data", "no observed site", "Pass the observations: svi.update(state, X, y).")
-    mutable = [name for name, site in {**trace, **proposal}.items() if site["type"] == "mutable"]
-    if mutable:
+    if mutable := [name for name, site in {**trace, **proposal}.items() if site["type"] == "mutable"]:
         fail("the model and guide", "without mutable state", f"{mutable}", "Use networks without running averages.")
 
 

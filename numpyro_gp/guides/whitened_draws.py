@@ -1,17 +1,16 @@
 """Whitened values of beliefs that read their basis, which the model builds anew at each draw of hyper-parameters."""
 
-import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 from numpyro import handlers
 
-from numpyro_gp.arrays import Array, Shape
+from numpyro_gp.arrays import Array, Model, Shape
 from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.beliefs.basis import AbstractBasis
-from numpyro_gp.checks import fail
+from numpyro_gp.guides.other_sites import check_given
 from numpyro_gp.programs.alone import alone
 from numpyro_gp.programs.private import Args, Kwargs
 from numpyro_gp.rows.batch_plates import inside_blocks
@@ -28,14 +27,9 @@ class OnBases:
     """
 
     def __init__(
-        self, model: Callable[..., object], beliefs: Beliefs, params: Mapping[str, object], args: Args, kwargs: Kwargs
+        self, model: Model, beliefs: Beliefs, params: Mapping[str, object], args: Args, kwargs: Kwargs
     ) -> None:
-        try:
-            inspect.signature(model).bind(*args, **kwargs)
-        except TypeError as error:
-            required = f"those of the model: whitened values of {sorted(beliefs)} follow from the hyper-parameters"
-            cure = "Pass them after the parameters: guide.sample_posterior(key, params, *args)."
-            fail("args", required, f"others ({error})", cure, TypeError)
+        check_given(model, args, kwargs, f"whitened values of {sorted(beliefs)} follow from the hyper-parameters")
         self.model, self.beliefs, self.params, self.args, self.kwargs = model, beliefs, dict(params), args, kwargs
 
     @alone
@@ -53,9 +47,8 @@ class OnBases:
             return value if value is not None and fits(value, site) else None
 
         with handlers.block(), inside_blocks(), handlers.seed(rng_seed=0):
-            trace = handlers.trace(handlers.substitute(self.model, substitute_fn=known)).get_trace(
-                *self.args, **self.kwargs
-            )
+            given = handlers.substitute(self.model, substitute_fn=known)
+            trace = handlers.trace(given).get_trace(*self.args, **self.kwargs)
         sites = {name: trace[name] for name in beliefs}
         return {name: (site["value"], unwrap(site["fn"]).basis_of(site["value"])) for name, site in sites.items()}
 
