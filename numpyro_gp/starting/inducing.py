@@ -79,9 +79,8 @@ def kmeans(
 
 def check_columns(categorical: Sequence[int], columns: int) -> list[int]:
     """Numbers of columns, each once."""
-    found = [
-        check_count("categorical", column, minimum=0) for column in np.atleast_1d(np.asarray(categorical)).tolist()
-    ]
+    given = np.atleast_1d(np.asarray(categorical)).tolist()
+    found = [check_count("categorical", column, minimum=0) for column in given]
     if not found or max(found) >= columns or len(set(found)) < len(found):
         cure = "Pass the columns of codes, such as categorical=[2]."
         fail("categorical", f"different columns of X, 0 to {columns - 1}", f"{categorical}", cure)

@@ -139,8 +139,7 @@ def _scales(argument: str, columns: Array, cure: str) -> Array:
     """Standard deviation of each column, ``(D,)``."""
 
     def check(values: np.ndarray) -> None:
-        constant = np.flatnonzero(values.max(axis=0) == values.min(axis=0)).tolist()
-        if constant:
+        if constant := np.flatnonzero(values.max(axis=0) == values.min(axis=0)).tolist():
             fail(argument, "of values that differ, in every column", f"equal values in columns {constant}", cure)
 
     when_known(check, columns)

@@ -175,7 +175,7 @@ def _parts(
             latents.append(rows.shape[1] if columns is None else columns)
             if columns is not None:
                 keys = jax.random.split(jax.random.fold_in(key, number), 3)
-                held = cast("Held", _each(held, *(partial(_with_columns, one, columns) for one in keys)))
+                held = cast("Held", _each(held, *(partial(latent_columns, one, dim=columns) for one in keys)))
             continue
         prior, points = lengthscale_prior(_varied(rows)), held[1:]
         if len(parts) == len(widths):
@@ -189,10 +189,6 @@ def _parts(
 
 def _each(held: Held, *functions: Callable[[Array], Array]) -> tuple[Array | None, ...]:
     return tuple(None if own is None else function(own) for own, function in zip(held, functions, strict=True))
-
-
-def _with_columns(key: Array, columns: int, points: Array) -> Array:
-    return latent_columns(key, points, columns)
 
 
 def _varied(rows: Array) -> Array:

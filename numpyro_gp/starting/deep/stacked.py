@@ -113,16 +113,14 @@ class Stack:
         units = {" and their center": self.inputs.center, " and their scale": self.inputs.scale}
         report(self.name, units, is_given=True)
         for number, part in enumerate(self.parts):
-            site, own = f"{self.name}_{number}", part.mean if part.mixing is None else None
+            site, is_last = f"{self.name}_{number}", part.mean is None
+            own = mean if is_last else part.mean if part.mixing is None else None
             lengthscale = numpyro.sample(f"{site}/lengthscale", part.lengthscale)
             variance = numpyro.sample(f"{site}/variance", variance_prior())
             report(site, {" before training": part.inducing}, is_given=True)
             points = numpyro.param(f"{site}/inducing", part.inducing) if self.train_inducing else part.inducing
-            is_last = part.mean is None
             outputs = self.outputs if is_last else part.functions
-            processes.append(
-                gp(site, self.kernel(variance, lengthscale), points, mean=mean if is_last else own, outputs=outputs)
-            )
+            processes.append(gp(site, self.kernel(variance, lengthscale), points, mean=own, outputs=outputs))
         for number, columns in enumerate(self.latent_columns if self.latent == "add" else ()):
             prior = noise_prior().expand([columns]).to_event(1)
             spreads.append(numpyro.sample(f"{self.name}_latent_{number}/scale", prior))
@@ -154,13 +152,10 @@ class Stack:
             return (self.recipes,)
         targets = 1 if self.targets is None else len(self.targets.center)
         columns, latent = len(self.inputs.center), f"{self.name}_latent_0"
-        networks = [
-            partial(_beside_products, network=encoder(), columns=columns, number=number)
-            for number in range(targets * (columns + 1))
-        ]
-        return tuple(
-            self.recipes | {latent: amortised(self._reads(own), start_log_scale=AT_DATA_LOG_SCALE)} for own in networks
-        )
+        network = partial(_beside_products, network=encoder(), columns=columns)
+        networks = [partial(network, number=number) for number in range(targets * (columns + 1))]
+        starts = [amortised(self._reads(own), start_log_scale=AT_DATA_LOG_SCALE) for own in networks]
+        return tuple(self.recipes | {latent: own} for own in starts)
 
     def _reads(self, network: Network) -> Network:
         """A network that reads rows in the units of the training rows."""
