@@ -4,23 +4,8 @@ import dataclasses
 
 import numpy as np
 
-from numpyro_gp.additive.columns import (
-    Column,
-    are_dates,
-    as_array,
-    as_numbers,
-    category_column,
-    check_order,
-    column_values,
-    count_rows,
-    distinct,
-    is_category,
-    is_missing,
-    is_numeric,
-    names_of,
-    number_column,
-    plain,
-)
+from numpyro_gp.additive import columns
+from numpyro_gp.additive.columns import Column, column_values, is_category, is_missing, is_numeric, names_of
 from numpyro_gp.checks import fail
 from numpyro_gp.gam.terms import Term, Terms, refuse_twice
 from numpyro_gp.likelihoods.binomial import are_trials
@@ -69,7 +54,7 @@ class TableLayout:
     def encode(self, data: object) -> np.ndarray:
         """Inputs ``(N, D)`` of new rows; missing values, and levels that no prior describes, are refused by name."""
         readers = self.readers
-        check_order(data)
+        columns.check_order(data)
         if self.trials is not None and (name := self.columns[self.trials].name) not in (given := names_of(data)):
             cure = "Add it: predictions count successes among these trials, and of one trial are its probability."
             fail("data", f"a table with the column {name!r} of trials", f"the columns {given}", cure)
@@ -79,14 +64,14 @@ class TableLayout:
                 cure = "Leave these rows out of the new data."
                 got = f"{missing.sum()} of {len(values)} missing"
                 fail(f"column {column.name!r}", "known in the rows to predict", got, cure)
-        encoded = self.encoded(read, len(read[0][1]) if read else count_rows(data))
+        encoded = self.encoded(read, len(read[0][1]) if read else columns.count_rows(data))
         if not len(encoded):
             fail("the table of new rows", "of one row or more", "none", "Look at what selected its rows.")
         for at, (column, values) in enumerate(read):
             if (bad := ~np.isfinite(encoded[:, at])).any():
                 got = f"{float(column.decode(encoded[bad, at][:1])[0])} in {bad.sum()} of {len(encoded)} rows"
                 fail(f"column {column.name!r}", "finite in the rows to predict", got, "Leave these rows out.")
-            if not column.is_category and are_dates(values) != column.is_date:
+            if not column.is_category and columns.are_dates(values) != column.is_date:
                 required, got = ("dates", "numbers") if column.is_date else ("numbers", "dates")
                 cure = "Give it as the data of the fit had it: a number is no date, nor its days since 1970."
                 fail(f"column {column.name!r}", f"of {required}, as in the rows of the fit", got, cure)
@@ -95,7 +80,7 @@ class TableLayout:
         for part, at in self.of_known_levels:
             levels = self.columns[at].levels or ()
             if (new := encoded[:, at] == len(levels)).any():
-                level = plain(column_values(data, self.columns[at].name)[new][0])
+                level = columns.plain(read[at][1][new][0])
                 cure = "Take re(...) for levels that are draws from a population, or fit with rows of this one."
                 fail(f"column {self.columns[at].name!r} of {part.name}", f"one of {list(levels)}", repr(level), cure)
         return encoded
@@ -135,7 +120,7 @@ class TableLayout:
 def _refuse_text_of_levels(column: Column, new: np.ndarray) -> None:
     """Refuse ``"3"`` for the level 3: it would be a new one, which is predicted from the prior."""
     known = {str(level): level for level in column.levels or ()}
-    for value in map(plain, distinct(new)[0]):
+    for value in map(columns.plain, columns.distinct(new)[0]):
         if str(value) in known:
             level = known[str(value)]
             cure = f"Give it as the data of the fit had it: {level!r}."
@@ -163,7 +148,7 @@ def lay_out(
     terms: Terms, data: object, response: str, weights: object, trials: str | None = None
 ) -> tuple[TableLayout, Rows]:
     """Read a table: what each column is, and the rows of the fit."""
-    check_order(data, weights=weights)
+    columns.check_order(data, weights=weights)
     wanted: list[tuple[str, str]] = []  # expression, and what it is read as
     reads: list[tuple[Term, list[tuple[str, str]]]] = []
     own = [_of_its_column(term, data) if term.kind == "column" else term for term in terms.items]
@@ -193,14 +178,14 @@ def lay_out(
         fail("data", "rows without missing values", f"{len(y)} rows, none of which is complete", cure)
     used = ~missing
     mass = np.ones(used.sum()) if weight is None else weight[used]
-    columns = {key: _column(key, column[used], mass) for key, column in values.items()}
+    own_columns = {key: _column(key, column[used], mass) for key, column in values.items()}
     number = {key: at for at, key in enumerate(wanted)}
     parts = tuple(ReadTerm(term, tuple(number[key] for key in keys)) for term, keys in reads if term.kind != "offset")
     offsets = tuple(number[keys[0]] for term, keys in reads if term.kind == "offset")
     response_column = as_response(response, y[used], is_category(data, response))
     place = None if trials is None else len(wanted) - 1
-    layout = TableLayout(tuple(columns.values()), parts, offsets, response_column, place)
-    X = layout.encoded([(columns[key], values[key][used]) for key in wanted], int(used.sum()))
+    layout = TableLayout(tuple(own_columns.values()), parts, offsets, response_column, place)
+    X = layout.encoded([(own_columns[key], values[key][used]) for key in wanted], int(used.sum()))
     return layout, Rows(X, response_column.encode(y[used]), None if weight is None else mass, int(missing.sum()))
 
 
@@ -239,14 +224,14 @@ def _of_its_column(term: Term, data: object) -> Term:
 
 def _column(key: tuple[str, str], values: np.ndarray, weights: np.ndarray) -> Column:
     name, role = key
-    if role in ("offset", "trials"):
-        return Column(name)
-    return number_column(name, values, weights) if role == "number" else category_column(name, values, role)
+    if role == "number":
+        return columns.number_column(name, values, weights)
+    return Column(name) if role in ("offset", "trials") else columns.category_column(name, values, role)
 
 
 def _weights(weights: object, data: object, size: int) -> np.ndarray:
-    given = column_values(data, weights) if isinstance(weights, str) else as_array(weights)
-    values = as_numbers("weights", given)
+    given = column_values(data, weights) if isinstance(weights, str) else columns.as_array(weights)
+    values = columns.as_numbers("weights", given)
     if values.shape != (size,):
         fail("weights", f"of shape ({size},)", f"shape {values.shape}", "Pass a weight for each row, or a column.")
     if not np.isfinite(values).all() or (values < 0).any():
@@ -260,7 +245,7 @@ def as_response(name: str, values: np.ndarray, has_levels: bool) -> Column:
     """Numbers as they are, or two levels."""
     if not has_levels and (is_numeric(values) or values.dtype.kind == "b"):
         return Column(name)
-    levels = category_column(name, values, "response")
+    levels = columns.category_column(name, values, "response")
     if len(levels.levels or ()) > 2:
         fail(f"response {name!r}", "numbers or two levels", f"{len(levels.levels or ())} levels", "Take one of them.")
     return levels

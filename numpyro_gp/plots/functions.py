@@ -7,21 +7,8 @@ from jax.scipy.special import ndtri
 
 from numpyro_gp.arrays import ArrayLike
 from numpyro_gp.checks import check_level, fail
-from numpyro_gp.plots.style import (
-    COLOURS,
-    INK,
-    Axes,
-    along,
-    axes_of,
-    band,
-    column,
-    date_ticks,
-    draws_of,
-    finish,
-    is_date,
-    look,
-    pair,
-)
+from numpyro_gp.plots import style
+from numpyro_gp.plots.style import COLOURS, INK, Axes, along, axes_of, band, column, draws_of, finish, look
 from numpyro_gp.posterior.prediction import Prediction
 
 
@@ -97,15 +84,15 @@ def function(
     if truth is not None:
         ax.plot(x[order], along("truth", truth, x.size)[order], color=INK, lw=1.2, ls="--", label="truth")
     if data is not None:
-        places, values = pair("data", data)
+        places, values = style.pair("data", data)
         points = column("data[0]", places)
         targets = along("data[1]", values, points.size)
         ax.plot(points, targets, "o", ms=3.2, mfc="white", mec=INK, mew=0.8, label="data")
     if inducing is not None:
         ticks = column("inducing", inducing)
         ax.plot(ticks, np.full(ticks.shape, 0.02), "|", ms=8, color=INK, transform=ax.get_xaxis_transform())
-    if is_date(X):
-        date_ticks(ax.xaxis)
+    if style.is_date(X):
+        style.date_ticks(ax.xaxis)
     return finish(ax, title, xlabel, ylabel)
 
 
@@ -157,11 +144,11 @@ def layers(
         sample = draws_of(f"values[{number}]", raw, x.size)[:, order]
         low, high = sample.min(), sample.max()
         strip = number + 0.9 * (sample - low) / ((high - low) or 1.0)
-        style = look(number)
+        line = look(number)
         edges = np.quantile(strip, [0.05, 0.95], axis=0)
-        band(ax, x[order], edges[0], edges[1], style["color"], 0.25, None)
-        ax.plot(x[order], strip[:draws].T, color=style["color"], lw=0.6, alpha=0.7)
-        ax.plot(x[order], strip.mean(0), lw=2, **style)
+        band(ax, x[order], edges[0], edges[1], line["color"], 0.25, None)
+        ax.plot(x[order], strip[:draws].T, color=line["color"], lw=0.6, alpha=0.7)
+        ax.plot(x[order], strip.mean(0), lw=2, **line)
         ax.text(1.01, number + 0.45, f"{low:.2g} to {high:.2g}", transform=ax.get_yaxis_transform(), fontsize="small")
         ax.axhline(number + 0.95, color="0.85", lw=0.8)
     ax.set_yticks([number + 0.45 for number in range(len(values))], labels)
