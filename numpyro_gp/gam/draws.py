@@ -19,7 +19,7 @@ from numpyro_gp.checks import check_count
 from numpyro_gp.gam.hyperparameters import ClosedFormPriors, ModelValues, evaluate, has_default_priors, vector_layout_of
 from numpyro_gp.gam.model import Model
 from numpyro_gp.gam.per_row import has_numbers
-from numpyro_gp.gam.term_features import TermFeatures
+from numpyro_gp.gam.term_features import ScaledFeatures, TermFeatures
 from numpyro_gp.gam.term_posteriors import Dense, LowRank, Normal, Point, conditional
 from numpyro_gp.guides.natural import NATURAL_MARK
 from numpyro_gp.likelihoods import Likelihood
@@ -40,6 +40,8 @@ class Draws(NamedTuple):
 
     Attributes
     ----------
+    term_features : TermFeatures
+        Of the model that they belong to.
     scales, lengths : array (S, C), (S, L)
     likelihood : Likelihood
         Its leaves have the draws on their first axis.
@@ -51,12 +53,18 @@ class Draws(NamedTuple):
         Log density of the hyper-parameters under their prior, less that under the fit; None where the fit has none.
     """
 
+    term_features: TermFeatures
     scales: np.ndarray
     lengths: np.ndarray
     likelihood: Likelihood
     values: dict[str, np.ndarray]
     term_posteriors: Sequence[Normal]
     log_ratio: np.ndarray | None
+
+    @property
+    def model(self) -> Model:
+        """The model that they belong to."""
+        return self.term_features.model
 
     @property
     def size(self) -> int:
@@ -66,6 +74,11 @@ class Draws(NamedTuple):
     def each(self) -> Iterator[tuple[np.ndarray, np.ndarray, Normal]]:
         """Scales, lengthscales and the distribution of the whitened values of each draw."""
         return zip(self.scales, self.lengths, self.term_posteriors, strict=True)
+
+    def at(self, X: np.ndarray) -> Iterator[tuple[Normal, ScaledFeatures]]:
+        """The distribution of the whitened values of each draw, and the features that they have at encoded rows."""
+        features_at = self.term_features.at(X)
+        return ((own, features_at(scales, lengths)) for scales, lengths, own in self.each())
 
 
 class GuideNormal(NamedTuple):
@@ -163,29 +176,26 @@ def sample_posterior(
     free = None if params is None else guide_normal_of(model, params)
     said = [f"f{NATURAL_MARK}{name}" for name in ("shift", "precision")]
     if params is None or free is None or not set(said) <= set(params):
-        return _of_posterior(term_features, posterior(), free, key, num_draws)
-    count = (DRAWS if len(free.loc) else 1) if num_draws is None else check_count("num_draws", num_draws)
-    found = guide_draws(model, key, free, count)
-    shift, precision = (np.asarray(params[name], float) for name in said)
-    return _draws(found, _conditionals(term_features, found, shift, precision), np.asarray(found.log_density))
-
-
-def _draws(found: ModelValues[np.ndarray], term_posteriors: Sequence[Normal], log_ratio: np.ndarray | None) -> Draws:
+        found, term_posteriors, log_ratio = _of_posterior(term_features, posterior(), free, key, num_draws)
+    else:
+        count = (DRAWS if len(free.loc) else 1) if num_draws is None else check_count("num_draws", num_draws)
+        found = guide_draws(model, key, free, count)
+        term_posteriors = _conditionals(term_features, found, *(np.asarray(params[name], float) for name in said))
+        log_ratio = np.asarray(found.log_density)
     scales, lengths = np.asarray(found.scales, float), np.asarray(found.lengths, float)
     values = {name: np.asarray(value) for name, value in found.values.items()}
-    return Draws(scales, lengths, found.likelihood, values, term_posteriors, log_ratio)
+    return Draws(term_features, scales, lengths, found.likelihood, values, term_posteriors, log_ratio)
 
 
-def _conditionals(
-    term_features: TermFeatures, found: ModelValues[np.ndarray], shift: np.ndarray, precision: np.ndarray
-) -> list[Normal]:
+def _conditionals(term_features: TermFeatures, found: ModelValues[np.ndarray], *said: np.ndarray) -> list[Normal]:
+    """Those of pseudo-data, ``shift (M,)`` and ``precision (M, M)``."""
     pairs = zip(np.asarray(found.scales, float), np.asarray(found.lengths, float), strict=True)
-    return [conditional(shift, precision, term_features.factor(*own)) for own in pairs]
+    return [conditional(*said, term_features.factor(*own)) for own in pairs]
 
 
 def _of_posterior(
     term_features: TermFeatures, posterior: Posterior, free: GuideNormal | None, key: Array, num_draws: int | None
-) -> Draws:
+) -> tuple[ModelValues[np.ndarray], Sequence[Normal], np.ndarray | None]:
     """Draws of the library's own posterior: chains, particles, and guides of any kind."""
     model = term_features.model
     X = model.arguments[0]  # one row is enough, but for a likelihood that has a number for each
@@ -219,23 +229,20 @@ def _of_posterior(
     log_ratio = None
     if free is not None and posterior.guide is not None:
         log_ratio = np.asarray(guide_draws(model, key, free, len(index)).log_density)
-    return _draws(found, term_posteriors, log_ratio)
+    return found, term_posteriors, log_ratio
 
 
 def _term_posteriors(
-    term_features: TermFeatures,
-    found: ModelValues[np.ndarray],
-    belief: object,
-    each: np.ndarray | tuple[np.ndarray, ...],
+    term_features: TermFeatures, at: ModelValues[np.ndarray], belief: object, each: np.ndarray | tuple[np.ndarray, ...]
 ) -> Sequence[Normal]:
     """The normal distribution of the whitened values at each draw."""
     if isinstance(belief, Conditional):
-        return _conditionals(term_features, found, *(np.asarray(one, float) for one in belief.said))
+        return _conditionals(term_features, at, *(np.asarray(one, float) for one in belief.said))
     if isinstance(belief, BlockLowRank):
         stacks = Stacks.of(belief.precision_trils)
         factors = [np.asarray(one, float) for one in stacks.stacked(belief.precision_trils)]
         mean, W = np.asarray(belief.mean, float), np.asarray(belief.W, float)
-        return [LowRank(mean, factors, W, term_features.blocks)] * len(found.scales)
+        return [LowRank(mean, factors, W, term_features.blocks)] * len(at.scales)
     if not isinstance(each, tuple):
         return [Point(np.asarray(own, float)) for own in each]
     return [Dense(np.asarray(m, float), np.asarray(root, float).T) for m, root in zip(*each, strict=True)]

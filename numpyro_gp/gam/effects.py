@@ -10,7 +10,7 @@ from numpyro_gp.beliefs.members import Stacks
 from numpyro_gp.gam.draws import Draws
 from numpyro_gp.gam.model import CONSTANT, Model
 from numpyro_gp.gam.table_layout import ReadTerm
-from numpyro_gp.gam.term_features import ScaledFeatures, TermFeatures
+from numpyro_gp.gam.term_features import ScaledFeatures
 from numpyro_gp.gam.term_posteriors import Normal
 
 # How much finer the grid of a cycle is, which may turn as often as the series has rows.
@@ -86,52 +86,42 @@ def components(term_posterior: Normal, scaled: ScaledFeatures, blocks: Stacks) -
     return blocks.in_order(means), np.maximum(scaled.prior + blocks.in_order(change), least)
 
 
-def moments_at(draws: Draws, term_features: TermFeatures, X: np.ndarray) -> Moments:
+def moments_at(draws: Draws, X: np.ndarray) -> Moments:
     """Mean and standard deviation of each term at encoded rows, over all draws of the posterior."""
-    names = (*(part.name for part in term_features.model.layout.read_terms), CONSTANT)
-    sums = []
+    term_features, sums = draws.term_features, list[MixtureMoments]()
     for at in term_features.cuts(len(X)):
         sums.append(MixtureMoments())
-        features_at = term_features.at(X[at])
-        for scales, lengths, term_posterior in draws.each():
-            sums[-1].add(*components(term_posterior, features_at(scales, lengths), term_features.blocks))
+        for term_posterior, scaled in draws.at(X[at]):
+            sums[-1].add(*components(term_posterior, scaled, term_features.blocks))
     mean, scale = (np.concatenate([getattr(own, name) for own in sums], axis=1).T for name in ("mean", "scale"))
+    names = (*(part.name for part in draws.model.layout.read_terms), CONSTANT)
     return Moments(names, mean, scale)
 
 
-def effects_of(
-    draws: Draws, term_features: TermFeatures, size: int, rng: np.random.Generator
-) -> tuple[dict[str, Effect], float]:
+def effects_of(draws: Draws, size: int, rng: np.random.Generator) -> tuple[dict[str, Effect], float]:
     """Every term on its grid, and the posterior mean of the constant on the scale of the link."""
-    model, blocks = term_features.model, term_features.blocks
+    model, blocks = draws.model, draws.term_features.blocks
     parts = model.layout.read_terms
     grids = {part.name: grid_of(model, part, size) for part in parts}
     points = {part.name: (grids[part.name][1], part.columns) for part in parts}
     X, places = side_by_side(points) if points else (np.zeros((1, model.rows.X.shape[1])), {})
-    each, sums = -(-FUNCTIONS // draws.size), MixtureMoments()
-    functions: dict[str, list[np.ndarray]] = {part.name: [] for part in parts}
-    features_at = term_features.at(X)
-    for scales, lengths, term_posterior in draws.each():
-        scaled = features_at(scales, lengths)
+    each, sums, functions = -(-FUNCTIONS // draws.size), MixtureMoments(), list[np.ndarray]()
+    for term_posterior, scaled in draws.at(X):
         sums.add(*components(term_posterior, scaled, blocks))
         pairs = zip(blocks.apart(term_posterior.sample(rng, each)), blocks.apart(scaled.A), strict=True)
-        drawn = blocks.in_order([values.transpose(0, 2, 1) @ a for values, a in pairs])
-        for at, part in enumerate(parts):
-            functions[part.name].append(drawn[at][:, places[part.name]])
+        functions.append(blocks.in_order([values.transpose(0, 2, 1) @ a for values, a in pairs]))
     result = {}
     for at, part in enumerate(parts):
         axes, columns = grids[part.name][0], tuple(model.layout.columns[one] for one in part.columns)
         shape = tuple(len(axis) for axis in axes)
         raw = tuple(column.decode(axis) for axis, column in zip(axes, columns, strict=True))
         mean, scale = (values[at][places[part.name]].reshape(shape) for values in (sums.mean, sums.scale))
-        own = np.concatenate(functions[part.name]).reshape(-1, *shape)
+        own = np.concatenate([drawn[at][:, places[part.name]] for drawn in functions]).reshape(-1, *shape)
         result[part.name] = Effect(part.name, part.term.kind, columns, raw, mean, scale, own)
     return result, float(sums.mean[-1, 0] + model.start.constant)
 
 
 MEASURE_WORDS = {"empirical": "over the data", "uniform": "over the range", "gaussian": "over a normal"}
-
-
 LINK_WORDS = {"identity": "effect on {}", "log": "effect on log mean of {}"}
 LINK_WORDS |= {link: f"effect on {link} of {{}}" for link in ("logit", "probit")}
 

@@ -14,46 +14,44 @@ from numpyro_gp.gam.draws import Draws
 from numpyro_gp.gam.model import offset_at
 from numpyro_gp.gam.per_row import at_rows, check_rows, trials_at, with_trials
 from numpyro_gp.gam.responses import NewData
-from numpyro_gp.gam.term_features import ROWS, TermFeatures
+from numpyro_gp.gam.term_features import ROWS
 from numpyro_gp.likelihoods import Binomial, Likelihood
 from numpyro_gp.posterior import Prediction
 from numpyro_gp.sites import Observation
 
 
-def latent(draws: Draws, term_features: TermFeatures, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def latent(draws: Draws, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean and variance ``(S, N)`` of ``f`` at rows, at each draw."""
-    offset, means, variances, features_at = offset_at(term_features.model, X), [], [], term_features.at(X)
+    offset, means, variances = offset_at(draws.model, X), [], []
     least = 4 * np.finfo(float).eps
-    for scales, lengths, term_posterior in draws.each():
-        A, prior = features_at(scales, lengths)
+    for term_posterior, (A, prior) in draws.at(X):
         means.append(offset + term_posterior.mean @ A)
         whole = prior.sum(axis=0)
         variances.append(np.maximum(whole - np.sum(A**2, axis=0) + term_posterior.row_variances(A), least * whole))
     return np.stack(means), np.stack(variances)
 
 
-def in_parts(
-    draws: Draws, term_features: TermFeatures, X: np.ndarray
-) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
+def in_parts(draws: Draws, X: np.ndarray) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
     """At most `ROWS` rows at a time, with mean and variance ``(S, N)`` of ``f`` there."""
-    for at in term_features.cuts(len(X)):
-        mean, variance = latent(draws, term_features, X[at])
+    for at in draws.term_features.cuts(len(X)):
+        mean, variance = latent(draws, X[at])
         for low in range(0, mean.shape[1], ROWS):
             own = slice(low, min(low + ROWS, mean.shape[1]))
             yield slice(at.start + low, at.start + own.stop), mean[:, own], variance[:, own]
 
 
-def predicted(draws: Draws, term_features: TermFeatures, X: np.ndarray, key: Array) -> Prediction:
+def predicted(draws: Draws, X: np.ndarray, key: Array) -> Prediction:
     """The mixture over all draws of what each says of new data at encoded rows."""
-    chunks, sizes, count = [], [], len(term_features.model.rows.y)
+    chunks, sizes, model = [], [], draws.model
+    count, dtype = len(model.rows.y), draws.term_features.dtype
     check_rows(draws.likelihood, len(X), count)
-    for rows, *moments in in_parts(draws, term_features, X):
-        mean, variance = (filled(one.T, ROWS).T.astype(term_features.dtype) for one in moments)
+    for rows, *moments in in_parts(draws, X):
+        mean, variance = (filled(one.T, ROWS).T.astype(dtype) for one in moments)
         places = filled(np.arange(rows.start, rows.stop), ROWS)
-        likelihood = at_rows(draws.likelihood, term_features.model.layout, X[places], places, count)
+        likelihood = at_rows(draws.likelihood, model.layout, X[places], places, count)
         chunks.append(observation(likelihood, mean, variance))
         sizes.append(rows.stop - rows.start)
-    is_named = isinstance(term_features.model.family.spec, str)
+    is_named = isinstance(model.family.spec, str)
     return Prediction(chunks, sizes, key, quantiles=quantiles_of_rows if is_named else None)
 
 
@@ -67,10 +65,10 @@ def quantiles_of_rows(chunk: Observation, rows: int, levels: np.ndarray, num_sam
     return NewData(likelihood).of_trials(trials).quantiles(mean, variance, levels, num_samples)
 
 
-def quantiles_at(draws: Draws, term_features: TermFeatures, X: np.ndarray, levels: np.ndarray) -> np.ndarray:
+def quantiles_at(draws: Draws, X: np.ndarray, levels: np.ndarray) -> np.ndarray:
     """Quantiles ``(levels, N)`` of new data of a named family at encoded rows, by NumPy, which compiles nothing."""
-    new_data, layout, found = NewData(draws.likelihood), term_features.model.layout, []
-    for rows, mean, variance in in_parts(draws, term_features, X):
+    new_data, layout, found = NewData(draws.likelihood), draws.model.layout, []
+    for rows, mean, variance in in_parts(draws, X):
         found.append(new_data.of_trials(trials_at(layout, X[rows])).quantiles(mean, variance, levels))
     return np.concatenate(found, axis=1).astype(float)
 

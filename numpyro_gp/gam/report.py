@@ -13,9 +13,8 @@ from numpyro_gp.gam import row_densities
 from numpyro_gp.gam.advice import AdviceContext, advice, is_even
 from numpyro_gp.gam.draws import Draws
 from numpyro_gp.gam.links import size_of_counts
-from numpyro_gp.gam.model import Model, offset_at
+from numpyro_gp.gam.model import offset_at
 from numpyro_gp.gam.summary import deviance_explained
-from numpyro_gp.gam.term_features import TermFeatures
 from numpyro_gp.gam.term_kernels import CURVE, SMOOTH
 from numpyro_gp.gam.term_posteriors import Point
 from numpyro_gp.gam.variance_shares import Row, Shares
@@ -42,34 +41,27 @@ def some_rows(count: int, most: int) -> np.ndarray:
     return np.linspace(0, count - 1, max(1, min(count, most))).astype(int)
 
 
-def mass_of(model: Model, places: np.ndarray) -> np.ndarray:
-    """How many rows those of these numbers stand for."""
-    return np.ones(len(places)) if model.rows.weights is None else model.rows.weights[places]
-
-
-def report_on_rows(draws: Draws, term_features: TermFeatures, level: float, rng: np.random.Generator) -> RowReport:
+def report_on_rows(draws: Draws, level: float, rng: np.random.Generator) -> RowReport:
     """Look at the rows of the fit, or at some of them, at every draw."""
     keep_blocks()
-    given = term_features.model.rows
+    model, term_features = draws.model, draws.term_features
     most = min(MOST_ROWS, MOST_NUMBERS // (draws.size * len(term_features.repeats)))
-    places = some_rows(len(given.y), most)
-    X = given.X[places]
+    places = some_rows(len(model.rows.y), most)
+    X = model.rows.X[places]
     each = 1 if isinstance(draws.term_posteriors[0], Point) else -(-WHITENED // draws.size)
-    shares, features_at = Shares(term_features, mass_of(term_features.model, places)), term_features.at(X)
-    builder = row_densities.RowDrawsBuilder(offset_at(term_features.model, X), rng, term_features.blocks.first)
-    for scales, lengths, term_posterior in draws.each():
-        scaled, drawn = features_at(scales, lengths), term_posterior.sample(rng, each)
+    shares = Shares(term_features, model.rows.mass[places])
+    builder = row_densities.RowDrawsBuilder(offset_at(model, X), rng, term_features.blocks.first)
+    for term_posterior, scaled in draws.at(X):
+        drawn = term_posterior.sample(rng, each)
         shares.add(term_posterior, scaled, drawn)
         builder.add(term_posterior, scaled, drawn)
     at = builder.whole()
-    return RowReport(places, shares.rows(level), at, row_densities.densities(draws, term_features, at, places))
+    return RowReport(places, shares.rows(level), at, row_densities.densities(draws, at, places))
 
 
-def facts_of(
-    draws: Draws, term_features: TermFeatures, found: RowReport, density: bool
-) -> tuple[dict[str, object], list[str]]:
+def facts_of(draws: Draws, found: RowReport, density: bool) -> tuple[dict[str, object], list[str]]:
     """Deviance, log density of left-out rows and parameters of the likelihood; and what to look at."""
-    model, count, notes = term_features.model, len(found.places), []
+    model, count, notes = draws.model, len(found.places), []
     others = {name: np.asarray(value, float) for name, value in draws.values.items() if not name.startswith("f_")}
     r = size_of_counts(draws.likelihood, len(model.rows.y))[found.places]
     facts: dict[str, object] = {"family": model.family.name}
@@ -79,7 +71,7 @@ def facts_of(
         logs = found.densities.log_density
         own = left_out(logs.reshape(-1, logs.shape[-1]))
         of_these = "" if count == len(model.rows.y) else f", of {count} of them"
-        mean = float(np.average(own.pointwise, weights=mass_of(model, found.places)))
+        mean = float(np.average(own.pointwise, weights=model.rows.mass[found.places]))
         facts["log density, left out"] = f"{mean:.4f} per row{of_these}"
         if bad := int((~(own.k <= own.good_k)).sum()):
             of_them = "1 row" if bad == 1 else f"{bad} rows"
@@ -94,7 +86,6 @@ def facts_of(
 
 def checked(
     draws: Draws,
-    term_features: TermFeatures,
     found: RowReport,
     posterior: Callable[[], Posterior] | None,
     every: bool,
@@ -106,8 +97,8 @@ def checked(
     ``posterior`` makes that of an engine which leaves draws. ``every``: importance weights also where not all rows were
     looked at. ``steps`` are those of the engine.
     """
-    seen, count = len(found.places), len(term_features.model.rows.y)
-    evidence = row_densities.evidence_of(draws, term_features, found.at, found.densities, found.places)
+    seen, model, count = len(found.places), draws.model, len(draws.model.rows.y)
+    evidence = row_densities.evidence_of(draws, found.at, found.densities, found.places)
     weights, words = None, "noise, inducing inputs"
     words += ", residuals, calibration" if any(site.pit.size for site in evidence.sites.values()) else ""
     words += "" if seen == count else f" at {seen} rows"
@@ -115,13 +106,13 @@ def checked(
         if seen == count:
             weights = row_densities.weights_of(draws, found.at.log_ratio, found.densities.expected)
         elif every:
-            weights = row_densities.weights_of(draws, *row_densities.expected_at_all(draws, term_features, rng))
+            weights = row_densities.weights_of(draws, *row_densities.expected_at_all(draws, rng))
         words += _said(weights)
     own = None if posterior is None else posterior()
     words += "" if own is None or own.kind != "mcmc" else ", chains"
     pits = [site.pit for site in evidence.sites.values() if site.pit.size]
     inside = float(np.mean(np.abs(pits[0] - 0.5) < 0.45)) if pits else 0.9
-    about = AdviceContext(term_features.model, found.at.open.mean(axis=0), steps, term_features.is_of_programs, inside)
+    about = AdviceContext(model, found.at.open.mean(axis=0), steps, draws.term_features.is_of_programs, inside)
     case = Case(evidence, own, weights=None if weights is None or is_even(weights) else weights)
     return words, advice(findings(case), about)
 

@@ -19,7 +19,7 @@ from numpyro_gp.gam.links import log_ratio, residuals_at, size_of_counts, weight
 from numpyro_gp.gam.model import Model, offset_at
 from numpyro_gp.gam.outside import warn_outside
 from numpyro_gp.gam.predictions import predicted, quantiles_at
-from numpyro_gp.gam.report import checked, facts_of, report_on_rows
+from numpyro_gp.gam.report import checked, facts_of, report_on_rows, some_rows
 from numpyro_gp.gam.responses import check_levels
 from numpyro_gp.gam.row_predictor import RowPredictor
 from numpyro_gp.gam.saved import Saved, write
@@ -154,7 +154,7 @@ class Fit:
 
     def _predicted(self, X: np.ndarray, num_samples: int | None = None) -> Prediction:
         """Of encoded rows, wherever they lie."""
-        return predicted(self._draws(num_samples), self._term_features, X, self.key)
+        return predicted(self._draws(num_samples), X, self.key)
 
     def predictor(self, *, num_samples: int | None = None) -> RowPredictor:
         """What predicts one row again and again, as a service does: ``predictor({"age": 60, "site": "west"})``.
@@ -167,7 +167,7 @@ class Fit:
         num_samples : int, optional
             Draws of the posterior, as for `predict`.
         """
-        return RowPredictor(self._draws(num_samples), self._term_features)
+        return RowPredictor(self._draws(num_samples))
 
     def quantiles(
         self, data: object, levels: float | Sequence[float] = (0.05, 0.5, 0.95), *, num_samples: int | None = None
@@ -180,7 +180,7 @@ class Fit:
         X, wanted = self.model.layout.encode(data), check_levels(levels)
         warn_outside(self.model, X, stacklevel=3)
         if isinstance(self.model.family.spec, str):
-            return quantiles_at(self._draws(num_samples), self._term_features, X, wanted)
+            return quantiles_at(self._draws(num_samples), X, wanted)
         return np.asarray(self._predicted(X, num_samples).quantiles(wanted))
 
     def terms(self, data: object = None, *, num_draws: int | None = None) -> Moments:
@@ -189,7 +189,7 @@ class Fit:
         The last, "constant", is the intercept: means of all terms add up to that of ``f``, but for offsets.
         """
         X = self.model.rows.X if data is None else self.model.layout.encode(data)
-        found = moments_at(self._some(num_draws), self._term_features, X)
+        found = moments_at(self._some(num_draws), X)
         found.mean[:, -1] += self.model.start.constant
         return found
 
@@ -218,25 +218,21 @@ class Fit:
 
     def _constant(self, draws: Draws) -> tuple[float, float]:
         """Mean and standard deviation of the constant on the scale of the link."""
-        found = moments_at(draws, self._term_features, self.model.rows.X[:1])
+        found = moments_at(draws, self.model.rows.X[:1])
         return found.mean[0, -1] + self.model.start.constant, found.scale[0, -1]
 
     def residuals(self, *, num_draws: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Working residuals of the rows of the fit on the scale of the link, and their weights ``(N,)``."""
-        own, count = self.model, len(self.model.rows.y)
+        own, count, draws = self.model, len(self.model.rows.y), self._some(num_draws)
         offset = offset_at(own, own.rows.X) - own.start.constant
-        f = self.terms(num_draws=num_draws).mean.sum(axis=1) + offset + self._log_ratio(num_draws)
-        r = size_of_counts(self._some(num_draws).likelihood, count)
+        f = self.terms(num_draws=num_draws).mean.sum(axis=1) + offset + log_ratio(draws.likelihood, count)
+        r = size_of_counts(draws.likelihood, count)
         link, (y, mass) = own.family.link, as_labels(own.layout, own.rows)
         return residuals_at(link, f, y), mass * weights_at(own.family.name, link, f, r)
 
-    def _log_ratio(self, num_draws: int | None) -> np.ndarray:
-        """``log mean - f`` of the response at the rows of the fit ``(N,)``."""
-        return log_ratio(self._some(num_draws).likelihood, len(self.model.rows.y))
-
     def effects(self, *, grid: int = 80, num_draws: int | None = None) -> dict[str, Effect]:
         """Each term as a curve, a surface or levels, in the units of the data."""
-        return effects_of(self._some(num_draws), self._term_features, check_count("grid", grid, 2), self._rng(0))[0]
+        return effects_of(self._some(num_draws), check_count("grid", grid, 2), self._rng(0))[0]
 
     def summary(
         self, *, level: float = 0.9, density: bool = True, check: bool | None = None, num_draws: int | None = None
@@ -258,13 +254,13 @@ class Fit:
         """
         own, rng = self.model, self._rng(1)
         draws = self._some(num_draws)
-        found = report_on_rows(draws, self._term_features, check_level(level), rng)
-        facts, notes = facts_of(draws, self._term_features, found, density)
+        found = report_on_rows(draws, check_level(level), rng)
+        facts, notes = facts_of(draws, found, density)
         facts["rows"] = f"{len(own.rows.y)} used, {own.rows.left_out} left out"
         facts["engine"] = f"{self.engine}, {self.steps} {'draws' if self.engine == 'nuts' else 'steps'}"
         if check is not False:
             posterior = None if self.engine == "svi" else lambda: self.posterior
-            words, said = checked(draws, self._term_features, found, posterior, bool(check), rng, self.steps)
+            words, said = checked(draws, found, posterior, bool(check), rng, self.steps)
             facts["checks of the fit"], notes = words, [*notes, *said]
         mean, deviation = self._constant(draws)
         facts["intercept"] = f"{mean:.4g} ± {deviation:.2g}"
@@ -306,42 +302,41 @@ class Fit:
             cure = 'Pass scale="link", which draws terms of f, or look at fit.predict.'
             fail("scale", "'link' where the mean is no known function of f", repr(scale), cure)
         draws = self._some(num_draws)
-        effects, constant = effects_of(draws, self._term_features, check_count("grid", grid, 2), self._rng(0))
-        points = self._points(residuals and scale == "link", num_draws)
+        effects, constant = effects_of(draws, check_count("grid", grid, 2), self._rng(0))
+        constant += log_ratio(draws.likelihood, len(self.model.rows.y)).mean()
         figure = draw_terms(
             effects,
-            points,
+            self._points(draws, residuals and scale == "link"),
             level=check_level(level),
             simultaneous=simultaneous,
             sharey=sharey,
             labels=labels_of(self.model, effects, scale),
             link=self.model.family.link if scale == "response" else "identity",
-            constant=constant + self._log_ratio(num_draws).mean() if scale == "response" else 0.0,
+            constant=constant + log_ratio(draws.likelihood, len(self.model.rows.y)).mean()
+            if scale == "response"
+            else 0.0,
         )
         if path is not None:
             figure.savefig(path, dpi=150)
         return figure
 
-    def _points(self, residuals: bool, num_draws: int | None) -> dict[str, Points]:
+    def _points(self, draws: Draws, residuals: bool) -> dict[str, Points]:
         """Rows of the fit in the units of each term, at most 500, with their partial residuals."""
-        own = self.model
-        some = np.linspace(0, len(own.rows.y) - 1, min(len(own.rows.y), 500)).astype(int)
-        X = own.rows.X[some]
-        left = None
+        own, rows = self.model, self.model.rows
+        some = some_rows(len(rows.y), 500)
+        X, left = rows.X[some], None
         if residuals:
-            found = moments_at(self._some(num_draws), self._term_features, X)
-            f = found.mean.sum(axis=1) + offset_at(own, X) + self._log_ratio(num_draws)[some]
-            left = (
-                found.mean[:, :-1] + residuals_at(own.family.link, f, as_labels(own.layout, own.rows)[0][some])[:, None]
-            )
+            found, y = moments_at(draws, X), as_labels(own.layout, rows)[0][some]
+            f = found.mean.sum(axis=1) + offset_at(own, X) + log_ratio(draws.likelihood, len(rows.y))[some]
+            left = found.mean[:, :-1] + residuals_at(own.family.link, f, y)[:, None]
         result = {}
         for at, part in enumerate(own.layout.read_terms):
-            columns = [own.layout.columns[one] for one in part.columns]
             read = X[:, list(part.columns)]
             if part.term.kind == "season":  # in the last period, where its curve is drawn
                 start, end = own.kernel_data.periods[part.name]
-                last = own.rows.X[:, part.columns[0]].max() - (end - start)
+                last = rows.X[:, part.columns[0]].max() - (end - start)
                 read = last + (read - last) % (end - start)
-            values = tuple(column.decode(one) for one, column in zip(read.T, columns, strict=True))
+            pairs = zip(read.T, part.columns, strict=True)
+            values = tuple(own.layout.columns[number].decode(one) for one, number in pairs)
             result[part.name] = Points(values, None if left is None else left[:, at])
         return result

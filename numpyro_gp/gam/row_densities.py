@@ -19,7 +19,7 @@ from numpyro_gp.gam.densities_at_draws import AT_DRAWS, at_draws_of, parameters_
 from numpyro_gp.gam.draws import Draws
 from numpyro_gp.gam.model import Model, offset_at
 from numpyro_gp.gam.per_row import at_rows
-from numpyro_gp.gam.term_features import ROWS, ScaledFeatures, TermFeatures
+from numpyro_gp.gam.term_features import ROWS, ScaledFeatures
 from numpyro_gp.gam.term_posteriors import Normal
 from numpyro_gp.likelihoods import Gaussian, Likelihood
 from numpyro_gp.likelihoods.tails import KNOWN, log_tails
@@ -96,15 +96,14 @@ class Densities(NamedTuple):
     expected: np.ndarray
 
 
-def densities(draws: Draws, term_features: TermFeatures, at: RowDraws, places: np.ndarray) -> Densities:
+def densities(draws: Draws, at: RowDraws, places: np.ndarray) -> Densities:
     """Those of the response at rows of the fit with these numbers ``(N,)``, as many at a time as predictions."""
-    (S, K, N), own = at.f.shape, term_features.model.rows
+    (S, K, N), model, own = at.f.shape, draws.model, draws.model.rows
     weighed = int(np.clip(min(WEIGHED, MOST_EXPECTED // N) // S, 1, K))
-    mass = np.ones(N) if own.weights is None else own.weights[places]
-    base = shift_of(term_features.model)
+    mass, base = own.mass[places], shift_of(model)
     fitted, density, expected = np.empty(N), np.empty((S, K, N)), np.zeros((S, weighed))
     if (named := at_draws_of(draws.likelihood)) is not None:
-        likelihood = at_rows(draws.likelihood, term_features.model.layout, own.X[places], places, len(own.y))
+        likelihood = at_rows(draws.likelihood, model.layout, own.X[places], places, len(own.y))
         y, given = own.y[places], parameters_of(likelihood, 3)
         mean = named.mean(at.mean, at.variance, *parameters_of(likelihood, 2)).mean(axis=0)
         terms = named.expected(y, at.points[:, :weighed], at.left[:, None], *given)
@@ -114,8 +113,8 @@ def densities(draws: Draws, term_features: TermFeatures, at: RowDraws, places: n
         numbers = (at.mean - base, at.variance, at.f - base, at.points[:, :weighed] - base, at.left)
         parts = [np.moveaxis(filled(np.moveaxis(x[..., rows], -1, 0), ROWS), 0, -1) for x in numbers]
         full, count = filled(places[rows], ROWS), rows.stop - rows.start
-        arrays = [x.astype(term_features.dtype) for x in (own.y[full] - base, *parts)]
-        likelihood = at_rows(draws.likelihood, term_features.model.layout, own.X[full], full, len(own.y))
+        arrays = [x.astype(draws.term_features.dtype) for x in (own.y[full] - base, *parts)]
+        likelihood = at_rows(draws.likelihood, model.layout, own.X[full], full, len(own.y))
         found = _densities(likelihood, *arrays)
         means, logs, terms = (np.asarray(one, float)[..., :count] for one in found)
         fitted[rows], density[..., rows] = means.mean(axis=0) + base, logs
@@ -149,42 +148,33 @@ def weights_of(draws: Draws, log_ratio: np.ndarray, expected: np.ndarray) -> Wei
     return Weights(logs, float(smoothed(logs[:, None]).k[0]))
 
 
-def expected_at_all(
-    draws: Draws, term_features: TermFeatures, rng: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray]:
+def expected_at_all(draws: Draws, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """``log_ratio`` and ``expected`` of `weights_of` from all rows of the fit, some at a time."""
-    given, terms = term_features.model.rows, []
+    model, X, terms = draws.model, draws.model.rows.X, []
     drawn = [term_posterior.sample(rng, 1) for term_posterior in draws.term_posteriors]
-    for rows in term_features.cuts(len(given.y)):
-        builder = RowDrawsBuilder(offset_at(term_features.model, given.X[rows]), rng, term_features.blocks.first)
-        features_at = term_features.at(given.X[rows])
-        for (scales, lengths, term_posterior), values in zip(draws.each(), drawn, strict=True):
-            builder.add(term_posterior, features_at(scales, lengths), values)
+    for rows in draws.term_features.cuts(len(X)):
+        builder = RowDrawsBuilder(offset_at(model, X[rows]), rng, draws.term_features.blocks.first)
+        for (term_posterior, scaled), values in zip(draws.at(X[rows]), drawn, strict=True):
+            builder.add(term_posterior, scaled, values)
         at = builder.whole()
-        terms.append(densities(draws, term_features, at, np.arange(rows.start, rows.stop)).expected)
+        terms.append(densities(draws, at, np.arange(rows.start, rows.stop)).expected)
     return at.log_ratio, np.sum(terms, axis=0)
 
 
-def evidence_of(
-    draws: Draws, term_features: TermFeatures, at: RowDraws, found: Densities, places: np.ndarray
-) -> Evidence:
+def evidence_of(draws: Draws, at: RowDraws, found: Densities, places: np.ndarray) -> Evidence:
     """What a verdict judges, from rows of the fit with these ``places``, each of them at one draw of the terms."""
-    few, X, y = chosen(len(places)), term_features.model.rows.X, term_features.model.rows.y
-    base = shift_of(term_features.model)
-    y = y - base
+    few, model, sites = chosen(len(places)), draws.model, {}
+    base, X, rows = shift_of(model), model.rows.X, places[few]
     at = at._replace(mean=at.mean - base, points=at.points - base, f=at.f - base)
-    sites, seen = {}, places[few]
-    likelihood = at_rows(draws.likelihood, term_features.model.layout, X[seen], seen, len(y))
-    if (own := _seen(draws, likelihood, at, found, y[places[few]], few)) is not None:
+    likelihood = at_rows(draws.likelihood, model.layout, X[rows], rows, len(X))
+    if (own := _seen(draws, likelihood, at, found, model.rows.y[rows] - base, few)) is not None:
         judgement = judged(own, len(places), isinstance(draws.likelihood, Gaussian))
-        sites["y"] = judgement._replace(rows=places[few][: len(judgement.rows)], num_rows=len(X))
+        sites["y"] = judgement._replace(rows=rows[: len(judgement.rows)], num_rows=len(X))
     prior = np.maximum(at.prior, np.finfo(float).tiny)  # of the constant alone nothing is left open
     left, gap = at.left.mean(axis=1) * (at.prior > 0), np.full(draws.size, np.nan)
     # Features of the terms are in double precision: none of it is by a jitter of note.
-    fact = Fact(left, prior, 0 * left, None, None, gap, len(term_features.repeats), (), is_exact=False)
-    return Evidence(
-        sites, {"f": fact}, draws.values, {}, lower_ends(term_features.model), X, draws.log_ratio is not None
-    )
+    fact = Fact(left, prior, 0 * left, None, None, gap, sum(model.sizes), (), is_exact=False)
+    return Evidence(sites, {"f": fact}, draws.values, {}, lower_ends(model), X, draws.log_ratio is not None)
 
 
 def _seen(

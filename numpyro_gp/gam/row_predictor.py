@@ -4,7 +4,6 @@ At each draw of the hyper-parameters ``E f = m^T A`` and ``var f = k - |R A|^2``
 ``R^T R = 1 - S``, where S is the covariance of the whitened values: R has a row for each direction that the data know.
 """
 
-import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,7 +15,6 @@ from numpyro_gp.gam.kernels_at_row import AtRow, TermAtRow
 from numpyro_gp.gam.model import offset_at
 from numpyro_gp.gam.per_row import trials_at
 from numpyro_gp.gam.responses import NewData, check_levels, over_draws
-from numpyro_gp.gam.term_features import TermFeatures
 from numpyro_gp.gam.term_kernels import count_lengthscales
 from numpyro_gp.gam.term_posteriors import Dense, Normal, Point
 
@@ -52,19 +50,16 @@ class RowPredictor:
     It does not warn of rows far outside of those of the fit, as `Fit.predict` does.
     """
 
-    def __init__(self, draws: Draws, term_features: TermFeatures) -> None:
-        self.model, self.layout = term_features.model, term_features.model.layout
+    def __init__(self, draws: Draws) -> None:
+        self.model, self.layout, term_features = draws.model, draws.model.layout, draws.term_features
         self.new_data = NewData(draws.likelihood)
         parts, ends = self.layout.read_terms, np.cumsum([0, *map(count_lengthscales, self.layout.read_terms)])
         self.terms = [
-            TermAtRow(term_features.model, part, draws.lengths[:, first:last])
+            TermAtRow(self.model, part, draws.lengths[:, first:last])
             for part, first, last in zip(parts, ends[:-1], ends[1:], strict=True)
         ]
-        starts = np.cumsum([0, *term_features.sizes])
-        self.places = [slice(first, last) for first, last in itertools.pairwise(starts)]
-        self.squares = draws.scales**2
-        self.size = starts[-1]
-        turned, self.weights = [], np.empty((draws.size, self.size))
+        self.places, self.squares = term_features.slices, draws.scales**2
+        turned, self.weights = [], np.empty((draws.size, len(term_features.repeats)))
         for at, (scales, lengths, posterior) in enumerate(draws.each()):
             W = term_features.whitening(scales, lengths)
             self.weights[at] = posterior.mean @ W

@@ -143,6 +143,11 @@ class Rows:
     weights: np.ndarray | None
     left_out: int
 
+    @property
+    def mass(self) -> np.ndarray:
+        """How many rows each stands for ``(N,)``."""
+        return np.ones(len(self.y)) if self.weights is None else self.weights
+
 
 def lay_out(
     terms: Terms, data: object, response: str, weights: object, trials: str | None = None
@@ -191,11 +196,10 @@ def lay_out(
 
 def as_labels(layout: TableLayout, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
     """Response and weights ``(N,)``; of successes among trials their share, with as many labels as trials."""
-    mass = np.ones(len(rows.y)) if rows.weights is None else rows.weights
     if layout.trials is None:
-        return rows.y, mass
+        return rows.y, rows.mass
     trials = rows.X[:, layout.trials]
-    return rows.y / trials, trials * mass
+    return rows.y / trials, trials * rows.mass
 
 
 def incomplete(terms: Terms, data: object, response: str) -> np.ndarray:

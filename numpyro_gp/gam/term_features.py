@@ -42,6 +42,7 @@ class TermFeatures:
         self.step = int(np.clip(MANY_NUMBERS // len(self.repeats), ROWS, MANY))
         self._places = places_of_lengths(model)
         self._first = RowFeatures(model, model.rows.X[:1], False, is_of_programs)
+        self.slices = self._first.slices
 
     def _by_component(self, lengths: np.ndarray) -> np.ndarray:
         """Lengthscales ``(L,)`` by component ``(C, P)``, with ones where one has fewer."""

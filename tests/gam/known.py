@@ -50,7 +50,13 @@ def draws_of(model, likelihood, size=2, seed=0, is_dense=False):
     )
     posteriors, scales = [make() for _ in range(size)], rng.uniform(0.3, 0.6, (size, len(term_features.sizes)))
     numbers = rng.uniform(0.5, 2.0, (size, lengths)) if is_dense else np.ones((size, lengths))
-    return Draws(scales, numbers, likelihood, {}, posteriors, None), term_features
+    return Draws(term_features, scales, numbers, likelihood, {}, posteriors, None)
+
+
+def as_draws(term_features, found, posteriors):
+    """Draws of hyper-parameters with a normal distribution of the whitened values beside each."""
+    scales, lengths = np.asarray(found.scales, float), np.asarray(found.lengths, float)
+    return Draws(term_features, scales, lengths, found.likelihood, found.values, posteriors, found.log_density)
 
 
 def repeated(likelihood, size=2):
@@ -61,8 +67,8 @@ def repeated(likelihood, size=2):
 def fit_of(model, likelihood, size=2, is_dense=False):
     """A fit with these draws and no posterior."""
     fit = ngp.gam.Fit(model, None, None, None, "nuts", size, (), jax.random.key(0))
-    draws, term_features = draws_of(model, likelihood, size, is_dense=is_dense)
-    vars(fit).update(_drawn={None: draws}, _term_features=term_features)
+    draws = draws_of(model, likelihood, size, is_dense=is_dense)
+    vars(fit).update(_drawn={None: draws}, _term_features=draws.term_features)
     return fit
 
 

@@ -102,11 +102,11 @@ def test_cutpoints_of_as_many_labels_as_a_table_has_rows():
     cutpoints = np.array([-1.0, 0.0, 1.0])
     likelihood = ngp.likelihoods.Ordinal(jnp.asarray(cutpoints))
     model = ngp.gam.model("c ~ s(x)", DATA | {"c": np.arange(N) % 4}, likelihood)
-    draws, term_features = draws_of(model, repeated(likelihood))
+    draws = draws_of(model, repeated(likelihood))
     X = model.rows.X[:3]
-    f, variance = latent(draws, term_features, X)
+    f, variance = latent(draws, X)
     wanted = stats.norm.cdf((f[..., None] - cutpoints) / np.sqrt(1 + variance[..., None])).sum(axis=-1).mean(axis=0)
-    found = predicted(draws, term_features, X, jax.random.key(0))
+    found = predicted(draws, X, jax.random.key(0))
     np.testing.assert_allclose(found.mean, wanted, rtol=1e-9)
 
 
@@ -115,13 +115,13 @@ def test_numbers_of_rows_go_with_the_rows_of_the_fit():
     scale, rng = np.linspace(0.5, 2.0, 600), np.random.default_rng(1)
     likelihood = ngp.likelihoods.Gaussian(jnp.asarray(scale))
     model = ngp.gam.model("y ~ linear(x)", {"x": rng.normal(size=600), "y": rng.normal(size=600)}, likelihood)
-    draws, term_features = draws_of(model, repeated(likelihood))
-    f, variance = latent(draws, term_features, model.rows.X[:512])
-    found = predicted(draws, term_features, model.rows.X, jax.random.key(0))
+    draws = draws_of(model, repeated(likelihood))
+    f, variance = latent(draws, model.rows.X[:512])
+    found = predicted(draws, model.rows.X, jax.random.key(0))
     np.testing.assert_allclose(found.variance[:512], variance.mean(0) + f.var(0) + scale[:512] ** 2, rtol=1e-9)
     np.testing.assert_allclose((found.variance - found.function_variance)[512:], scale[512:] ** 2, rtol=1e-9)
     with pytest.raises(ValueError, match="table of 600 rows, as Gaussian has one number for each row of the fit"):
-        predicted(draws, term_features, model.rows.X[:3], jax.random.key(0))
+        predicted(draws, model.rows.X[:3], jax.random.key(0))
 
 
 def test_quantiles_of_counts_compile_nothing_and_are_those_of_the_mixture():
@@ -140,7 +140,7 @@ def test_quantiles_of_counts_compile_nothing_and_are_those_of_the_mixture():
     assert np.mean(np.asarray(same) != found) < 0.01
     assert np.ptp(found.reshape(3, 200, 3), axis=1).max() <= 2  # the same rows again, and after 512 too
     few = {name: column[:3] for name, column in new.items()}
-    mean, variance = latent(fit._draws(), fit._term_features, fit.model.layout.encode(few))
+    mean, variance = latent(fit._draws(), fit.model.layout.encode(few))
     nodes, weights = np.polynomial.hermite_e.hermegauss(20)
     rate = np.exp(mean[..., None] + np.sqrt(variance)[..., None] * nodes)
     for at, level in zip(found[:, :3], levels, strict=True):

@@ -74,12 +74,12 @@ def test_some_rows_have_the_numbers_of_these_rows(kind, name, monkeypatch):
     each = np.linspace(0.5, 3.0, 60)
     likelihood = kind(jnp.asarray(each))
     model = ngp.gam.model("n ~ linear(x)", DATA, likelihood)
-    draws, term_features = draws_of(model, repeated(likelihood, 40), 40)
-    found = report_on_rows(draws, term_features, 0.9, np.random.default_rng(0))
+    draws = draws_of(model, repeated(likelihood, 40), 40)
+    found = report_on_rows(draws, 0.9, np.random.default_rng(0))
     wanted = log_density(name, model.rows.y[found.places], found.at.f, each[found.places])
     np.testing.assert_allclose(found.densities.log_density, wanted, rtol=1e-5)
-    assert np.isfinite(facts_of(draws, term_features, found, True)[0]["deviance explained"])
-    words, _ = checked(draws, term_features, found, None, False, np.random.default_rng(0))
+    assert np.isfinite(facts_of(draws, found, True)[0]["deviance explained"])
+    words, _ = checked(draws, found, None, False, np.random.default_rng(0))
     assert words.startswith("noise, inducing inputs, residuals")
 
 
@@ -87,6 +87,6 @@ def test_all_rows_some_at_a_time_have_the_cutpoints_of_all():
     """Of 515 rows the last call has three, as many as there are cutpoints."""
     rng, likelihood = np.random.default_rng(0), ngp.likelihoods.Ordinal(jnp.array([-1.0, 0.0, 1.0]))
     data = {"x": rng.normal(size=515), "c": rng.integers(4, size=515)}
-    draws, term_features = draws_of(ngp.gam.model("c ~ linear(x)", data, likelihood), repeated(likelihood))
-    whole = report_on_rows(draws, term_features, 0.9, rng).densities.expected[:, :1]
-    np.testing.assert_allclose(expected_at_all(draws, term_features, rng)[1], whole, rtol=1e-9)
+    draws = draws_of(ngp.gam.model("c ~ linear(x)", data, likelihood), repeated(likelihood))
+    whole = report_on_rows(draws, 0.9, rng).densities.expected[:, :1]
+    np.testing.assert_allclose(expected_at_all(draws, rng)[1], whole, rtol=1e-9)

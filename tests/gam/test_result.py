@@ -75,7 +75,7 @@ def test_residuals_and_figures_of_gamma_data_are_those_of_their_mean():
     left, weights = fit.residuals()
     np.testing.assert_allclose(left, model.rows.y / mean - 1, rtol=1e-9)
     np.testing.assert_allclose(weights, 1.0)  # relative errors are as large everywhere
-    points = fit._points(True, None)["linear(x)"]
+    points = fit._points(fit._draws(), True)["linear(x)"]
     np.testing.assert_allclose(points.residuals, terms[:, 0] + model.rows.y / mean - 1, rtol=1e-9)
     line, f = drawn(fit)
     np.testing.assert_allclose(line, 4 * np.exp(f), rtol=1e-9)

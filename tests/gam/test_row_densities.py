@@ -12,10 +12,10 @@ from scipy import stats
 import numpyro_gp as ngp
 from numpyro_gp.gam.draws import GuideNormal, guide_draws
 from numpyro_gp.gam.draws import _conditionals as conditionals
-from numpyro_gp.gam.draws import _draws as as_draws
 from numpyro_gp.gam.report import facts_of, report_on_rows
 from numpyro_gp.gam.row_densities import _below, _seen, expected_at_all, lower_ends, weights_of
 from numpyro_gp.gam.term_features import TermFeatures
+from tests.gam.known import as_draws
 
 RNG = np.random.default_rng(0)
 N, NOISE = 12, 0.4
@@ -37,8 +37,8 @@ def test_weights_of_an_exact_belief_are_the_evidence():
         B = np.linalg.solve(term_features.factor(np.ones(3), np.ones(1)).T, scaled.A).T
         rate = (np.ones(N) if mass is None else mass) / NOISE**2
         weights = conditionals(term_features, found, B.T @ (rate * (y - model.start.constant)), (B.T * rate) @ B)
-        draws = as_draws(found, weights, found.log_density)
-        looked = report_on_rows(draws, term_features, 0.9, np.random.default_rng(0))
+        draws = as_draws(term_features, found, weights)
+        looked = report_on_rows(draws, 0.9, np.random.default_rng(0))
         logs = weights_of(draws, looked.at.log_ratio, looked.densities.expected).log_weights.reshape(30, -1)
         wanted = []
         for scales, lengths in zip(draws.scales, draws.lengths, strict=True):
@@ -51,7 +51,7 @@ def test_weights_of_an_exact_belief_are_the_evidence():
             exact = stats.multivariate_normal(np.full(N, model.start.constant), covariance, allow_singular=True)
             wanted.append(exact.logpdf(y) + power)
         np.testing.assert_allclose(logs - draws.log_ratio[:, None], np.array(wanted)[:, None] + 0 * logs, atol=1e-5)
-        again = weights_of(draws, *expected_at_all(draws, term_features, np.random.default_rng(1)))
+        again = weights_of(draws, *expected_at_all(draws, np.random.default_rng(1)))
         np.testing.assert_allclose(again.log_weights - draws.log_ratio, wanted, atol=1e-5)
 
 
@@ -64,13 +64,13 @@ def test_rows_left_out_have_the_density_of_all_others():
     scaled = term_features.at(X)(*(own[0] for own in (np.asarray(found.scales), np.asarray(found.lengths))))
     B = np.linalg.solve(term_features.factor(np.asarray(found.scales)[0], np.zeros(0)).T, scaled.A).T
     weights = conditionals(term_features, found, B.T @ left / 1.44, B.T @ B / 1.44)
-    draws = as_draws(found, weights, found.log_density)
-    looked = report_on_rows(draws, term_features, 0.9, np.random.default_rng(0))
+    draws = as_draws(term_features, found, weights)
+    looked = report_on_rows(draws, 0.9, np.random.default_rng(0))
     K = scaled.A.T @ scaled.A
     inverse = np.linalg.inv(K + 1.44 * np.eye(N))
     exact = stats.norm(left - inverse @ left / np.diag(inverse), np.diag(inverse) ** -0.5).logpdf(left).mean()
     inside = stats.norm(K @ inverse @ left, np.sqrt(np.diag(K - K @ inverse @ K) + 1.44)).logpdf(left).mean()
-    facts, notes = facts_of(draws, term_features, looked, True)
+    facts, notes = facts_of(draws, looked, True)
     said = float(facts["log density, left out"].split(" ")[0])
     assert abs(said - exact) < 0.03 < 0.3 * abs(inside - exact), (said, exact, inside)
     assert not notes

@@ -61,16 +61,15 @@ def fitted():
 
 @functools.cache
 def numbers():
-    """Its one draw, and the program of its features."""
+    """Its one draw."""
     model, posterior, _, _ = fitted()
-    term_features = TermFeatures(model)
-    return sample_posterior(term_features, None, lambda: posterior, jax.random.key(0), 1), term_features
+    return sample_posterior(TermFeatures(model), None, lambda: posterior, jax.random.key(0), 1)
 
 
 @pytest.mark.long
 def test_shares_edf_and_correlations_equal_dense_formulas():
     model, _, gram, inverse = fitted()
-    rows = report_on_rows(*numbers(), 0.9, np.random.default_rng(0)).rows
+    rows = report_on_rows(numbers(), 0.9, np.random.default_rng(0)).rows
     left, centre = DATA["y"] - DATA["y"].mean(), np.eye(N) - 1 / N
     names = [part.name for part in model.layout.read_terms]
     variance = {}
@@ -92,14 +91,14 @@ def test_shares_edf_and_correlations_equal_dense_formulas():
 def test_moments_and_effects_equal_dense_formulas():
     """At the rows of the fit and on grids, whose values inducing inputs at all rows determine only together with them."""
     model, _, gram, inverse = fitted()
-    draws, term_features = numbers()
-    found = moments_at(draws, term_features, model.rows.X)
+    draws = numbers()
+    found = moments_at(draws, model.rows.X)
     left = DATA["y"] - DATA["y"].mean()
     for at, (name, K) in enumerate(gram.items()):
         assert found.names[at] == name
         np.testing.assert_allclose(found.mean[:, at], K @ inverse @ left, atol=1e-8)
         np.testing.assert_allclose(found.scale[:, at] ** 2, np.diag(K - K @ inverse @ K), atol=1e-8)
-    effects, constant = effects_of(draws, term_features, 30, np.random.default_rng(0))
+    effects, constant = effects_of(draws, 30, np.random.default_rng(0))
     np.testing.assert_allclose(constant, DATA["y"].mean() + (gram["constant"] @ inverse @ left)[0], atol=1e-8)
     K = gram["re(g)"]
     first = [int(np.flatnonzero(DATA["g"] == level)[0]) for level in "abc"]
