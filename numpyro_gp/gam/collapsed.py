@@ -23,13 +23,7 @@ from numpyro_gp.gam.bounds import (
     summed,
 )
 from numpyro_gp.gam.densities import ExpectedTotal, density_of
-from numpyro_gp.gam.hyperparameters import (
-    BoundArguments,
-    ClosedFormPriors,
-    CompiledPriors,
-    has_default_priors,
-    vector_layout_of,
-)
+from numpyro_gp.gam.hyperparameters import BoundArguments, ClosedFormPriors, CompiledPriors, vector_layout_of
 from numpyro_gp.gam.model import Model, offset_at
 from numpyro_gp.gam.per_row import trials_at
 from numpyro_gp.gam.row_features import CHUNK, RowFeatures, row_chunks
@@ -104,17 +98,15 @@ class BoundParts:
 
     def __init__(self, model: Model) -> None:
         self.model, self.vector_layout, self.sizes = model, vector_layout_of(model), np.array(model.sizes)
-        self.evaluator = (ClosedFormPriors if has_default_priors(model) else CompiledPriors)(model, self.vector_layout)
+        has_own = self.vector_layout.priors is None
+        self.evaluator = (CompiledPriors if has_own else ClosedFormPriors)(model, self.vector_layout)
         # Of Gaussian noise the bound itself is closed.
         self.density = None if self.vector_layout.is_exact else density_of(model, self.vector_layout)
 
     @property
     def is_double(self) -> bool:
         """Whether all of a bound is found in double precision, which NumPy has and a compiled part may not."""
-        is_named = isinstance(self.evaluator, ClosedFormPriors) and (
-            self.vector_layout.is_exact or isinstance(self.model.family.spec, str)
-        )
-        return is_named or self.vector_layout.dtype == np.float64
+        return self.vector_layout.priors is not None or self.vector_layout.dtype == np.float64
 
 
 class Bound:

@@ -16,7 +16,7 @@ from numpyro_gp.beliefs import BlockLowRank, Conditional
 from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.beliefs.members import Stacks
 from numpyro_gp.checks import check_count
-from numpyro_gp.gam.hyperparameters import ClosedFormPriors, ModelValues, evaluate, has_default_priors, vector_layout_of
+from numpyro_gp.gam.hyperparameters import ClosedFormPriors, ModelValues, evaluate, vector_layout_of
 from numpyro_gp.gam.model import Model
 from numpyro_gp.gam.per_row import has_numbers
 from numpyro_gp.gam.term_features import ScaledFeatures, TermFeatures
@@ -118,7 +118,7 @@ def guide_draws(model: Model, key: Array, free: GuideNormal, count: int) -> Mode
     noise = _standard_normals(key, sizes if free.by_site else [sum(sizes)], count, dtype)
     rows = free.loc + noise @ np.asarray(free.root, float).T
     own_density = -0.5 * (noise**2 + np.log(2 * np.pi)).sum(axis=1) - np.log(np.diag(free.root)).sum()
-    if not has_default_priors(model):
+    if layout.priors is None:
         every = jax.vmap(lambda row: evaluate(model, layout.by_name(row)))
         found: ModelValues[np.ndarray] = jax.tree.map(np.asarray, run_quickly(every, rows.astype(dtype)))
         return found._replace(log_density=found.log_density - own_density, start={})

@@ -15,7 +15,7 @@ from numpyro.infer.autoguide import AutoMultivariateNormal, AutoNormal
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import fail
 from numpyro_gp.gam.evidence import has_evidence, of_series
-from numpyro_gp.gam.hyperparameters import has_default_priors
+from numpyro_gp.gam.hyperparameters import vector_layout_of
 from numpyro_gp.gam.model import Model
 from numpyro_gp.gam.modes import MANY_ROWS, collapsed, has_tables
 from numpyro_gp.guides import AutoGP, block_low_rank, conditional
@@ -125,7 +125,7 @@ def set_up(guide: AutoGP, model: Model) -> AutoGP:
         with handlers.block(), handlers.seed(rng_seed=0):
             guide(*model.arguments)
 
-    if has_default_priors(model):
+    if vector_layout_of(model).priors is not None:
         jax.eval_shape(run)
         swapped(guide, lambda tracer: jnp.zeros(tracer.shape, tracer.dtype))
     else:  # supports may hold numbers

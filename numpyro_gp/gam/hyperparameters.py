@@ -14,6 +14,7 @@ from numpyro.distributions import biject_to
 
 from numpyro_gp.arrays import Array, Values
 from numpyro_gp.beliefs.members import picked
+from numpyro_gp.gam.family import Prior
 from numpyro_gp.gam.model import Model, default_priors, sample_hyperparameters
 from numpyro_gp.gam.term_kernels import count_lengthscales
 from numpyro_gp.likelihoods import Gaussian, Likelihood
@@ -97,11 +98,15 @@ class BoundArguments(NamedTuple, Generic[Values]):
 
 
 class VectorLayout(NamedTuple):
-    """The hyper-parameters of a model: unconstrained shapes by name, as they stand in a vector, and their type."""
+    """The hyper-parameters of a model: unconstrained shapes by name, as they stand in a vector, and their type.
+
+    ``priors`` are those that a model has by itself, by the names of their sites; None where it is given others.
+    """
 
     shapes: dict[str, tuple[int, ...]]
     dtype: np.dtype
     is_exact: bool
+    priors: dict[str, Prior] | None = None
 
     @property
     def size(self) -> int:
@@ -133,16 +138,12 @@ class VectorLayout(NamedTuple):
 def vector_layout_of(model: Model) -> VectorLayout:
     """The hyper-parameters of a model, in the order of their names; exact where noise is Gaussian and of one size."""
     dtype = np.dtype(jnp.result_type(float))
-    if not has_default_priors(model):
+    has_own = any(part.term.scale is not None or part.term.lengthscale is not None for part in model.layout.read_terms)
+    if has_own or not isinstance(model.family.spec, str):
         return _traced_layout(model, dtype)
     priors = default_priors(model)
-    return VectorLayout({name: priors[name].shape for name in sorted(priors)}, dtype, model.family.spec == "gaussian")
-
-
-def has_default_priors(model: Model) -> bool:
-    """Whether all priors are those that a model has by itself."""
-    has_own = any(part.term.scale is not None or part.term.lengthscale is not None for part in model.layout.read_terms)
-    return isinstance(model.family.spec, str) and not has_own
+    shapes = {name: priors[name].shape for name in sorted(priors)}
+    return VectorLayout(shapes, dtype, model.family.spec == "gaussian", priors)
 
 
 @alone
@@ -213,34 +214,33 @@ class ClosedFormPriors:
         places, size = vector_layout.places, vector_layout.size
         self.constant = 3 * float(model.start.size)
         self.middle, self.spread, self.half = np.zeros(size), np.ones(size), np.zeros(size, bool)
-        for name, prior in default_priors(model).items():
+        for name, prior in (vector_layout.priors or {}).items():
             at = places[name]
             self.middle[at], self.half[at] = np.log(prior.median), prior.spread is None
             self.spread[at] = 1.0 if prior.spread is None else prior.spread
         plain, parts = iter(places.get("f_scale", ())), model.layout.read_terms
         own = {part.name: places.get(f"f_scale {part.name}") for part in parts}
         self.scales = np.array([next(plain) if at is None else at[0] for at in own.values()], int)
-        self.noise = places["noise"] if vector_layout.is_exact else np.zeros(0, int)
-        # Those that are missing are of a one, behind the last.
+        # Those that are missing are of a one, behind the last; so is what stays among `BoundArguments`.
         self.lengths = np.append(places.get("f_lengthscale", np.zeros(0, int)), size)[places_of_lengths(model)]
+        self.is_exact, noise = vector_layout.is_exact, places["noise"] if vector_layout.is_exact else [size]
+        self.order = np.concatenate([self.scales, [size], self.lengths.ravel(), noise])
+        self.moved = np.flatnonzero(self.order < size)
         of_half = np.exp(self.middle) * np.sqrt(2 / np.pi)  # the mean of a half-normal prior, by its size
         self.start = np.where(self.half, np.log(of_half), self.middle + 0.5 * np.minimum(self.spread, 1.0) ** 2)
 
     def __call__(self, free: np.ndarray) -> SlopedValues:
-        values, size = np.append(np.exp(free), 1.0), len(free)
+        values = np.append(np.exp(free), 1.0)
         away, squares = (free - self.middle) / self.spread, np.exp(2 * (free - self.middle))
         normal = -0.5 * away**2 - np.log(self.spread) - 0.5 * np.log(2 * np.pi)
         half = 0.5 * np.log(2 / np.pi) - 0.5 * squares + free - self.middle
         density = float(np.where(self.half, half, normal).sum())
-        order = np.concatenate([self.scales, [size], self.lengths.ravel(), self.noise if len(self.noise) else [size]])
-        slopes = np.zeros((len(order) + 1, size))
-        rows = np.flatnonzero(order < size)
-        slopes[rows, order[rows]] = values[order[rows]]
+        slopes, columns = np.zeros((len(self.order) + 1, len(free))), self.order[self.moved]
+        slopes[self.moved, columns] = values[columns]
         slopes[-1] = np.where(self.half, 1 - squares, -away / self.spread)
-        noise = float(values[self.noise[0]]) if len(self.noise) else 0.0
-        return SlopedValues(
-            BoundArguments(np.append(values[self.scales], self.constant), values[self.lengths], noise, density), slopes
-        )
+        noise = float(values[self.order[-1]]) if self.is_exact else 0.0
+        scales = np.append(values[self.scales], self.constant)
+        return SlopedValues(BoundArguments(scales, values[self.lengths], noise, density), slopes)
 
 
 class CompiledPriors:

@@ -312,9 +312,7 @@ class Fit:
             sharey=sharey,
             labels=labels_of(self.model, effects, scale),
             link=self.model.family.link if scale == "response" else "identity",
-            constant=constant + log_ratio(draws.likelihood, len(self.model.rows.y)).mean()
-            if scale == "response"
-            else 0.0,
+            constant=constant if scale == "response" else 0.0,
         )
         if path is not None:
             figure.savefig(path, dpi=150)

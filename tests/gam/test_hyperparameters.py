@@ -54,7 +54,7 @@ def test_the_closed_form_is_the_traced_model(family, terms):
     y = np.clip(np.abs(DATA["y"]), 0.05, 0.95) if family in ("gamma", "beta") else DATA["n"]
     model = ngp.gam.model(f"y ~ {terms}", DATA | {"y": y}, family)
     vector_layout = own.vector_layout_of(model)
-    assert vector_layout == own._traced_layout(model, vector_layout.dtype)
+    assert vector_layout._replace(priors=None) == own._traced_layout(model, vector_layout.dtype)
     plain, traced = own.ClosedFormPriors(model, vector_layout), own.CompiledPriors(model, vector_layout)
     np.testing.assert_allclose(plain.start, traced.start, rtol=1e-6, atol=1e-6)
     free = RNG.normal(size=vector_layout.size)
