@@ -8,10 +8,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import cholesky, solve_triangular
 
 from numpyro_gp.gam.densities import ExpectedTotal
-from numpyro_gp.gam.row_features import Features
+from numpyro_gp.gam.row_features import Features, factored
 
 
 class Sums(NamedTuple):
@@ -87,7 +86,7 @@ class BoundValue(NamedTuple):
 
 def summed(features: Features, weights: np.ndarray, residual: np.ndarray) -> Sums:
     """Sums over rows with weights ``w`` and ``t``, both ``(N,)``."""
-    values, variances, slopes, variance_slopes = (np.asarray(leaf, float) for leaf in features)
+    values, variances, slopes, variance_slopes = features
     weighted, half = values * weights, values * np.sqrt(weights)
     return Sums(
         half @ half.T,  # of one matrix: BLAS finds half of it
@@ -101,10 +100,9 @@ def summed(features: Features, weights: np.ndarray, residual: np.ndarray) -> Sum
 
 def inverse_of(matrix: np.ndarray) -> tuple[np.ndarray, float]:
     """The inverse of a positive definite matrix, and half of the logarithm of its determinant."""
-    if not np.isfinite(matrix).all():  # caught by the search; SciPy's own error is that of a wrong argument
+    if not np.isfinite(matrix).all():  # which LAPACK need not see
         raise np.linalg.LinAlgError("the matrix must be finite")
-    root = cholesky(matrix, lower=True)
-    inner = solve_triangular(root, np.eye(len(root)), lower=True)
+    root, inner = factored(matrix)
     return inner.T @ inner, float(np.log(np.diagonal(root)).sum())
 
 
@@ -154,7 +152,7 @@ def bound_at_pseudo_data(
     Weights may be negative, as long as the belief has a covariance: else `inverse_of` fails.
     ``expected`` gives the expected log density of all rows at means and variances, and its slopes in both.
     """
-    values, variances, slopes, variance_slopes = (np.asarray(leaf, float) for leaf in features)
+    values, variances, slopes, variance_slopes = features
     first, s = np.cumsum(sizes) - sizes, np.repeat(scales, sizes)
     shift, weight = pseudo_data
     A, residual, eye = s[:, None] * values, shift - weight * offset, np.eye(sizes.sum())

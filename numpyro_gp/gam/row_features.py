@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from scipy.linalg import get_lapack_funcs
+from scipy.linalg.lapack import dpotrf, dtrtri
 
 from numpyro_gp.gam.column_kernels import Curve, KernelMatrices, MatrixFunction, Sloped, without_slopes
 from numpyro_gp.gam.hyperparameters import places_of_lengths
@@ -60,16 +60,19 @@ class Whitened(NamedTuple):
     factor: np.ndarray
 
 
+def factored(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """``L`` and ``L^-1`` of a positive definite matrix ``L L^T``."""
+    factor, failed = dpotrf(matrix, lower=1, clean=1)
+    if failed:  # what is there then is the factor of a part; a search comes back from such a step
+        raise np.linalg.LinAlgError("the matrix must be positive definite")
+    return factor, dtrtri(factor, lower=1)[0]
+
+
 def whitened(kernel: KernelMatrices, relative: float, is_sloped: bool = True) -> Whitened:
     """Features of a kernel, with a jitter ``relative`` to the mean of the diagonal of ``k(Z, Z)``, and their slopes."""
     gram, cross, diagonal = kernel
     size = len(gram.value)
-    potrf, trtri = get_lapack_funcs(("potrf", "trtri"), (gram.value,))
-    jitter = relative * np.trace(gram.value) / size
-    factor, failed = potrf(gram.value + jitter * np.eye(size), lower=1, clean=1)
-    if failed:  # what is there then is the factor of a part; a search comes back from such a step
-        raise np.linalg.LinAlgError("the matrix must be positive definite")
-    inverse, _ = trtri(factor, lower=1)
+    factor, inverse = factored(gram.value + relative * np.trace(gram.value) / size * np.eye(size))
     values = inverse @ cross.value
     slopes = np.empty((len(cross.slopes) if is_sloped else 0, *values.shape))
     for at, of_gram in enumerate(gram.slopes[: len(slopes)]):

@@ -96,7 +96,7 @@ def interpolation(x: np.ndarray, nodes: np.ndarray, size: int) -> Any:
 
 def summed_tables(features: Features, tables: Tables, sizes: np.ndarray) -> Sums:
     """`bounds.summed` from features at the grids."""
-    values, variances, slopes, variance_slopes = (np.asarray(leaf, float) for leaf in features)
+    values, variances, slopes, variance_slopes = features
     of_rows = np.repeat(tables.reads, sizes)
     count, size = len(tables.counts), values.shape[1]
     weighted = np.empty((len(values), count, size))  # A_d P_d^T W P_e for each column e

@@ -7,9 +7,9 @@ says what ``cov v = S`` adds, in the methods of `Dense`.
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import cholesky, solve_triangular
 
 from numpyro_gp.beliefs.members import Stacks
+from numpyro_gp.gam.row_features import factored
 
 
 class Point(NamedTuple):
@@ -128,6 +128,5 @@ Normal = Point | Dense | LowRank
 def conditional(shift: np.ndarray, precision: np.ndarray, factor: np.ndarray) -> Dense:
     """The posterior of pseudo-data at the factor ``L (M, M)`` of the moment (mathematics.md section 14.1)."""
     inner = factor.T @ precision @ factor
-    root = cholesky(np.eye(len(inner)) + 0.5 * (inner + inner.T), lower=True)
-    half = solve_triangular(root, np.eye(len(root)), lower=True)
+    _, half = factored(np.eye(len(inner)) + 0.5 * (inner + inner.T))
     return Dense(half.T @ (half @ (factor.T @ shift)), half)
