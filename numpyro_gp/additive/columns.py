@@ -62,9 +62,7 @@ class Column:
             return (as_numbers(self.name, values) - self.shift) / self.scale
         known = {level: code for code, level in enumerate(self.levels)}
         some, place = distinct(values)
-        found = [plain(value) for value in some]
-        if any(isinstance(value, float) and value not in known for value in found):
-            found = [_as_level(value, self.levels) for value in found]
+        found = [value if value in known else _as_level(value, self.levels) for value in map(plain, some)]
         return np.array([known.get(value, len(known)) for value in found], float)[place]
 
     def decode(self, coded: np.ndarray) -> np.ndarray:
@@ -74,7 +72,7 @@ class Column:
 
 def _as_level(value: Any, levels: tuple[Any, ...]) -> Any:
     """The level that a number is, where one of the two was rounded to single precision: 0.1 is one level."""
-    if not isinstance(value, float) or value in levels:
+    if not isinstance(value, float):
         return value
     with np.errstate(over="ignore"):
         rounded = {level: np.float32(level) for level in (*levels, value) if isinstance(level, float)}
@@ -150,13 +148,10 @@ def columns_of(data: Any) -> dict[str, Any]:
 
 def check_order(data: Any, **others: object) -> None:
     """Refuse columns of pandas that have the same labels in another order: rows are taken as they stand."""
-    given = dict(columns_of(data)) if isinstance(data, Mapping) else {"data": data}
-    labels = {
-        name: x.index for name, x in {**given, **others}.items() if hasattr(x, "index") and hasattr(x, "to_numpy")
-    }
+    given = {**(data if isinstance(data, Mapping) else {"data": data}), **others}
+    labels = {name: x.index for name, x in given.items() if hasattr(x, "index") and hasattr(x, "to_numpy")}
     for name, own in labels.items():
-        first = next(iter(labels))
-        one = labels[first]
+        first, one = next(iter(labels.items()))
         if len(own) == len(one) and not own.equals(one) and own.isin(one).all() and one.isin(own).all():
             required = f"in the order of {first!r}, whose labels it has"
             cure = f"Pass {name}.loc[{first}.index], or {name}.to_numpy() where the rows are in order as they stand."
@@ -199,12 +194,11 @@ def column_values(data: Any, expression: str, reader: str = "") -> np.ndarray:
 
 def _refuse(expression: str, called: str, names: list[str], reader: str) -> NoReturn:
     """What a table lacks is no column, or no function that is known."""
+    inside = expression[len(called) + 1 : -1]
     if called == "C":
-        inside = expression[2:-1]
         cure = f"Write factor({inside}) for the levels of a category, or re({inside})."
         fail("a term", "one of gam's", repr(expression), cure)
     if called:
-        inside = expression[len(called) + 1 : -1]
         cure = f"Write s({inside}) for a curve, or make a column of its values, and name that."
         fail("a column", f"a name or one of {sorted(FUNCTIONS)} of one", repr(expression), cure)
     reads = f", which {reader} reads" if reader and reader != expression else ""
