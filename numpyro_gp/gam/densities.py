@@ -108,27 +108,19 @@ Density = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray],
 
 
 def density_of(model: Model, vector_layout: VectorLayout) -> Density:
-    """The expected log density of the likelihood of a model."""
-    given = model.family.spec
-    if isinstance(given, str):
-        return closed_form_density(CLOSED_FORMS[given], vector_layout)
-    return compiled_density(model, vector_layout)
-
-
-def closed_form_density(function: Callable[..., ExpectedDensities], vector_layout: VectorLayout) -> Density:
-    """Of a family whose parameters are those that are not of the terms, by their logarithms."""
-    own = vector_layout.of_likelihood
+    """The expected log density of the likelihood of a model; parameters of a named one are not of the terms."""
+    given, own = model.family.spec, vector_layout.of_likelihood
+    if not isinstance(given, str):
+        return compiled_density(model, vector_layout)
 
     def total(
         free: np.ndarray, y: np.ndarray, mean: np.ndarray, variance: np.ndarray, weights: np.ndarray
     ) -> ExpectedTotal:
         parameters = [float(np.exp(free[at])) for at in own]
-        found, of_free = function(y, mean, variance, *parameters), np.zeros(len(free))
-        if found.of_parameter is not None:
-            of_free[own] = np.array(parameters) * (found.of_parameter @ weights)
-        return ExpectedTotal(
-            float(weights @ found.value), of_free, weights * found.of_mean, weights * found.of_variance
-        )
+        each, of_free = CLOSED_FORMS[given](y, mean, variance, *parameters), np.zeros(len(free))
+        if each.of_parameter is not None:
+            of_free[own] = np.array(parameters) * (each.of_parameter @ weights)
+        return ExpectedTotal(float(weights @ each.value), of_free, weights * each.of_mean, weights * each.of_variance)
 
     return total
 

@@ -16,7 +16,7 @@ from numpyro_gp.arrays import Array, ArrayLike, Values
 from numpyro_gp.beliefs.members import picked
 from numpyro_gp.checks import check_choice
 from numpyro_gp.gam.family import NAMED, Family, Prior, Start, as_family, quick_glm
-from numpyro_gp.gam.per_row import at_rows_of, check_any_rows, trials_at, with_trials
+from numpyro_gp.gam.per_row import at_places, check_any_rows, trials_at, with_trials
 from numpyro_gp.gam.response_checks import check_response, check_trials, explained
 from numpyro_gp.gam.table_layout import Rows, TableLayout, as_labels, lay_out
 from numpyro_gp.gam.term_kernels import MEASURES, KernelData, count_lengthscales, kernel_data_of
@@ -99,7 +99,8 @@ class Model:
         f = self.process(X.dtype)
         likelihood = self.family.likelihood(self._numbers(X.dtype))
         with numpyro.plate("data", X.shape[0], subsample_size=batch) as rows:
-            likelihood = likelihood if batch is None else at_rows_of(likelihood, rows, X.shape[0])
+            if batch is not None:
+                likelihood = at_places(jax.tree.map(jnp.asarray, likelihood), rows, X.shape[0], 0)
             likelihood = with_trials(likelihood, trials_at(self.layout, X[rows]))
             with nullcontext() if weights is None else handlers.scale(scale=weights[rows]):
                 observe("y", f(X[rows]), likelihood, obs=None if y is None else y[rows])

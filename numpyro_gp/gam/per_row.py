@@ -46,17 +46,13 @@ def _works(structure: Any, leaves: Sequence[jax.ShapeDtypeStruct], cut: Sequence
     """Whether a likelihood gives each of so many rows its log density, where some leaves have a number for each."""
 
     def run(leaves: Sequence[Array]) -> Array:
-        own = [_resized(leaf, rows) if number in cut else leaf for number, leaf in enumerate(leaves)]
+        own = [x[..., np.arange(rows) % x.shape[-1]] if number in cut else x for number, x in enumerate(leaves)]
         return log_prob_of(jax.tree.unflatten(structure, own), rows)
 
     try:
         return bool(jax.eval_shape(run, list(leaves)).shape == (rows,))
     except (TypeError, ValueError):
         return False
-
-
-def _resized(leaf: Array, rows: int) -> Array:
-    return jnp.take(leaf, jnp.arange(rows) % leaf.shape[-1], axis=-1)
 
 
 def log_prob_of(likelihood: Likelihood, rows: int) -> Array:
@@ -71,11 +67,6 @@ def at_places(likelihood: Likelihood, places: object, count: int, lead: int = 1)
     pairs = zip(leaves, are_per_row(likelihood, count, lead), strict=True)
     cut = [leaf[..., places] if is_cut else leaf for leaf, is_cut in pairs]
     return jax.tree.unflatten(structure, cut)
-
-
-def at_rows_of(likelihood: Likelihood, rows: object, count: int) -> Likelihood:
-    """The likelihood of a model at the rows of a batch, of ``count``."""
-    return at_places(jax.tree.map(jnp.asarray, likelihood), rows, count, 0)
 
 
 def with_trials(likelihood: Likelihood, trials: ArrayLike | None) -> Likelihood:

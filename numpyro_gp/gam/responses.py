@@ -151,14 +151,10 @@ def over_draws(means: np.ndarray, variances: np.ndarray) -> tuple[np.ndarray, np
 
 def _normal_quantiles(means: np.ndarray, scales: np.ndarray, levels: np.ndarray) -> np.ndarray:
     """Those of a mixture of normal distributions, by bisection."""
-    wanted = levels[:, None]
-    low, high = (np.broadcast_to(end, (len(levels), means.shape[1])).copy() for end in _ends(means, scales))
+    ends = (means - 10 * scales).min(axis=0), (means + 10 * scales).max(axis=0)
+    low, high = (np.broadcast_to(end, (len(levels), means.shape[1])) for end in ends)
     for _ in range(50):
         middle = 0.5 * (low + high)
-        below = normal_cdf((middle[:, None] - means) / scales).mean(axis=1) < wanted
+        below = normal_cdf((middle[:, None] - means) / scales).mean(axis=1) < levels[:, None]
         low, high = np.where(below, middle, low), np.where(below, high, middle)
     return 0.5 * (low + high)
-
-
-def _ends(means: np.ndarray, scales: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    return (means - 10 * scales).min(axis=0), (means + 10 * scales).max(axis=0)

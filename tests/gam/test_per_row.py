@@ -11,7 +11,7 @@ from scipy.special import expit, gammaln
 
 import numpyro_gp as ngp
 from numpyro_gp.gam.family import as_family
-from numpyro_gp.gam.per_row import at_places, at_rows_of, check_rows, has_numbers
+from numpyro_gp.gam.per_row import at_places, check_rows, has_numbers
 from tests.gam.known import repeated
 
 
@@ -20,7 +20,7 @@ def test_a_number_for_each_row_is_cut_with_the_rows_and_cutpoints_are_not():
     np.testing.assert_array_equal(at_places(given, np.array([5, 0, 0]), 6).scale, [[6, 1, 1], [12, 7, 7]])
     of_draws = ngp.likelihoods.Gaussian(1 + np.arange(6.0))  # six draws, no rows
     np.testing.assert_array_equal(at_places(of_draws, np.array([5, 0]), 6).scale, 1 + np.arange(6.0))
-    np.testing.assert_array_equal(at_rows_of(of_draws, np.array([5, 0]), 6).scale, [6, 1])
+    np.testing.assert_array_equal(at_places(of_draws, np.array([5, 0]), 6, 0).scale, [6, 1])
     given = repeated(ngp.likelihoods.Ordinal(jnp.array([-1.0, 0.0, 1.0])))
     assert at_places(given, np.array([0]), 40).cutpoints.shape == (2, 3)
     check_rows(given, 3, 40)
