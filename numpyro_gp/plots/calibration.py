@@ -10,7 +10,7 @@ from numpyro_gp.arrays import ArrayLike
 from numpyro_gp.checks import check_count, fail
 from numpyro_gp.criticism.calibrated import pit_samples
 from numpyro_gp.criticism.diagnose import Calibration
-from numpyro_gp.plots.style import COLOURS, DRAWS, INK, Axes, along, axes_of, band, finish, look, named, vector
+from numpyro_gp.plots.style import COLOURS, DRAWS, INK, Axes, along, axes_of, finish, look, named, vector
 from numpyro_gp.posterior.prediction import Prediction
 
 
@@ -51,7 +51,8 @@ def calibration(
     least = min(pit.size for pit in values.values())
     width = math.sqrt(math.log(2 / 0.05) / (2 * least))
     line = np.linspace(0, 1, 201)
-    band(ax, line, np.maximum(line - width, 0), np.minimum(line + width, 1), "0.85", 1.0, "95% if calibrated")
+    low, high = np.maximum(line - width, 0), np.minimum(line + width, 1)
+    ax.fill_between(line, low, high, color="0.85", lw=0, label="95% if calibrated")
     ax.plot(line, line, color=INK, lw=1)
     for number, (name, pit) in enumerate(values.items()):
         share = np.searchsorted(np.sort(pit), line, side="right") / pit.size

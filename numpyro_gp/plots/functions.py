@@ -8,7 +8,7 @@ from jax.scipy.special import ndtri
 from numpyro_gp.arrays import ArrayLike
 from numpyro_gp.checks import check_level, fail
 from numpyro_gp.plots import style
-from numpyro_gp.plots.style import COLOURS, INK, Axes, along, axes_of, band, column, draws_of, finish, look
+from numpyro_gp.plots.style import COLOURS, INK, Axes, along, axes_of, column, draws_of, finish, look
 from numpyro_gp.posterior.prediction import Prediction
 
 
@@ -66,20 +66,18 @@ def function(
     order = np.argsort(x)
     tail = 0.5 * (1 - check_level(level))
     name = f"{100 * level:g}%"
-    ends: tuple[np.ndarray, np.ndarray] | None
     if isinstance(prediction, Prediction):
         mean, own = (along("prediction", one, x.size) for one in (prediction.mean, prediction.function_mean))
         half = -float(ndtri(tail)) * np.sqrt(np.asarray(prediction.function_variance))
-        wide_low, wide_high = np.asarray(prediction.quantiles([tail, 1 - tail]))
-        band(ax, x[order], wide_low[order], wide_high[order], color, 0.16, f"new data, {name}")
-        has_its_scale = np.abs(mean - own).max() < 1e-3 * np.abs(wide_high - wide_low).max()
-        ends = (own - half, own + half) if has_its_scale else None
+        wide = np.asarray(prediction.quantiles([tail, 1 - tail]))
+        ax.fill_between(x[order], *wide[:, order], color=color, alpha=0.16, lw=0, label=f"new data, {name}")
+        has_its_scale = np.abs(mean - own).max() < 1e-3 * np.abs(wide[1] - wide[0]).max()
+        ends = np.stack([own - half, own + half]) if has_its_scale else None
     else:
         draws = draws_of("prediction", prediction, x.size)
-        mean, (low, high) = draws.mean(0), np.quantile(draws, [tail, 1 - tail], axis=0)
-        ends = low, high
+        mean, ends = draws.mean(0), np.quantile(draws, [tail, 1 - tail], axis=0)
     if ends is not None:
-        band(ax, x[order], ends[0][order], ends[1][order], color, 0.38, f"function, {name}")
+        ax.fill_between(x[order], *ends[:, order], color=color, alpha=0.38, lw=0, label=f"function, {name}")
     ax.plot(x[order], mean[order], color=color, lw=1.8, label="mean")
     if truth is not None:
         ax.plot(x[order], along("truth", truth, x.size)[order], color=INK, lw=1.2, ls="--", label="truth")
@@ -146,7 +144,7 @@ def layers(
         strip = number + 0.9 * (sample - low) / ((high - low) or 1.0)
         line = look(number)
         edges = np.quantile(strip, [0.05, 0.95], axis=0)
-        band(ax, x[order], edges[0], edges[1], line["color"], 0.25, None)
+        ax.fill_between(x[order], *edges, color=line["color"], alpha=0.25, lw=0)
         ax.plot(x[order], strip[:draws].T, color=line["color"], lw=0.6, alpha=0.7)
         ax.plot(x[order], strip.mean(0), lw=2, **line)
         ax.text(1.01, number + 0.45, f"{low:.2g} to {high:.2g}", transform=ax.get_yaxis_transform(), fontsize="small")

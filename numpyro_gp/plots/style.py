@@ -52,13 +52,6 @@ def look(number: int) -> dict[str, Any]:
     return {"color": COLOURS[number % len(COLOURS)], "ls": STYLES[number % len(STYLES)]}
 
 
-def band(
-    ax: "Axes", x: np.ndarray, low: np.ndarray, high: np.ndarray, color: str, alpha: float, label: str | None
-) -> None:
-    """A shaded strip between two curves."""
-    ax.fill_between(x, low, high, color=color, alpha=alpha, lw=0, label=label)
-
-
 def rug(ax: "Axes", values: np.ndarray) -> None:
     """Marks at the bottom, at values of the data themselves: all, or some from the least to the greatest."""
     marks = np.unique(np.quantile(values, np.linspace(0, 1, min(len(values), MARKS)), method="nearest"))

@@ -7,7 +7,7 @@ import numpy as np
 
 from numpyro_gp.arrays import ArrayLike
 from numpyro_gp.checks import check_level, fail
-from numpyro_gp.plots.style import Axes, along, axes_of, band, finish, look, vector
+from numpyro_gp.plots.style import Axes, along, axes_of, finish, look, vector
 from numpyro_gp.posterior.prediction import Prediction
 
 # Points from the axis down to the heading of the numbers at risk, and from row to row.
@@ -71,7 +71,7 @@ def survival(
     low, high = np.quantile(draws, [tail, 1 - tail], axis=0)
     for number, label in enumerate(labels):
         style = look(number)
-        band(ax, x[order], low[order, number], high[order, number], style["color"], 0.22, None)
+        ax.fill_between(x[order], low[order, number], high[order, number], color=style["color"], alpha=0.22, lw=0)
         ax.plot(x[order], middle[order, number], lw=1.8, label=label, **style)
         if groups is not None:
             _steps(ax, *groups[number], x.max(), style["color"])

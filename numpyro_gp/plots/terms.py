@@ -10,7 +10,7 @@ import numpy as np
 from numpyro_gp.additive.effects import Effect
 from numpyro_gp.arrays import ArrayLike
 from numpyro_gp.likelihoods.links import mean_of
-from numpyro_gp.plots.style import COLOURS, INK, STYLES, Axes, Figure, date_ticks, names_below, rug
+from numpyro_gp.plots.style import COLOURS, INK, STYLES, Axes, Figure, date_ticks, finish, names_below, rug
 from numpyro_gp.plots.surfaces import AROUND_ZERO, DEVIATIONS, aspect_of, mark, shade
 
 WIDTH = 4
@@ -79,15 +79,12 @@ def draw_terms(
         if len(numbers) == 2:
             shown += ["rows"] + ["zero"] * draw.surface(numbers, labels[name])
             if deviations:
-                beside = next(places)
                 is_same = link == "identity"  # a deviation has the unit of the mean where no link is undone
                 words = labels[name].split("\n")[0] if is_same else "on the scale of the link"
-                draw._replace(axis=beside).deviations(numbers, words)
-                _finish(beside, f"sd of {name}")
+                draw._replace(axis=next(places)).deviations(numbers, words)
         else:
             shown += draw.curves(numbers[0], labels[name]) if numbers else draw.levels(labels[name])
             one_scale.append(draw)
-        _finish(axis, name)
     for axis in itertools.islice(places, others, None):
         axis.set_axis_off()
     _set_heights(one_scale, sharey)
@@ -157,11 +154,6 @@ def _say_once(axes: Sequence["Axes"]) -> None:
             axes[at].set_ylabel("")
 
 
-def _finish(axis: "Axes", name: str) -> None:
-    axis.set_title(name, fontsize="medium", loc="left")
-    axis.spines[["top", "right"]].set_visible(False)
-
-
 def _numbers(effect: Effect) -> list[int]:
     """Columns along which a term is drawn."""
     return [at for at, column in enumerate(effect.columns) if not column.is_category and len(effect.axes[at]) > 1]
@@ -204,7 +196,7 @@ class _Panel(NamedTuple):
         rug(self.axis, self.points.values[number])
         if effect.columns[number].is_date:
             date_ticks(self.axis.xaxis)
-        self.axis.set(xlabel=effect.columns[number].name, ylabel=label)
+        finish(self.axis, effect.name, effect.columns[number].name, label)
         return ["value", "rug", *self._truth(x)] + ["curve"] * (len(shades) > 1) + ["residuals"] * self._has_residuals
 
     def _truth(self, x: np.ndarray) -> list[str]:
@@ -276,7 +268,7 @@ class _Panel(NamedTuple):
         has_line = bool(clear.min() < 1 < clear.max())
         if has_line:
             self.axis.contour(first, second, clear.T, levels=[1.0], colors=INK, linestyles=":", linewidths=0.9)
-        self._map(numbers)
+        self._map(numbers, effect.name)
         return has_line
 
     def deviations(self, numbers: list[int], label: str) -> None:
@@ -284,13 +276,13 @@ class _Panel(NamedTuple):
         first, second = (self.effect.axes[at] for at in numbers)
         scale = self.effect.scale.reshape(len(first), len(second))
         shade(self.axis, first, second, scale, label, DEVIATIONS, (float(scale.min()), float(scale.max())))
-        self._map(numbers)
+        self._map(numbers, f"sd of {self.effect.name}")
 
-    def _map(self, numbers: list[int]) -> None:
+    def _map(self, numbers: list[int], title: str) -> None:
         """Data, labels and the scale of the axes."""
         first, second = (self.effect.columns[at] for at in numbers)
         mark(self.axis, *(self.points.values[at] for at in numbers))
-        self.axis.set(xlabel=first.name, ylabel=second.name)
+        finish(self.axis, title, first.name, second.name)
         self.axis.set_aspect(aspect_of(first.name, second.name, self.effect.axes[numbers[1]]))
         for column, own in ((first, self.axis.xaxis), (second, self.axis.yaxis)):
             if column.is_date:
@@ -305,7 +297,7 @@ class _Panel(NamedTuple):
             self.axis.vlines(place, low, high, color=COLOURS[0], lw=width, capstyle="butt")
         self.axis.plot(place, self.undo(mean), "o", color=COLOURS[0], ms=4)
         names_below(self.axis, _level_names(self.effect))
-        self.axis.set(xlabel=" at one sd of ".join(c.name for c in self.effect.columns), ylabel=label)
+        finish(self.axis, self.effect.name, " at one sd of ".join(c.name for c in self.effect.columns), label)
         return ["level", *self._truth(place)] + ["levels"] * (len(self.bands) > 1)
 
 
