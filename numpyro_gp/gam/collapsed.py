@@ -7,7 +7,6 @@ inducing values is known in closed form at every value of the hyper-parameters (
 quasi-Newton method finds their mode, and its curvature their covariance.
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -271,17 +270,12 @@ class Bound:
         return free, False
 
     def descended(self, origin: np.ndarray, root: np.ndarray, **options: float) -> Any:
-        """What quasi-Newton steps in the whitened ``z`` of `with_wall` end at, as SciPy says it."""
+        """What quasi-Newton steps in ``z`` of ``origin + root z`` end at, as SciPy says it.
+
+        A steep wall, from which a line search comes back, is where a step is far too long: above the least loss so far.
+        """
         from scipy.optimize import minimize
 
-        loss, start = self.with_wall(origin, root), np.zeros(len(origin))
-        return minimize(loss, start, jac=True, method="L-BFGS-B", options=options)
-
-    def with_wall(self, origin: np.ndarray, root: np.ndarray) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
-        """The loss and its slope at ``origin + root z`` in ``z``; a steep wall where a step is far too long.
-
-        A line search comes back from it: it stands above the least loss that was seen.
-        """
         least = np.inf
 
         def white(z: np.ndarray) -> tuple[float, np.ndarray]:
@@ -297,7 +291,7 @@ class Bound:
                     pass
             return least + WALL, WALL * z / max(float(z @ z), np.finfo(float).tiny)
 
-        return white
+        return minimize(white, np.zeros(len(origin)), jac=True, method="L-BFGS-B", options=options)
 
     def covariance_root(self, free: np.ndarray) -> np.ndarray:
         """Lower root of the inverse curvature, by differences of gradients.
