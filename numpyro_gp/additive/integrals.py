@@ -77,14 +77,19 @@ def kernel_columns(kernel: object, columns: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(sorted({dim for part in inner for dim in kernel_columns(part, columns)})) if inner else columns
 
 
+def parts_of(kernel: object, columns: tuple[int, ...]) -> Iterator[tuple[object, tuple[int, ...]]]:
+    """A kernel and all that it is made of, each with the columns that it reads."""
+    yield kernel, columns
+    inner = tuple(columns[dim] for dim in kernel.dims) if isinstance(kernel, Active) else columns
+    for name in ("first", "second", "kernel"):
+        if hasattr(kernel, name):
+            yield from parts_of(getattr(kernel, name), inner)
+
+
 def category_columns(kernel: object, columns: tuple[int, ...]) -> set[int]:
     """Columns that a kernel reads as codes of categories."""
-    if isinstance(kernel, (kernels.CategoryDelta, kernels.Coregion, kernels.ZeroMeanCategory)):
-        return set(columns)
-    if isinstance(kernel, Active):
-        return category_columns(kernel.kernel, tuple(columns[dim] for dim in kernel.dims))
-    inner = [getattr(kernel, name) for name in ("first", "second", "kernel") if hasattr(kernel, name)]
-    return {column for part in inner for column in category_columns(part, columns)}
+    kinds = (kernels.CategoryDelta, kernels.Coregion, kernels.ZeroMeanCategory)
+    return {column for part, read in parts_of(kernel, columns) if isinstance(part, kinds) for column in read}
 
 
 def measure_words(kernel: object) -> str:
@@ -160,19 +165,10 @@ def check_within(basis: AdditiveBasis, X: Float[Array, "N D"]) -> None:
             fail("over", required, f"values from {values.min():.6g} to {values.max():.6g}", cure)
 
     for part in basis.parts:
-        for columns, measure in _ranges_of(part.kernel, tuple(range(X.shape[1]))):
-            when_known(check, X[:, list(columns)], measure.low, measure.high)
-
-
-def _ranges_of(kernel: object, columns: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], kernels.Uniform]]:
-    """Columns over a range of which functions of a kernel average to zero, with that range."""
-    if isinstance(kernel, Active):
-        columns = tuple(columns[dim] for dim in kernel.dims)
-    if isinstance(kernel, (kernels.ZeroMean, kernels.ZeroMeanLinear)) and isinstance(kernel.measure, kernels.Uniform):
-        yield columns, kernel.measure
-    for name in ("first", "second", "kernel"):
-        if hasattr(kernel, name):
-            yield from _ranges_of(getattr(kernel, name), columns)
+        for kernel, columns in parts_of(part.kernel, tuple(range(X.shape[1]))):
+            measure = kernel.measure if isinstance(kernel, (kernels.ZeroMean, kernels.ZeroMeanLinear)) else None
+            if isinstance(measure, kernels.Uniform):
+                when_known(check, X[:, list(columns)], measure.low, measure.high)
 
 
 def _some(found: dict[str, Squares], basis: AdditiveBasis, such: str = "") -> dict[str, Squares]:
