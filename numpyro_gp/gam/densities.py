@@ -125,11 +125,6 @@ def density_of(model: Model, vector_layout: VectorLayout) -> Density:
     return total
 
 
-def filled(values: np.ndarray, size: int) -> np.ndarray:
-    """Rows up to a size, the last one again and again."""
-    return np.concatenate([values, np.repeat(values[-1:], size - len(values), axis=0)])
-
-
 def compiled_density(model: Model, vector_layout: VectorLayout) -> Density:
     """Of any likelihood."""
     found = {}

@@ -9,7 +9,6 @@ import numpy as np
 import numpyro.distributions as dist
 
 from numpyro_gp.arrays import Array
-from numpyro_gp.gam.densities import filled
 from numpyro_gp.gam.draws import Draws
 from numpyro_gp.gam.model import offset_at
 from numpyro_gp.gam.per_row import at_rows, check_rows, trials_at, with_trials
@@ -17,6 +16,7 @@ from numpyro_gp.gam.responses import NewData
 from numpyro_gp.gam.term_features import ROWS
 from numpyro_gp.likelihoods import Binomial, Likelihood
 from numpyro_gp.posterior import Prediction
+from numpyro_gp.rows.cuts import padded
 from numpyro_gp.sites import Observation
 
 
@@ -46,8 +46,8 @@ def predicted(draws: Draws, X: np.ndarray, key: Array) -> Prediction:
     count, dtype = len(model.rows.y), draws.term_features.dtype
     check_rows(draws.likelihood, len(X), count)
     for rows, *moments in in_parts(draws, X):
-        mean, variance = (filled(one.T, ROWS).T.astype(dtype) for one in moments)
-        places = filled(np.arange(rows.start, rows.stop), ROWS)
+        mean, variance = (padded(one, 0, ROWS, axis=1).astype(dtype) for one in moments)
+        places = padded(np.arange(rows.start, rows.stop), 0, ROWS)
         likelihood = at_rows(draws.likelihood, model.layout, X[places], places, count)
         chunks.append(observation(likelihood, mean, variance))
         sizes.append(rows.stop - rows.start)

@@ -14,7 +14,6 @@ from numpyro_gp.criticism.evidence import Evidence, Fact, lower_end
 from numpyro_gp.criticism.pareto import smoothed
 from numpyro_gp.criticism.row_evidence import chosen, judged
 from numpyro_gp.criticism.weights import Weights
-from numpyro_gp.gam.densities import filled
 from numpyro_gp.gam.densities_at_draws import AT_DRAWS, at_draws_of, parameters_of
 from numpyro_gp.gam.draws import Draws
 from numpyro_gp.gam.model import Model, offset_at
@@ -25,6 +24,7 @@ from numpyro_gp.likelihoods import Gaussian, Likelihood
 from numpyro_gp.likelihoods.tails import KNOWN, log_tails
 from numpyro_gp.programs.alone import alone
 from numpyro_gp.programs.keep import compiled
+from numpyro_gp.rows.cuts import padded
 
 # Draws of the whitened values by whose weights a fit is judged, and expected log densities for that, at most.
 WEIGHED, MOST_EXPECTED = 400, 500_000
@@ -111,8 +111,8 @@ def densities(draws: Draws, at: RowDraws, places: np.ndarray) -> Densities:
     for low in range(0, N, ROWS):
         rows = slice(low, min(low + ROWS, N))
         numbers = (at.mean - base, at.variance, at.f - base, at.points[:, :weighed] - base, at.left)
-        parts = [np.moveaxis(filled(np.moveaxis(x[..., rows], -1, 0), ROWS), 0, -1) for x in numbers]
-        full, count = filled(places[rows], ROWS), rows.stop - rows.start
+        parts = [padded(x, low, ROWS, axis=x.ndim - 1) for x in numbers]
+        full, count = padded(places, low, ROWS), rows.stop - low
         arrays = [x.astype(draws.term_features.dtype) for x in (own.y[full] - base, *parts)]
         likelihood = at_rows(draws.likelihood, model.layout, own.X[full], full, len(own.y))
         found = _densities(likelihood, *arrays)

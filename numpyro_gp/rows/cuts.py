@@ -71,7 +71,7 @@ def _place(shape: tuple[int, ...], batch: tuple[int, ...]) -> int | None:
     return None
 
 
-def padded(row: Any, start: int, size: int, axis: int = 0) -> object:
+def padded(row: Any, start: int, size: int, axis: int = 0) -> Any:
     """``size`` rows from ``start``, with copies of the last one where there are fewer."""
     known, left = not isinstance(row, jax.core.Tracer), (slice(None),) * axis
     part = (np.asarray(row) if known else row)[(*left, slice(start, start + size))]
