@@ -193,14 +193,13 @@ def default_priors(model: Model, entries: AnyArray | None = None) -> dict[str, P
     entries = start_entries(model.start, model.kernel_data) if entries is None else entries
     parts, of_time = model.layout.read_terms, model.kernel_data.time_priors
     start = Start(*(entries[at] for at in range(len(Start._fields))))
-    medians, spreads, priors = [], [], {}
-    for at, (name, own) in enumerate(of_time.items()):
-        priors[f"f_scale {name}"] = Prior(entries[len(start) + 3 * at], own.scale.spread)
+    medians, spreads, priors, at = [], [], {}, len(start)
     for part in parts:
-        if part.name in of_time:
-            first = len(start) + 3 * list(of_time).index(part.name) + 1
-            medians += [entries[first], entries[first + 1]]
-            spreads += [one.spread for one in of_time[part.name].lengths]
+        if (own := of_time.get(part.name)) is not None:
+            priors[f"f_scale {part.name}"] = Prior(entries[at], own.scale.spread)
+            medians += [entries[at + 1], entries[at + 2]]
+            spreads += [one.spread for one in own.lengths]
+            at += 3
         elif (count := count_lengthscales(part)) and part.term.lengthscale is None:
             medians += [ROUND if part.name in model.kernel_data.periods else LENGTH * math.sqrt(count)] * count
             spreads += [SPREAD] * count
