@@ -68,16 +68,16 @@ HABITS = dict.fromkeys(("exposure", "offset"), "Write + offset(log(hours)) in th
 HABITS |= dict.fromkeys(("seed", "random_state", "rng_key", "rng"), "Write key=jax.random.key(0).")
 HABITS |= dict.fromkeys(("groups", "group"), "Write + re(site) in the formula, of a column site.")
 HABITS |= dict.fromkeys(("k", "knots", "n_splines", "df"), "Write s(age, num_inducing=10) in the formula.")
+OPTIONS = list(inspect.signature(fit).parameters)
 
 
 class _Callable(ModuleType):
     """A module that can be called."""
 
     def __call__(self, *args: object, **options: Any) -> Fit:
-        known = inspect.signature(fit).parameters
-        if unknown := [name for name in options if name not in known]:
+        if unknown := [name for name in options if name not in OPTIONS]:
             cure = HABITS.get(unknown[0], "Leave it out.")
-            fail("options of ngp.gam", f"among {list(known)[2:]}", f"{unknown}", cure)
+            fail("options of ngp.gam", f"among {OPTIONS[2:]}", f"{unknown}", cure)
         return fit(*args, **options)
 
 

@@ -16,6 +16,8 @@ from numpyro_gp.gam.terms import Term, Terms
 
 NAMES = ("s", "te", "ti", "re", "linear", "factor", "offset", "trend", "season", "cycle")
 FUNCTIONS = {name: getattr(terms, name) for name in NAMES}
+# All arguments but the columns, which are first.
+OPTIONS = {name: list(inspect.signature(function).parameters)[1:] for name, function in FUNCTIONS.items()}
 EXAMPLE = "y ~ s(age) + s(hour, cyclic=True) + te(lon, lat) + re(site) + offset(log(exposure))"
 LIKE = f"Write one like {EXAMPLE!r}."
 
@@ -105,8 +107,7 @@ def _term(line: str, node: ast.expr) -> Term:
     assert isinstance(node, ast.Call)
     columns = [_column(line, argument) for argument in node.args]
     options = {word.arg: _option(line, word) for word in node.keywords if word.arg}
-    arguments, place = inspect.signature(FUNCTIONS[called]).parameters.values(), node.col_offset - 1
-    known = [one.name for one in arguments if one.kind == one.KEYWORD_ONLY]
+    known, place = OPTIONS[called], node.col_offset - 1
     if called == "season" and "period" not in options:
         cure = f"Write season({', '.join(columns)}, period=12) of months, 365.25 of dates, which are days."
         _refuse(line, place, "none", cure, "season(...)", "with a period")

@@ -155,7 +155,7 @@ def kernel_data_of(layout: TableLayout, X: np.ndarray, weights: np.ndarray | Non
             found.append(Gaussian(mean, np.sqrt(np.average((x - mean) ** 2, weights=weights))))
     most = max((len(one.points) for one in found if isinstance(one, Empirical)), default=0)
     for at, one in enumerate(found):
-        if isinstance(one, Empirical):
+        if isinstance(one, Empirical) and len(one.points) < most:
             more = most - len(one.points)
             found[at] = Empirical(np.pad(one.points, (0, more), mode="edge"), np.pad(one.weights, (0, more)))
     periods = {p.name: _period(p, layout, X) for p in layout.read_terms if p.term.cyclic or p.term.kind == "season"}
