@@ -13,7 +13,6 @@ from numpyro_gp.gam import row_densities
 from numpyro_gp.gam.advice import AdviceContext, advice, is_even
 from numpyro_gp.gam.draws import Draws
 from numpyro_gp.gam.links import size_of_counts
-from numpyro_gp.gam.model import offset_at
 from numpyro_gp.gam.summary import deviance_explained
 from numpyro_gp.gam.term_kernels import CURVE, SMOOTH
 from numpyro_gp.gam.term_posteriors import Point
@@ -47,15 +46,10 @@ def report_on_rows(draws: Draws, level: float, rng: np.random.Generator) -> RowR
     model, term_features = draws.model, draws.term_features
     most = min(MOST_ROWS, MOST_NUMBERS // (draws.size * len(term_features.repeats)))
     places = some_rows(len(model.rows.y), most)
-    X = model.rows.X[places]
     each = 1 if isinstance(draws.term_posteriors[0], Point) else -(-WHITENED // draws.size)
     shares = Shares(term_features, model.rows.mass[places])
-    builder = row_densities.RowDrawsBuilder(offset_at(model, X), rng, term_features.blocks.first)
-    for term_posterior, scaled in draws.at(X):
-        drawn = term_posterior.sample(rng, each)
-        shares.add(term_posterior, scaled, drawn)
-        builder.add(term_posterior, scaled, drawn)
-    at = builder.whole()
+    drawn = (term_posterior.sample(rng, each) for term_posterior in draws.term_posteriors)
+    at = row_densities.row_draws(draws, model.rows.X[places], drawn, rng, shares)
     return RowReport(places, shares.rows(level), at, row_densities.densities(draws, at, places))
 
 

@@ -1,5 +1,6 @@
 """What a fit says of its own rows: log densities with each row left out, importance weights, evidence for a verdict."""
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import jax
@@ -18,8 +19,8 @@ from numpyro_gp.gam.densities_at_draws import AT_DRAWS, at_draws_of, parameters_
 from numpyro_gp.gam.draws import Draws
 from numpyro_gp.gam.model import Model, offset_at
 from numpyro_gp.gam.per_row import at_rows
-from numpyro_gp.gam.term_features import ROWS, ScaledFeatures
-from numpyro_gp.gam.term_posteriors import Normal
+from numpyro_gp.gam.term_features import ROWS
+from numpyro_gp.gam.variance_shares import Shares
 from numpyro_gp.likelihoods import Gaussian, Likelihood
 from numpyro_gp.likelihoods.tails import KNOWN, log_tails
 from numpyro_gp.programs.alone import alone
@@ -59,30 +60,28 @@ class RowDraws(NamedTuple):
     log_ratio: np.ndarray
 
 
-class RowDrawsBuilder:
-    """`RowDraws` from draws that are added one by one."""
+def row_draws(
+    draws: Draws, X: np.ndarray, drawn: Iterable[np.ndarray], rng: np.random.Generator, shares: Shares | None = None
+) -> RowDraws:
+    """Those at encoded rows, with draws ``(M, K)`` of the whitened values at each draw of the hyper-parameters.
 
-    def __init__(self, offset: np.ndarray, rng: np.random.Generator, first: np.ndarray) -> None:
-        self.offset, self.rng, self.first = offset, rng, first
-        self.parts: list[tuple[np.ndarray, ...]] = []
-
-    def add(self, term_posterior: Normal, scaled: ScaledFeatures, drawn: np.ndarray) -> None:
-        """One draw of the hyper-parameters, with draws ``(M, K)`` of the whitened values."""
+    What of the table goes over all draws, too, is added to ``shares``.
+    """
+    offset, first, parts = offset_at(draws.model, X), draws.term_features.blocks.first, []
+    for (term_posterior, scaled), values in zip(draws.at(X), drawn, strict=True):
         prior = scaled.prior.sum(axis=0)
-        explained = np.add.reduceat(scaled.A**2, self.first, axis=0)
+        explained = np.add.reduceat(scaled.A**2, first, axis=0)
         left = np.maximum(prior - explained.sum(axis=0), 0)
-        points = self.offset + drawn.T @ scaled.A
-        f = points + np.sqrt(left) * self.rng.normal(size=points.shape)
-        ratio = (
-            -0.5 * np.sum(drawn**2, axis=0) - 0.5 * len(drawn) * np.log(2 * np.pi) - term_posterior.log_density(drawn)
-        )
-        mean = self.offset + term_posterior.mean @ scaled.A
+        points = offset + values.T @ scaled.A
+        f = points + np.sqrt(left) * rng.normal(size=points.shape)
+        ratio = -0.5 * np.sum(values**2, axis=0) - 0.5 * len(values) * np.log(2 * np.pi)
+        ratio -= term_posterior.log_density(values)
+        variance = left + term_posterior.row_variances(scaled.A)
         own = np.mean(prior - scaled.prior[-1]), np.mean(scaled.prior - explained, axis=1)
-        self.parts.append((mean, left + term_posterior.row_variances(scaled.A), points, left, f, *own, ratio))
-
-    def whole(self) -> RowDraws:
-        """All of them."""
-        return RowDraws(*(np.stack(leaves) for leaves in zip(*self.parts, strict=True)))
+        parts.append((offset + term_posterior.mean @ scaled.A, variance, points, left, f, *own, ratio))
+        if shares is not None:
+            shares.add(term_posterior, scaled, values)
+    return RowDraws(*(np.stack(leaves) for leaves in zip(*parts, strict=True)))
 
 
 class Densities(NamedTuple):
@@ -150,13 +149,10 @@ def weights_of(draws: Draws, log_ratio: np.ndarray, expected: np.ndarray) -> Wei
 
 def expected_at_all(draws: Draws, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """``log_ratio`` and ``expected`` of `weights_of` from all rows of the fit, some at a time."""
-    model, X, terms = draws.model, draws.model.rows.X, []
+    X, terms = draws.model.rows.X, []
     drawn = [term_posterior.sample(rng, 1) for term_posterior in draws.term_posteriors]
     for rows in draws.term_features.cuts(len(X)):
-        builder = RowDrawsBuilder(offset_at(model, X[rows]), rng, draws.term_features.blocks.first)
-        for (term_posterior, scaled), values in zip(draws.at(X[rows]), drawn, strict=True):
-            builder.add(term_posterior, scaled, values)
-        at = builder.whole()
+        at = row_draws(draws, X[rows], drawn, rng)
         terms.append(densities(draws, at, np.arange(rows.start, rows.stop)).expected)
     return at.log_ratio, np.sum(terms, axis=0)
 
