@@ -312,9 +312,9 @@ class Bound:
         there = self.pseudo_data
         for place in [] if self.is_exact else self.parts.vector_layout.of_likelihood:
             move = 3e-2 * np.eye(len(free))[place]
-            more = self.with_settled_pseudo_data(free + move, 1e-3)[1]
+            more = self.with_settled_pseudo_data(free + move)[1]
             self.pseudo_data = there
-            less = self.with_settled_pseudo_data(free - move, 1e-3)[1]
+            less = self.with_settled_pseudo_data(free - move)[1]
             self.pseudo_data = there
             curvature[place] = curvature[:, place] = (more - less) / 6e-2
         values, vectors = np.linalg.eigh(curvature)

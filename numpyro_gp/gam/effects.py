@@ -62,9 +62,8 @@ def side_by_side(grids: dict[str, tuple[np.ndarray, tuple[int, ...]]]) -> tuple[
     for name, (_, columns) in grids.items():
         free = (own for own in sets if all(set(columns).isdisjoint(grids[one][1]) for one in own))
         if (own := next(free, None)) is None:
-            sets.append([name])
-        else:
-            own.append(name)
+            sets.append(own := [])
+        own.append(name)
     parts: list[np.ndarray] = []
     places: dict[str, slice] = {}
     for names in sets:

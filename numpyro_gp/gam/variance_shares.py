@@ -55,11 +55,7 @@ class Shares:
         few = min(count, MOST_ROWS, max(1, MOST_NUMBERS // max(parts**2, size)))
         self.few = np.linspace(0, count - 1, few).astype(int)
         self.of_few = mass[self.few] / mass[self.few].mean()
-        self.expected: list[np.ndarray] = []
-        self.shares: list[np.ndarray] = []
-        self.means: list[np.ndarray] = []
-        self.traces: list[np.ndarray] = []
-        self.at_few: list[np.ndarray] = []
+        self.expected, self.shares, self.means, self.traces, self.at_few = (list[np.ndarray]() for _ in range(5))
         self.within = np.zeros((parts, parts))
 
     def add(self, term_posterior: Normal, scaled: ScaledFeatures, drawn: np.ndarray) -> None:
@@ -113,10 +109,7 @@ class Shares:
         result = []
         for at, name in enumerate(names):
             other = np.abs(others[at]).argmax()
-            negligible = float(np.mean(shares[at] < NEGLIGIBLE))
-            partner = names[other] if len(names) > 1 else ""
-            ends = float(low[at]), float(high[at])
-            result.append(
-                Row(name, float(expected[at]), *ends, float(edf[at]), negligible, float(others[at, other]), partner)
-            )
+            negligible, partner = np.mean(shares[at] < NEGLIGIBLE), names[other] if len(names) > 1 else ""
+            numbers = expected[at], low[at], high[at], edf[at], negligible, others[at, other]
+            result.append(Row(name, *map(float, numbers), partner=partner))
         return tuple(result)
