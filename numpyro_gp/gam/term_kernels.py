@@ -29,8 +29,6 @@ MANY_CURVES, CURVE_OF_MANY = 16, 16
 FEW_LEVELS = 4
 # Standard deviations of a column within which inducing inputs let a curve turn.
 TURN = 0.5
-# Points of a period at which a cyclic term averages to zero under the uniform measure: exact but for rounding.
-CIRCLE = 32
 # A difference that is rounding, as a part.
 TIE = 1e-14
 TIE_OF_GAPS = 1e-9  # values lie far from zero beside their gaps, as years do
@@ -109,10 +107,8 @@ class KernelData:
             if part.name not in self.periods:
                 return [points_of(found[0])] if part.term.kind in TIME else found
             low, high = self.periods[part.name]
-            if part.term.kind == "season":
-                return [(circle_of(low, high - low), high - low)]
-            if not isinstance(found[0], Empirical):
-                found[0] = Empirical(jnp.asarray(low + (high - low) * np.arange(CIRCLE) / CIRCLE))
+            if part.term.kind == "season" or not isinstance(found[0], Empirical):
+                found[0] = circle_of(low, high - low)
         return [(found[0], high - low), *found[1:]]
 
 

@@ -206,5 +206,5 @@ def time_inducing(term: Term, x: np.ndarray, period: float | None) -> np.ndarray
 
 
 def circle_of(low: float, period: float) -> Empirical:
-    """Points over one period, at which a season averages to zero: all of them are as good as an integral."""
+    """Points over one period, at which seasons and cyclic terms average to zero: exact but for rounding."""
     return Empirical(jnp.asarray(low + period * np.arange(series.CIRCLE) / series.CIRCLE))
