@@ -154,7 +154,7 @@ def lay_out(
 ) -> tuple[TableLayout, Rows]:
     """Read a table: what each column is, and the rows of the fit."""
     columns.check_order(data, weights=weights)
-    wanted: list[tuple[str, str]] = []  # expression, and what it is read as
+    reader: dict[tuple[str, str], str] = {}  # of an expression and what it is read as the first term that does
     reads: list[tuple[Term, list[tuple[str, str]]]] = []
     own = [_of_its_column(term, data) if term.kind == "column" else term for term in terms.items]
     refuse_twice(own)  # a line and the name of its column are one term
@@ -163,35 +163,31 @@ def lay_out(
         keys = [(name, role) for name in term.columns]
         keys += [] if term.by is None else [(term.by, role_of_by)]
         reads.append((term, keys))
-        wanted += [key for key in keys if key not in wanted]
-    reader = {key: term.name for term, keys in reversed(reads) for key in keys}
+        for key in keys:
+            reader.setdefault(key, term.name)
     if trials is not None:
-        wanted.append((trials, "trials"))
-        reader[wanted[-1]] = "trials"
-    values = {key: column_values(data, key[0], reader[key]) for key in wanted}
+        reader[trials, "trials"] = "trials"
+    values = {key: column_values(data, key[0], name) for key, name in reader.items()}
     y = column_values(data, response)
-    weight = None if weights is None else _weights(weights, data, len(y))
+    mass = np.ones(len(y)) if weights is None else _weights(weights, data, len(y))
     named = {name: column for (name, _), column in values.items()} | {response: y}
-    missing = _missing(named)
-    if weight is not None:
-        missing = missing | (weight == 0)
+    missing = _missing(named) | (mass == 0)
     if missing.all():
         if not len(y):
             fail("data", "of one row or more", "none", "Look at what selected its rows.")
         empty = [name for name, column in named.items() if is_missing(column).all()]
         cure = f"Leave out {' and '.join(empty)}: no row has a value." if empty else "Leave a column out."
         fail("data", "rows without missing values", f"{len(y)} rows, none of which is complete", cure)
-    used = ~missing
-    mass = np.ones(used.sum()) if weight is None else weight[used]
-    own_columns = {key: _column(key, column[used], mass) for key, column in values.items()}
-    number = {key: at for at, key in enumerate(wanted)}
+    y, mass, values = y[~missing], mass[~missing], {key: column[~missing] for key, column in values.items()}
+    own_columns = tuple(_column(key, column, mass) for key, column in values.items())
+    number = {key: at for at, key in enumerate(reader)}
     parts = tuple(ReadTerm(term, tuple(number[key] for key in keys)) for term, keys in reads if term.kind != "offset")
     offsets = tuple(number[keys[0]] for term, keys in reads if term.kind == "offset")
-    response_column = as_response(response, y[used], is_category(data, response))
-    place = None if trials is None else len(wanted) - 1
-    layout = TableLayout(tuple(own_columns.values()), parts, offsets, response_column, place)
-    X = layout.encoded([(own_columns[key], values[key][used]) for key in wanted], int(used.sum()))
-    return layout, Rows(X, response_column.encode(y[used]), None if weight is None else mass, int(missing.sum()))
+    response_column = as_response(response, y, is_category(data, response))
+    place = None if trials is None else len(reader) - 1
+    layout = TableLayout(own_columns, parts, offsets, response_column, place)
+    X = layout.encoded(list(zip(own_columns, values.values(), strict=True)), len(y))
+    return layout, Rows(X, response_column.encode(y), None if weights is None else mass, int(missing.sum()))
 
 
 def as_labels(layout: TableLayout, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
