@@ -79,12 +79,10 @@ def column_number(column: object, labels: tuple[str, ...]) -> int:
 
 def pairs_of(pairs: str | Sequence[tuple[int | str, int | str]], labels: tuple[str, ...]) -> list[tuple[int, int]]:
     """Pairs of columns by their numbers, each once and in order."""
-    if isinstance(pairs, str):
-        if pairs != "all":
-            fail("pairs", "'all' or a sequence of pairs of columns", repr(pairs), 'Pass pairs=[("age", "income")].')
+    if isinstance(pairs, str) and pairs == "all":
         return list(combinations(range(len(labels)), 2))
     numbers: list[tuple[int, int]] = []
-    for pair in pairs:
+    for pair in [pairs] if isinstance(pairs, str) else pairs:
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             fail("pairs", "'all' or a sequence of pairs of columns", repr(pair), 'Pass pairs=[("age", "income")].')
         first, second = sorted(column_number(one, labels) for one in pair)

@@ -11,8 +11,7 @@ import jax
 import numpy as np
 import scipy
 
-from numpyro_gp.gam import densities
-from numpyro_gp.gam.densities import softplus
+from numpyro_gp.gam.densities import bernoulli, exponential, gamma, negative_binomial, poisson, softplus
 from numpyro_gp.gam.densities_by_nodes import ExpectedDensities, beta_value, student_t_value
 from numpyro_gp.gam.family import NAMED
 from numpyro_gp.likelihoods.links import mean_of, normal_cdf
@@ -58,6 +57,10 @@ def _of_binomial(y: np.ndarray, mean: np.ndarray, variance: np.ndarray, trials: 
     return constant + y * mean - trials * softplus(mean, variance)[0]
 
 
+def _same(mean: np.ndarray, variance: np.ndarray, *parameters: object) -> np.ndarray:  # noqa: ARG001
+    return mean + 0 * variance
+
+
 def _exp(mean: np.ndarray, variance: np.ndarray, *parameters: object) -> np.ndarray:  # noqa: ARG001
     return np.exp(mean + 0.5 * variance)
 
@@ -90,32 +93,20 @@ def _below_beta(y: np.ndarray, f: np.ndarray, k: np.ndarray) -> np.ndarray:
 
 
 AT_DRAWS = {
-    "gaussian": AtDraws(
-        _of_normal, lambda mean, variance, _: mean + 0 * variance, _smooth(lambda y, f, sd: normal_cdf((y - f) / sd))
-    ),
-    "student_t": AtDraws(
-        student_t_value,
-        lambda mean, variance, *_: mean + 0 * variance,
-        _smooth(lambda y, f, df, sd: scipy.special.stdtr(df, (y - f) / sd)),
-    ),
-    "poisson": AtDraws(
-        _value_of(densities.poisson), _exp, _until(lambda y, f: scipy.special.gammaincc(y + 1, np.exp(f)))
-    ),
+    "gaussian": AtDraws(_of_normal, _same, _smooth(lambda y, f, sd: normal_cdf((y - f) / sd))),
+    "student_t": AtDraws(student_t_value, _same, _smooth(lambda y, f, df, sd: scipy.special.stdtr(df, (y - f) / sd))),
+    "poisson": AtDraws(_value_of(poisson), _exp, _until(lambda y, f: scipy.special.gammaincc(y + 1, np.exp(f)))),
     "negative_binomial": AtDraws(
-        _value_of(densities.negative_binomial),
+        _value_of(negative_binomial),
         _exp,
         _until(lambda y, f, r: scipy.special.betainc(r, y + 1, 1 / (1 + np.exp(f - np.log(r))))),
     ),
     "bernoulli": AtDraws(
-        _value_of(densities.bernoulli), _sigmoid, _until(lambda y, f: np.where(y > 0, 1.0, mean_of("logit", -f)))
+        _value_of(bernoulli), _sigmoid, _until(lambda y, f: np.where(y > 0, 1.0, mean_of("logit", -f)))
     ),
     "binomial": AtDraws(_of_binomial, lambda *given: given[2] * _sigmoid(*given), _until(_binomial_steps)),
-    "gamma": AtDraws(
-        _value_of(densities.gamma),
-        _exp,
-        _smooth(lambda y, f, shape: scipy.special.gammainc(shape, shape * y * np.exp(-f))),
-    ),
-    "exponential": AtDraws(_value_of(densities.exponential), _exp, _smooth(lambda y, f: -np.expm1(-y * np.exp(-f)))),
+    "gamma": AtDraws(_value_of(gamma), _exp, _smooth(lambda y, f, a: scipy.special.gammainc(a, a * y * np.exp(-f)))),
+    "exponential": AtDraws(_value_of(exponential), _exp, _smooth(lambda y, f: -np.expm1(-y * np.exp(-f)))),
     "beta": AtDraws(beta_value, _sigmoid, _smooth(_below_beta)),
 }
 

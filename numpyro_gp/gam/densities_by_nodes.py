@@ -180,8 +180,8 @@ def _log_beta_slopes(f: np.ndarray, y: np.ndarray, k: np.ndarray) -> tuple[np.nd
     return (*_log_beta(f, y, k), away, bend, p * of_first + q * of_second)
 
 
-def _trapezoidal(functions: Functions) -> Functions:
-    """Expectations of functions that are analytic where the imaginary part is less than pi."""
+def _of_shares(functions: Functions, y: np.ndarray, mean: np.ndarray, variance: np.ndarray, k: np.ndarray) -> Any:
+    """Expectations of functions that are analytic where the imaginary part is less than pi: the trapezoidal rule."""
 
     def beyond(mean: np.ndarray, variance: np.ndarray, *given: np.ndarray) -> tuple[np.ndarray, ...]:
         step = STEP / max(1.0, math.sqrt(variance.max()))
@@ -189,11 +189,7 @@ def _trapezoidal(functions: Functions) -> Functions:
         weights = step * np.exp(-0.5 * nodes**2) / math.sqrt(2 * math.pi)
         return tuple(over_nodes(functions, (nodes, weights), mean, variance, *given))
 
-    return beyond
-
-
-def _of_shares(functions: Functions, y: np.ndarray, mean: np.ndarray, variance: np.ndarray, k: np.ndarray) -> Any:
-    return expected(functions, _trapezoidal(functions), np.asarray(math.pi), mean, variance, y, k)
+    return expected(functions, beyond, np.asarray(math.pi), mean, variance, y, k)
 
 
 def beta_value(y: np.ndarray, mean: np.ndarray, variance: np.ndarray, k: np.ndarray) -> np.ndarray:

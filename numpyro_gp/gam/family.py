@@ -139,17 +139,12 @@ def as_family(family: Any) -> Family:
         fail("family", required, got, cure, TypeError)
     if isinstance(family, str):
         return Family(family, NAMED[family].link, family)
-    kind, link = Family("", "", family).look(lambda own: (type(own), link_of(own)))
+    kind, link = Family("", "", family).look(lambda own: (type(own), getattr(own, "link", None)))
+    link = (link or LINKS[kind]) if kind in LINKS else "none"  # Bernoulli and Beta have a choice
     name = "function" if kind is likelihoods.CallableLikelihood else kind.__name__  # as files of fits have it
     if name == likelihoods.Binomial.__name__:
         fail("family", "one whose trials are a column of the table", "ngp.likelihoods.Binomial", TRIALS)
     return Family(name, link, family)
-
-
-def link_of(likelihood: object) -> str:
-    """The link of a likelihood of ours: its own, as Bernoulli and Beta have a choice, or that of its class."""
-    kind = type(likelihood)
-    return getattr(likelihood, "link", LINKS[kind]) if kind in LINKS else "none"
 
 
 # Of the size of f: what lines leave of labels is as large whatever they hide, and a probit is a logit over 1.7.

@@ -79,9 +79,7 @@ def with_trials(likelihood: Likelihood, trials: ArrayLike | None) -> Likelihood:
 
 def trials_at(layout: TableLayout, X: Values) -> Values | None:
     """Trials ``(N,)`` of encoded rows; None where the response does not count successes."""
-    if layout.trials is None:
-        return None
-    return X[..., layout.trials]
+    return None if layout.trials is None else X[..., layout.trials]
 
 
 def at_rows(likelihood: Likelihood, layout: TableLayout, X: np.ndarray, places: np.ndarray, count: int) -> Likelihood:

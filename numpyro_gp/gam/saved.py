@@ -107,13 +107,11 @@ def _parts_of(stored: dict[str, np.ndarray]) -> tuple[str, Any, list[np.ndarray]
 def _with_family(model: Model, family: object) -> Model:
     """The model with the likelihood that the fit had."""
     own = model.family
-    if family is None:
-        if own.spec is None:
-            cure = (
-                "A file holds no function: ngp.gam.load(path, family=...), with the likelihood or function of the fit."
-            )
-            fail("family", f"that of the fit, {own.name}", "None", cure)
+    if family is None and own.spec is not None:
         return model
+    if family is None:
+        cure = "A file holds no function: ngp.gam.load(path, family=...), with the likelihood or function of the fit."
+        fail("family", f"that of the fit, {own.name}", "None", cure)
     found = as_family(family)
     if found[:2] != own[:2]:
         cure = "Pass the one of the fit; of a name, leave it out."
