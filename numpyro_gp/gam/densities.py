@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from numpyro_gp.arrays import Array
-from numpyro_gp.gam.densities_by_nodes import AT_ONCE, ExpectedDensities, beta, student_t
+from numpyro_gp.gam.densities_by_nodes import ExpectedDensities, beta, over_nodes, student_t
 from numpyro_gp.gam.hyperparameters import VectorLayout, evaluate
 from numpyro_gp.gam.model import Model
 from numpyro_gp.likelihoods.expectations import HERMITE_NODES
@@ -26,20 +26,14 @@ def softplus(mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.nda
     if not np.any(variance):
         return _plain_softplus(mean)
     mean, variance = np.broadcast_arrays(mean, variance)
-    nodes, weights = gauss_hermite(HERMITE_NODES)
-    t, is_wide = mean.ravel(), variance.ravel() > WIDE
-    if is_wide.all():
-        found = np.stack(softplus_moments(t, variance.ravel(), np))
-    else:
-        spread = np.sqrt(np.where(is_wide, WIDE, variance.ravel()))
-        found = np.empty((3, t.size))
-        for start in range(0, t.size, AT_ONCE):
-            rows = slice(start, start + AT_ONCE)
-            for own, at_nodes in zip(found, _plain_softplus(t[rows] + spread[rows] * nodes[:, None]), strict=True):
-                own[rows] = weights @ at_nodes
-        if is_wide.any():
-            found[:, is_wide] = softplus_moments(t[is_wide], variance.ravel()[is_wide], np)
-    value, slope, curvature = (one.reshape(mean.shape) for one in found)
+    t, spread, found = mean.ravel(), variance.ravel(), np.empty((3, mean.size))
+    is_wide = spread > WIDE
+    if is_wide.any():
+        found[:, is_wide] = softplus_moments(t[is_wide], spread[is_wide], np)
+    if not is_wide.all():
+        own = ~is_wide
+        found[:, own] = over_nodes(_plain_softplus, gauss_hermite(HERMITE_NODES), t[own], spread[own])
+    value, slope, curvature = found.reshape(3, *mean.shape)
     return value, slope, curvature
 
 
