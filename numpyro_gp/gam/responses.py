@@ -10,6 +10,7 @@ from numpyro_gp import likelihoods
 from numpyro_gp.checks import fail
 from numpyro_gp.gam.mean_gamma import MeanGamma
 from numpyro_gp.likelihoods.links import mean_of, normal_cdf
+from numpyro_gp.likelihoods.rules import gauss_hermite
 
 # Nodes of an expectation over f, and draws of new data behind quantiles.
 NODES, SAMPLES = 48, 2000
@@ -97,8 +98,7 @@ class NewData:
             fail("the likelihood of a fit with a predictor", "of one number for all rows", "one for each row", cure)
         self.parameters = {name: value[:, None] for name, value in self.parameters.items()}
         self.parameters["link"] = getattr(likelihood, "link", "identity")
-        nodes, weights = np.polynomial.hermite_e.hermegauss(NODES)
-        self.nodes, self.weights = nodes, weights / weights.sum()
+        self.nodes, self.weights = gauss_hermite(NODES)
 
     def of_trials(self, trials: np.ndarray | None) -> "NewData":
         """Successes among these trials ``(N,)`` of new rows; None: of no trials."""

@@ -4,6 +4,7 @@ A column is named, ``"age"``, or named inside of a function, ``"log(age)"``: log
 """
 
 import dataclasses
+import functools
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -57,7 +58,7 @@ class Term:
     lengthscale: dist.Distribution | None = None
     period: float | None = None
 
-    @property
+    @functools.cached_property
     def name(self) -> str:
         """The term as it is written, without its options."""
         if self.kind == "column":
