@@ -211,7 +211,8 @@ class ClosedFormPriors:
     """
 
     def __init__(self, model: Model, vector_layout: VectorLayout) -> None:
-        places, size = vector_layout.places, vector_layout.size
+        places = vector_layout.places
+        size = sum(map(len, places.values()))
         self.constant = 3 * float(model.start.size)
         self.middle, self.spread, self.half = np.zeros(size), np.ones(size), np.zeros(size, bool)
         for name, prior in (vector_layout.priors or {}).items():

@@ -101,7 +101,8 @@ class Model:
         with numpyro.plate("data", X.shape[0], subsample_size=batch) as rows:
             if batch is not None:
                 likelihood = at_places(jax.tree.map(jnp.asarray, likelihood), rows, X.shape[0], 0)
-            likelihood = with_trials(likelihood, trials_at(self.layout, X[rows]))
+            if self.layout.trials is not None:
+                likelihood = with_trials(likelihood, X[rows][:, self.layout.trials])
             with nullcontext() if weights is None else handlers.scale(scale=weights[rows]):
                 observe("y", f(X[rows]), likelihood, obs=None if y is None else y[rows])
 

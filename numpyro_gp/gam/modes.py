@@ -61,9 +61,10 @@ def collapsed(model: Model, most_steps: int, tables: bool = True) -> Collapsed:
     if is_many and counted is None:
         first = data.part(np.sort(np.random.default_rng(0).permutation(len(data.y))[:MANY_ROWS]))
     bound = Bound(parts, first, counted)
-    free = bound.start
-    bound.fit_pseudo_data(free)
-    free, is_flat = best_mode(bound, free, most_steps)
+    bound.fit_pseudo_data(bound.start)
+    free, is_flat = bound.find_mode(bound.start, most_steps)
+    while is_flat and (found := _better(bound, free, most_steps)) is not None:
+        free, is_flat = found
     losses, root = bound.losses[:], bound.covariance_root(free)
     if is_many:
         bound = Bound(parts, data)
@@ -72,14 +73,6 @@ def collapsed(model: Model, most_steps: int, tables: bool = True) -> Collapsed:
             free, is_flat = bound.find_mode(free, most_steps, root)
         losses = losses + bound.losses
     return at_mode(bound, free, root, losses, is_flat)
-
-
-def best_mode(bound: Bound, free: np.ndarray, most_steps: int) -> tuple[np.ndarray, bool]:
-    """The mode that a search from ``free (d,)`` ends at, or a better one of a shorter curve; whether it is flat."""
-    free, is_flat = bound.find_mode(free, most_steps)
-    while is_flat and (found := _better(bound, free, most_steps)) is not None:
-        free, is_flat = found
-    return free, is_flat
 
 
 def _better(bound: Bound, free: np.ndarray, most_steps: int) -> tuple[np.ndarray, bool] | None:

@@ -69,10 +69,8 @@ def at_places(likelihood: Likelihood, places: object, count: int, lead: int = 1)
     return jax.tree.unflatten(structure, cut)
 
 
-def with_trials(likelihood: Likelihood, trials: ArrayLike | None) -> Likelihood:
-    """A likelihood with the trials of rows ``(N,)``, or with those of draws and rows ``(S, N)``; None: of no trials."""
-    if trials is None:
-        return likelihood
+def with_trials(likelihood: Likelihood, trials: ArrayLike) -> Likelihood:
+    """A likelihood with the trials of rows ``(N,)``, or with those of draws and rows ``(S, N)``."""
     assert isinstance(likelihood, Binomial)
     return dataclasses.replace(likelihood, trials=trials)
 

@@ -1,6 +1,7 @@
 """What the response of a formula must be: a column that no term reads, of values that its family can have."""
 
 import dataclasses
+import functools
 import math
 import re
 
@@ -29,7 +30,8 @@ def check_response(name: str, family: Family, y: np.ndarray, trials: np.ndarray 
     else:
         with handlers.block(), handlers.seed(rng_seed=0):
             likelihood = family.likelihood(Start())
-    likelihood = with_trials(likelihood, trials)
+    if trials is not None:
+        likelihood = with_trials(likelihood, trials)
     try:
         likelihood.check_targets(y)
     except ValueError as error:
@@ -56,17 +58,11 @@ def explained(terms: object, response: str | None) -> tuple[Terms, str]:
     if name is None:
         cure = 'Pass response="y", or write a formula: "y ~ s(age)".'
         fail("response", "the name of a column", "None", cure, TypeError)
-    inside = _inside(name)
-    if own_terms := [term.name for term in wanted.items if inside in map(_inside, (*term.columns, term.by or ""))]:
+    inside = functools.partial(re.sub, r"^(\w+\()*|\)*$", "")  # the column that a function is of: of log(y) it is y
+    if own_terms := [t.name for t in wanted.items if inside(name) in map(inside, (*t.columns, t.by or ""))]:
         cure = "Leave it out: it would explain itself."
         fail("terms", f"of other columns than the response {name!r}", f"{own_terms}", cure)
     return dataclasses.replace(wanted, response=name), name
-
-
-def _inside(expression: str) -> str:
-    """The column that a function is of: that of ``log(y)`` is ``y``."""
-    found = re.fullmatch(r"\w+\((.*)\)", expression)
-    return expression if found is None else _inside(found[1])
 
 
 def check_trials(family: Family, trials: object) -> None:

@@ -102,9 +102,19 @@ class RowFeatures:
     def __init__(self, model: Model, X: np.ndarray, is_sloped: bool = True, is_of_programs: bool = False) -> None:
         self.count, self.is_sloped = len(X), is_sloped
         self.jitter, self.of_programs = model.jitter, np.dtype(jnp.result_type(float)) if is_of_programs else None
-        self.components = [component_rows_of(model, part, X, is_sloped) for part in model.layout.read_terms]
-        one = without_slopes(np.ones((1, 1)), 0)
-        constant = KernelMatrices(one, one, without_slopes(np.ones(1), 0))
+        self.components = []
+        for part in model.layout.read_terms:
+            read, count = X[:, list(part.columns)].astype(float), count_lengthscales(part)
+            if len(part.columns) == 1:  # which is sorted sooner
+                rows, place = np.unique(read[:, 0], return_inverse=True)
+                rows = rows[:, None]
+            else:
+                rows, place = np.unique(read, axis=0, return_inverse=True)
+            jitter = JITTER_OF_TIME if part.term.kind in TIME else JITTER if count else 0.0
+            kernel = kernel_of(model, part, inducing_of(model, part), rows, is_sloped)
+            self.components.append(ComponentRows(kernel, count, place.reshape(-1), jitter))
+        one = Sloped(np.ones((1, 1)), np.zeros((0, 1, 1)))
+        constant = KernelMatrices(one, one, Sloped(np.ones(1), np.zeros((0, 1))))
         self.components.append(ComponentRows(lambda _: constant, 0, np.zeros(self.count, int)))
         sizes = model.sizes
         ends = np.cumsum(sizes)
@@ -158,19 +168,6 @@ def inducing_of(model: Model, part: ReadTerm) -> np.ndarray:
     """Inducing inputs of a term ``(M_c, P)`` in the columns that it reads, as programs of JAX see them."""
     rounded = np.asarray(model.kernel_data.inducing[part.name], jnp.result_type(float))
     return rounded[:, list(part.columns)].astype(float)
-
-
-def component_rows_of(model: Model, part: ReadTerm, X: np.ndarray, is_sloped: bool = True) -> ComponentRows:
-    """A term at the different rows of the columns that it reads."""
-    read, count = X[:, list(part.columns)].astype(float), count_lengthscales(part)
-    if len(part.columns) == 1:  # which is sorted sooner
-        rows, place = np.unique(read[:, 0], return_inverse=True)
-        rows = rows[:, None]
-    else:
-        rows, place = np.unique(read, axis=0, return_inverse=True)
-    jitter = JITTER_OF_TIME if part.term.kind in TIME else JITTER if count else 0.0
-    kernel = kernel_of(model, part, inducing_of(model, part), rows, is_sloped)
-    return ComponentRows(kernel, count, place.reshape(-1), jitter)
 
 
 def kernel_of(model: Model, part: ReadTerm, Z: np.ndarray, X: np.ndarray, is_sloped: bool = True) -> MatrixFunction:
