@@ -160,8 +160,7 @@ def check_order(data: Any, **others: object) -> None:
 
 def count_rows(data: object) -> int:
     """Rows of a table, by its first column."""
-    names = names_of(data)
-    return len(column_values(data, names[0])) if names else 0
+    return next((len(column_values(data, name)) for name in names_of(data)), 0)
 
 
 def column_values(data: Any, expression: str, reader: str = "") -> np.ndarray:

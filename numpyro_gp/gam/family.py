@@ -52,9 +52,8 @@ class Prior(NamedTuple):
 
     def sample(self, name: str) -> Array:
         """Their values inside of a model."""
-        of_one = (
-            dist.HalfNormal(self.median) if self.spread is None else dist.LogNormal(jnp.log(self.median), self.spread)
-        )
+        median, spread = self.median, self.spread
+        of_one = dist.HalfNormal(median) if spread is None else dist.LogNormal(jnp.log(median), spread)
         return numpyro.sample(name, of_one.expand(self.shape).to_event(len(self.shape)))
 
 

@@ -98,14 +98,18 @@ def _floats(argument: str, value: ArrayLike) -> np.ndarray:
     return np.asarray(check_array(argument, value), float)
 
 
+def _one_axis(argument: str, value: ArrayLike, required: str, cure: str) -> np.ndarray:
+    """A vector, which may be the only column of a matrix."""
+    array = _floats(argument, value)
+    array = array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array
+    if array.ndim != 1 or not array.size:
+        fail(argument, required, f"shape {array.shape}", cure)
+    return array
+
+
 def column(argument: str, X: ArrayLike) -> np.ndarray:
     """Inputs of one dimension as a vector."""
-    x = _floats(argument, X)
-    if x.ndim == 2 and x.shape[1] == 1:
-        x = x[:, 0]
-    if x.ndim != 1 or not x.size:
-        fail(argument, "of shape (N, 1) or (N,)", f"shape {x.shape}", "Pass one input column: X[:, :1].")
-    return x
+    return _one_axis(argument, X, "of shape (N, 1) or (N,)", "Pass one input column: X[:, :1].")
 
 
 def along(argument: str, value: ArrayLike, size: int) -> np.ndarray:
@@ -140,12 +144,8 @@ def draws_of(argument: str, value: ArrayLike, size: int) -> np.ndarray:
 
 def vector(argument: str, value: ArrayLike) -> np.ndarray:
     """Draws of one number, which may be the only one of a vector."""
-    array = _floats(argument, value)
-    array = array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array
-    if array.ndim != 1 or not array.size:
-        cure = "Pass one entry at a time: draws[:, 0]."
-        fail(argument, "of shape (S,), one number for each draw", f"shape {array.shape}", cure)
-    return array
+    cure = "Pass one entry at a time: draws[:, 0]."
+    return _one_axis(argument, value, "of shape (S,), one number for each draw", cure)
 
 
 def bar(ax: "Axes", draws: np.ndarray, inside: float, height: float, **style: Any) -> None:
