@@ -59,10 +59,8 @@ class TermAtRow:
         self.curves = [
             CurveAtRow(part.term.kernel, self.given[at], lengths[:, at], self.Z[:, at]) for at in range(self.count)
         ]
-        self.levels = part.term.kind
-        if self.curves:
-            is_own = not is_difference(part, model.layout.read_terms)
-            self.levels = "" if part.term.by is None else "re" if is_own else "factor"
+        of_levels = "factor" if is_difference(part, model.layout.read_terms) else "re" if part.term.by else ""
+        self.levels = of_levels if self.curves else part.term.kind
         self._known: dict[bytes, AtRow] = {}
 
     def at(self, row: np.ndarray) -> AtRow:

@@ -105,19 +105,15 @@ class RowFeatures:
         self.components = []
         for part in model.layout.read_terms:
             read, count = X[:, list(part.columns)].astype(float), count_lengthscales(part)
-            if len(part.columns) == 1:  # which is sorted sooner
-                rows, place = np.unique(read[:, 0], return_inverse=True)
-                rows = rows[:, None]
-            else:
-                rows, place = np.unique(read, axis=0, return_inverse=True)
+            keys = read[:, 0] if len(part.columns) == 1 else read  # which is sorted sooner
+            rows, place = np.unique(keys, axis=0, return_inverse=True)
             jitter = JITTER_OF_TIME if part.term.kind in TIME else JITTER if count else 0.0
-            kernel = kernel_of(model, part, inducing_of(model, part), rows, is_sloped)
+            kernel = kernel_of(model, part, inducing_of(model, part), rows.reshape(len(rows), -1), is_sloped)
             self.components.append(ComponentRows(kernel, count, place.reshape(-1), jitter))
         one = Sloped(np.ones((1, 1)), np.zeros((0, 1, 1)))
         constant = KernelMatrices(one, one, Sloped(np.ones(1), np.zeros((0, 1))))
         self.components.append(ComponentRows(lambda _: constant, 0, np.zeros(self.count, int)))
-        sizes = model.sizes
-        ends = np.cumsum(sizes)
+        sizes, ends = model.sizes, np.cumsum(model.sizes)
         self.slices = [slice(end - size, end) for size, end in zip(sizes, ends, strict=True)]
         M, C, most = ends[-1], len(sizes), places_of_lengths(model).shape[1] if is_sloped else 0
         shapes = (M, self.count), (C, self.count), (most, M, self.count), (most, C, self.count)
