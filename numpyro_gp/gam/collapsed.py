@@ -11,16 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from numpyro_gp.gam.bounds import (
-    BoundValue,
-    Marginals,
-    PseudoData,
-    ResponseSums,
-    Sums,
-    bound_at_pseudo_data,
-    gaussian_bound,
-    summed,
-)
+from numpyro_gp.gam import bounds
+from numpyro_gp.gam.bounds import BoundValue, Marginals, PseudoData, ResponseSums, Sums
 from numpyro_gp.gam.densities import ExpectedTotal, density_of
 from numpyro_gp.gam.hyperparameters import BoundArguments, ClosedFormPriors, CompiledPriors, vector_layout_of
 from numpyro_gp.gam.model import Model, offset_at
@@ -171,11 +163,11 @@ class Bound:
             if self.tables is not None:
                 one = summed_tables(features, self.tables, self.parts.sizes)
             else:
-                one = summed(features, self.data.weights[rows], self.residual[rows])
+                one = bounds.summed(features, self.data.weights[rows], self.residual[rows])
             sums = one if sums is None else sums.plus(one)
         assert sums is not None
         noise = float(np.hypot(values.noise, LEAST_NOISE * self.parts.model.start.size))
-        found = gaussian_bound(sums, self.response, values.scales, noise, self.parts.sizes)
+        found = bounds.gaussian_bound(sums, self.response, values.scales, noise, self.parts.sizes)
         return found._replace(of_noise=found.of_noise * float(values.noise) / noise), inverse, 0.0, None, None
 
     def _at_pseudo_data(
@@ -190,7 +182,7 @@ class Bound:
             return density(free, data.y, mean, variance, data.weights)
 
         with np.errstate(over="ignore", invalid="ignore"):  # far from the mode, from where a step comes back
-            found, at, total = bound_at_pseudo_data(
+            found, at, total = bounds.bound_at_pseudo_data(
                 features, values.scales, self.parts.sizes, self.pseudo_data, data.offset, expected
             )
             return found, inverse, -total.of_free, at, PseudoData.by(total, at.mean)
