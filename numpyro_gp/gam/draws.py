@@ -190,7 +190,7 @@ def sample_posterior(
 def _conditionals(term_features: TermFeatures, found: ModelValues[np.ndarray], *said: np.ndarray) -> list[Normal]:
     """Those of pseudo-data, ``shift (M,)`` and ``precision (M, M)``."""
     pairs = zip(np.asarray(found.scales, float), np.asarray(found.lengths, float), strict=True)
-    return [conditional(*said, term_features.factor(*own)) for own in pairs]
+    return [conditional(said[0], said[1], term_features.factor(*own)) for own in pairs]
 
 
 def _of_posterior(

@@ -109,7 +109,7 @@ class Shares:
         result = []
         for at, name in enumerate(names):
             other = np.abs(others[at]).argmax()
-            negligible, partner = np.mean(shares[at] < NEGLIGIBLE), names[other] if len(names) > 1 else ""
-            numbers = expected[at], low[at], high[at], edf[at], negligible, others[at, other]
-            result.append(Row(name, *map(float, numbers), partner=partner))
+            share, start, end, freedom, most = (float(one[at]) for one in (expected, low, high, edf, others[:, other]))
+            negligible, partner = float(np.mean(shares[at] < NEGLIGIBLE)), names[other] if len(names) > 1 else ""
+            result.append(Row(name, share, start, end, freedom, negligible, most, partner))
         return tuple(result)
