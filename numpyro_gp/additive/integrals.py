@@ -29,7 +29,7 @@ MEASURES: dict[type, str] = {
 def one_dimensional(kernel: Kernel, columns: tuple[int, ...]) -> tuple[ArrayLike, list[tuple[int, OneColumn]]]:
     """A kernel as a factor times a product of zero-mean kernels of one column each."""
     if isinstance(kernel, Active):
-        return one_dimensional(kernel.kernel, tuple(columns[dim] for dim in kernel.dims))
+        return one_dimensional(kernel.kernel, kernel.of_columns(columns))
     if isinstance(kernel, Scaled):
         scale, factors = one_dimensional(kernel.kernel, columns)
         return kernel.factor * scale, factors
@@ -68,7 +68,7 @@ def kernel_columns(kernel: object, columns: tuple[int, ...]) -> tuple[int, ...]:
     (0, 2)
     """
     if isinstance(kernel, Active):
-        return kernel_columns(kernel.kernel, tuple(columns[dim] for dim in kernel.dims))
+        return kernel_columns(kernel.kernel, kernel.of_columns(columns))
     if isinstance(kernel, kernels.Constant):
         return ()
     inner = [getattr(kernel, name) for name in ("first", "second") if hasattr(kernel, name)]
@@ -80,7 +80,7 @@ def kernel_columns(kernel: object, columns: tuple[int, ...]) -> tuple[int, ...]:
 def parts_of(kernel: object, columns: tuple[int, ...]) -> Iterator[tuple[object, tuple[int, ...]]]:
     """A kernel and all that it is made of, each with the columns that it reads."""
     yield kernel, columns
-    inner = tuple(columns[dim] for dim in kernel.dims) if isinstance(kernel, Active) else columns
+    inner = kernel.of_columns(columns) if isinstance(kernel, Active) else columns
     for name in ("first", "second", "kernel"):
         if hasattr(kernel, name):
             yield from parts_of(getattr(kernel, name), inner)

@@ -94,11 +94,6 @@ class BoundParts:
         # Of Gaussian noise the bound itself is closed.
         self.density = None if self.vector_layout.is_exact else density_of(model, self.vector_layout)
 
-    @property
-    def is_double(self) -> bool:
-        """Whether all of a bound is found in double precision, which NumPy has and a compiled part may not."""
-        return self.vector_layout.priors is not None or self.vector_layout.dtype == np.float64
-
 
 class Bound:
     """The negative bound of some rows and its gradient at hyper-parameters ``(d,)``, less their log density.
@@ -293,7 +288,8 @@ class Bound:
         """
         if not len(free):
             return np.zeros((0, 0))
-        is_double = self.parts.is_double
+        layout = self.parts.vector_layout
+        is_double = layout.priors is not None or layout.dtype == np.float64  # a compiled part may not be
         step = 1e-4 if is_double else 3e-2
         here = self(free)[1] if is_double else None  # a difference to one side is wrong by 1e-4, relative
         curvature = np.empty((len(free), len(free)))
@@ -302,7 +298,7 @@ class Bound:
             curvature[place] = (self(free + move)[1] - other) / width
         curvature = 0.5 * (curvature + curvature.T)
         there = self.pseudo_data
-        for place in [] if self.is_exact else self.parts.vector_layout.of_likelihood:
+        for place in [] if self.is_exact else layout.of_likelihood:
             move = 3e-2 * np.eye(len(free))[place]
             more = self.with_settled_pseudo_data(free + move)[1]
             self.pseudo_data = there

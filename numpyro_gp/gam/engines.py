@@ -182,18 +182,15 @@ def run(
     By variational inference, from which chains start too: steps in the hyper-parameters alone where terms and rows
     allow it, else stochastic ones in all.
     """
-
-    def own(number: int) -> Array:  # asked for where it is used: the steps of most fits need none
-        return jax.random.split(part_of(key, 0))[number]
-
+    # Keys are made where they are used: the steps of most fits need none.
     most = (num_steps or 2000) if engine == "svi" else 600
     is_held = sum(model.sizes) * len(model.rows.y) <= MOST_FEATURES
     if engine == "svgd":
-        found = particles(own(1), model, num_steps or 20, progress)
+        found = particles(part_of(part_of(key, 0), 1), model, num_steps or 20, progress)
     elif batch is None and is_joint(model) and (is_held or (tables and has_tables(model))):
         found = by_quasi_newton(model, most, tables)
     else:
-        found = by_stochastic_steps(own(0), model, most, batch, progress)
+        found = by_stochastic_steps(part_of(part_of(key, 0), 0), model, most, batch, progress)
     if engine == "nuts":
-        found = chains(own(1), model, num_steps or 500, progress, found)
+        found = chains(part_of(part_of(key, 0), 1), model, num_steps or 500, progress, found)
     return found._replace(notes=(*found.notes, *rounded_away(model)))

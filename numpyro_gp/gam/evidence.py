@@ -57,9 +57,7 @@ class Evidence(Bound):
         self.least_variance = (LEAST_NOISE * float(parts.model.start.size)) ** 2
         self.start, self.losses, self.last, self.mode = parts.evaluator.start, [], None, None
         self.pseudo_data = PseudoData(np.zeros(0), np.zeros(0))  # rows say exactly what they say
-        read = parts.model.layout.read_terms
-        self.kernels = [_at_rows(parts.model, part, data.X) for part in read]
-        self.counts = [count_lengthscales(part) for part in read]
+        self.kernels = [_at_rows(parts.model, part, data.X) for part in parts.model.layout.read_terms]
 
     def _evaluated(self, free: np.ndarray) -> Evaluation:
         point = self.parts.evaluator(free)
@@ -71,8 +69,8 @@ class Evidence(Bound):
         of_scales = [2 * s * float(np.vdot(half, one.value)) for s, one in zip(scales, found, strict=False)]
         of_lengths = np.zeros((len(scales), values.lengths.shape[1]))
         for at, one in enumerate(found):
-            for slot in range(self.counts[at]):
-                of_lengths[at, slot] = scales[at] ** 2 * float(np.vdot(half, one.slopes[slot]))
+            for slot, slope in enumerate(one.slopes):
+                of_lengths[at, slot] = scales[at] ** 2 * float(np.vdot(half, slope))
         of_noise = 2 * values.noise * float(np.diagonal(half) @ (1 / self.data.weights))
         of_noise += self.others * values.noise / self._variance(values)
         bars = [np.append(of_scales, 0.0), of_lengths.ravel(), np.array([of_noise, -1.0])]

@@ -10,8 +10,6 @@ from numpyro_gp.gam.result import Fit
 from numpyro_gp.gam.saved import read
 from numpyro_gp.programs.threefry import part_of
 
-ENGINES = ("svi", "nuts", "svgd")
-
 
 def fit(
     terms: object,
@@ -65,7 +63,7 @@ def fit(
     >>> fit.engine, fit.predict({"dose": [0.5]}).mean.round(2).tolist()
     ('svi', [0.5])
     """
-    check_choice("engine", engine, ENGINES)
+    check_choice("engine", engine, ("svi", "nuts", "svgd"))
     if key is not None:
         check_key("key", key)
     for name, value in (("num_steps", num_steps), ("batch", batch)):

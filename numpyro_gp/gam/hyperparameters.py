@@ -109,11 +109,6 @@ class VectorLayout(NamedTuple):
     priors: dict[str, Prior] | None = None
 
     @property
-    def size(self) -> int:
-        """Length of the vector."""
-        return sum(map(math.prod, self.shapes.values()))
-
-    @property
     def places(self) -> dict[str, np.ndarray]:
         """Where the values of each name stand in a vector."""
         sizes = [math.prod(shape) for shape in self.shapes.values()]
@@ -254,7 +249,7 @@ class CompiledPriors:
             found, start = bound_arguments(model, vector_layout, free)
             return jnp.concatenate([jnp.ravel(leaf) for leaf in found]), (found, start)
 
-        free = np.zeros(vector_layout.size, self.dtype)
+        free = np.zeros(sum(map(math.prod, vector_layout.shapes.values())), self.dtype)
         self._program = prepared(jax.jacfwd(flat, has_aux=True), free)
         self.start, self.spread = self._run(free)[1][1], np.ones(len(free))  # as if logarithms had that
 

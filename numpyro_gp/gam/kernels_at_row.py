@@ -56,9 +56,8 @@ class TermAtRow:
         if part.term.kind in TIME:
             cure = "Take fit.predict(data), which knows all terms."
             fail("terms of a fit with a predictor", "curves, surfaces, lines and levels", part.name, cure)
-        self.curves = [
-            CurveAtRow(part.term.kernel, self.given[at], lengths[:, at], self.Z[:, at]) for at in range(self.count)
-        ]
+        kind, every = part.term.kernel, range(self.count)
+        self.curves = [CurveAtRow(kind, self.given[at], lengths[:, at], self.Z[:, at]) for at in every]
         of_levels = "factor" if is_difference(part, model.layout.read_terms) else "re" if part.term.by else ""
         self.levels = of_levels if self.curves else part.term.kind
         self._known: dict[bytes, AtRow] = {}

@@ -106,11 +106,8 @@ def check_any_rows(family: Family, count: int) -> None:
         return
 
     def works(rows: int) -> bool:
-        def run(own: Likelihood) -> Array:
-            return log_prob_of(at_places(own, np.arange(rows), count, 0), rows)
-
         try:
-            family.look(run)
+            family.look(lambda own: log_prob_of(at_places(own, np.arange(rows), count, 0), rows))
         except (TypeError, ValueError):
             return False
         return True

@@ -200,15 +200,10 @@ def _seen(
 
 def _has_tails(likelihood: Likelihood, shape: tuple[int, int]) -> bool:
     """Whether the probability of what is below a datum is known, of a likelihood at so many draws and rows."""
-
-    def kind() -> None:
-        found.append(jax.vmap(lambda own, f: own.conditional(f))(likelihood, jnp.zeros(shape)))
-
-    found: list[dist.Distribution] = []
-    jax.eval_shape(kind)
-    given = found[0]
-    has_rule = isinstance(given, tuple(kind for kind, _ in KNOWN)) or given.support is constraints.boolean
-    return has_rule or type(given).cdf is not dist.Distribution.cdf
+    conditional = jax.vmap(lambda own, f: own.conditional(f))
+    given: dist.Distribution = jax.eval_shape(conditional, likelihood, jnp.zeros(shape))
+    has_rule = isinstance(given, tuple(kind for kind, _ in KNOWN)) or type(given).cdf is not dist.Distribution.cdf
+    return has_rule or given.support is constraints.boolean
 
 
 @compiled

@@ -53,11 +53,10 @@ class RowPredictor:
     def __init__(self, draws: Draws) -> None:
         self.model, self.layout, term_features = draws.model, draws.model.layout, draws.term_features
         self.new_data = NewData(draws.likelihood)
-        parts, ends = self.layout.read_terms, np.cumsum([0, *map(count_lengthscales, self.layout.read_terms)])
-        self.terms = [
-            TermAtRow(self.model, part, draws.lengths[:, first:last])
-            for part, first, last in zip(parts, ends[:-1], ends[1:], strict=True)
-        ]
+        counts = [count_lengthscales(part) for part in self.layout.read_terms]
+        each = np.split(draws.lengths, np.cumsum(counts, dtype=int), axis=1)  # nothing is behind the last
+        pairs = zip(self.layout.read_terms, each, strict=False)
+        self.terms = [TermAtRow(self.model, part, lengths) for part, lengths in pairs]
         self.places, self.squares = term_features.slices, draws.scales**2
         turned, self.weights = [], np.empty((draws.size, len(term_features.repeats)))
         for at, (scales, lengths, posterior) in enumerate(draws.each()):

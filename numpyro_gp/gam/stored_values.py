@@ -74,7 +74,8 @@ def encoded(value: Any, arrays: list[np.ndarray]) -> object:
         return {"class": word, "fields": encoded(own, arrays)}
     if isinstance(value, dist.Distribution):
         return _prior(value, arrays)
-    _refuse(value)
+    cure = f'Levels may be text, numbers, dates or booleans: data["group"] = data["group"].astype(str). {PICKLE}'
+    fail("a fit to save", "of values that a file can hold", f"{value!r:.60}, a {type(value).__name__}", cure, TypeError)
 
 
 def _prior(prior: dist.Distribution, arrays: list[np.ndarray]) -> object:
@@ -90,11 +91,6 @@ def _prior(prior: dist.Distribution, arrays: list[np.ndarray]) -> object:
         cure = f"Take one without transforms, as numpyro.distributions.LogNormal(0.0, 1.0). {PICKLE}"
         fail("a prior of a fit to save", "a class of NumPyro with its parameters", f"{type(prior).__name__}", cure)
     return {"prior": type(prior).__name__, "parameters": encoded(given, arrays)}
-
-
-def _refuse(value: object) -> NoReturn:
-    cure = f'Levels may be text, numbers, dates or booleans: data["group"] = data["group"].astype(str). {PICKLE}'
-    fail("a fit to save", "of values that a file can hold", f"{value!r:.60}, a {type(value).__name__}", cure, TypeError)
 
 
 def decoded(value: object, arrays: list[np.ndarray]) -> Any:

@@ -24,10 +24,6 @@ class ScaledFeatures(NamedTuple):
     prior: np.ndarray
 
 
-# Components at the rows that it was made for, from standard deviations ``(C,)`` and lengthscales ``(L,)``.
-FeatureFunction = Callable[[np.ndarray, np.ndarray], ScaledFeatures]
-
-
 class TermFeatures:
     """The components of a model at rows, in double precision.
 
@@ -52,8 +48,8 @@ class TermFeatures:
         """Rows that are held at once."""
         return [slice(low, min(low + self.step, count)) for low in range(0, count, self.step)]
 
-    def at(self, X: np.ndarray) -> FeatureFunction:
-        """The components at these rows, as often as they are asked for."""
+    def at(self, X: np.ndarray) -> Callable[[np.ndarray, np.ndarray], ScaledFeatures]:
+        """The components at these rows, from standard deviations ``(C,)`` and lengthscales ``(L,)``."""
         row_features = RowFeatures(self.model, X, False, self.is_of_programs)
 
         def features_at(scales: np.ndarray, lengths: np.ndarray) -> ScaledFeatures:

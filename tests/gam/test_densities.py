@@ -27,7 +27,8 @@ def test_the_value_is_the_integral_and_slopes_are_differences(family):
     model = ngp.gam.model("y ~ linear(x)", {"x": np.arange(5.0), "y": y}, family)
     layout = vector_layout_of(model)
     numbers = [np.exp(0.3)] * (len(layout.places) - 1)  # all but the scale of the term
-    given, density = [0.3 * np.ones(layout.size), y, MEAN, VARIANCE], own.density_of(model, layout)
+    free, density = 0.3 * np.ones(sum(map(len, layout.places.values()))), own.density_of(model, layout)
+    given = [free, y, MEAN, VARIANCE]
     found = density(*given, WEIGHTS)
     wanted = WEIGHTS @ expected(lambda f: log_density(family, y, f, *numbers), MEAN, VARIANCE)
     np.testing.assert_allclose(found.value, wanted, rtol=1e-6)

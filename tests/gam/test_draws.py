@@ -62,7 +62,7 @@ def test_draws_without_programs_are_those_of_programs(family, monkeypatch):
     data = {"x": np.linspace(0.0, 2.0, 20), "g": list("abcd") * 5, "y": y, "n": np.full(20, 3)}
     terms, spec = ("y ~ trend(x)", "gaussian") if family == "trend" else ("y ~ s(x) + re(g)", family)
     model = ngp.gam.model(terms, data, spec, trials="n" if family == "binomial" else None)
-    size = vector_layout_of(model).size
+    size = sum(map(len, vector_layout_of(model).places.values()))
     root = np.diag(np.linspace(0.1, 0.3, size))
     free = GuideNormal(np.linspace(-0.4, 0.5, size), root + 0.1 * np.eye(size, k=-1), family == "student_t")
     own = guide_draws(model, jax.random.key(3), free, 4)

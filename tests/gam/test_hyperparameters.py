@@ -18,7 +18,7 @@ def test_a_vector_is_scales_lengthscales_noise_and_its_density():
     vector_layout = own.vector_layout_of(model)
     assert vector_layout.shapes == {"f_lengthscale": (2,), "f_scale": (2,), "noise": ()}
     assert vector_layout.is_exact
-    assert vector_layout.size == 5
+    assert sum(map(len, vector_layout.places.values())) == 5
     free = jnp.asarray(RNG.normal(size=5))
     found, start = own.bound_arguments(model, vector_layout, free)
     likelihood = own.evaluate(model, vector_layout.by_name(free)).likelihood
@@ -57,6 +57,6 @@ def test_the_closed_form_is_the_traced_model(family, terms):
     assert vector_layout._replace(priors=None) == own._traced_layout(model, vector_layout.dtype)
     plain, traced = own.ClosedFormPriors(model, vector_layout), own.CompiledPriors(model, vector_layout)
     np.testing.assert_allclose(plain.start, traced.start, rtol=1e-6, atol=1e-6)
-    free = RNG.normal(size=vector_layout.size)
+    free = RNG.normal(size=sum(map(len, vector_layout.places.values())))
     for one, other in zip((*plain(free).values, plain(free).slopes), (*traced(free).values, traced(free).slopes)):
         np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)
