@@ -52,10 +52,11 @@ class Chunks(Sequence):
 
 
 class Programs(NamedTuple):
-    """Two compiled programs, and the bytes that each returns for one draw."""
+    """Two compiled programs, and the bytes that each returns for one draw; and both as one, for rows that are few."""
 
     prepare: Callable[..., object]
     finish: Callable[..., list[Array]]
+    whole: Callable[..., list[Array]]
     held: int
     result: int
 
@@ -97,8 +98,8 @@ def predict_chunks(
     """Evaluate ``function(fixed, (key, index), (rows, offset))`` for all draws and all chunks of rows.
 
     What does not depend on the rows runs once for each draw, and what depends on ``fixed`` alone runs once (`split`),
-    except where neither the factorisations of all draws nor their predictions fit into memory. Two
-    programs are compiled, and serve every later call that computes the same.
+    except where neither the factorisations of all draws nor their predictions fit into memory. Two programs are
+    compiled, or one for a single chunk, and serve every later call that computes the same.
 
     Parameters
     ----------
@@ -122,7 +123,7 @@ def predict_chunks(
     """
     size, before = (min(chunk_size, total), 0) if first is None else (chunk_size, first)
     size, parts = _cut(rows, axes, total, size, before)
-    key, index = draws
+    (key, index), is_alone = draws, known is None and len(parts) == 1
     known = known or Reused()
     if known.of_chunks is None:
         in_parts = axes if first is not None or len(parts) > 1 or size > total else {}
@@ -136,6 +137,9 @@ def predict_chunks(
         warn_of_one_piece(total, chunk_size, f"it combines them, by {mixing!r}")
         return predict_chunks(function, fixed, draws, rows, total, total, axes)
     early = (*constants, *jax.tree.leaves(fixed))
+    if is_alone:
+        found = programs.whole(early, key, index, jax.tree.leaves(parts[0]))
+        return Chunks(None, [jax.tree.unflatten(structure, found)], [total])
     together = min(index.size, max(1, HELD_BYTES // max(programs.held, 1)))
     groups = [np.arange(index.size)[at : at + together] for at in range(0, index.size, together)]
     prepare = lambda group: programs.prepare(early, key, group, index[group], count=index.size)  # noqa: E731
@@ -219,7 +223,13 @@ def _compile(program: Jaxpr, early: int) -> Programs:
         common, draws, held = prepared
         return jax.lax.map(lambda one: end(*fixed, *common, *one[0], *one[1], *part), (draws, held))
 
-    return Programs(prepare, finish, _bytes(own.outvars), _bytes(last.outvars))
+    @jax.jit
+    def whole(fixed: Arrays, key: Array, index: Array, part: Arrays) -> list[Array]:
+        common = compute(*fixed)
+        one = lambda draw: end(*fixed, *common, *draw, *each(*fixed, *common, *draw), *part)  # noqa: E731
+        return jax.lax.map(one, (jax.random.split(key, index.size), index))
+
+    return Programs(prepare, finish, whole, _bytes(own.outvars), _bytes(last.outvars))
 
 
 def _bytes(results: list[object]) -> int:

@@ -318,7 +318,7 @@ def check_source(posterior: Fitted, call: Call, trace: Trace, plates: frozenset[
         values.update(found)
 
     with at_new_data(posterior.guide, plates):
-        jax.eval_shape(find, jax.random.key(0))
+        jax.eval_shape(lambda seed: find(jax.random.key(seed)), 0)
     latent = [
         name
         for name, site in trace.items()

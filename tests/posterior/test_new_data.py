@@ -47,7 +47,7 @@ def compiled_by(call):
 
 @pytest.mark.long
 def test_a_prediction_is_compiled_once():
-    """Ten programs before, and three at each repetition."""
+    """Ten programs before, and three at each repetition. What is left is the prediction and its moments."""
 
     def own(X, y=None, shift=0.25):
         f = ngp.gp("f", KERNEL, Z)
@@ -57,7 +57,7 @@ def test_a_prediction_is_compiled_once():
     SCALE = {"noise": 0.5}
     X, key = np.asarray(NEW)[:4], jax.random.key(5)
     first, second = (ngp.Posterior.from_mcmc(own, {"f": x * jnp.ones((7, 4))}) for x in (1.0, 2.0))
-    assert compiled_by(lambda: first.predict(key, X)) <= 3
+    assert compiled_by(lambda: first.predict(key, X)) <= 2
     for again in (
         lambda: first.predict(key, X),
         lambda: first.predict(jax.random.key(6), X + 1),
