@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import numpyro.infer
 
@@ -50,10 +51,18 @@ class _CompiledStart:
             check_rows_of(model, call)
         model_args, model_kwargs = _as_arrays(model_args, model_kwargs)
         start: Callable[[], Any] = lambda: own.init(rng_key, num_warmup, init_params, model_args, model_kwargs)  # noqa: E731
-        state = in_one_program(start, self)
-        if is_traced() or _is_finite(state):
-            return state
-        return start()
+
+        def with_sites() -> Any:
+            state = start()
+            if model is None or jnp.ndim(state.potential_energy):  # of several chains NumPyro asks for all at once
+                return state, None
+            return state, own.postprocess_fn(model_args, model_kwargs)(state.z)
+
+        if is_traced():
+            return start()
+        state, sites = in_one_program(with_sites, self)
+        self._first = (state.z, sites)
+        return state if _is_finite(state) else start()
 
     def sample(self, state: object, model_args: tuple[object, ...], model_kwargs: object) -> Any:
         """One step, as NumPyro's own."""
@@ -61,12 +70,13 @@ class _CompiledStart:
         return own.sample(state, *_as_arrays(model_args, model_kwargs))
 
     def postprocess_fn(self, model_args: tuple[object, ...], model_kwargs: object) -> Callable[[Any], Any]:
-        """What makes sites of a state's values: NumPyro's own, as one program for the first state, which is eager."""
+        """What makes sites of a state's values: NumPyro's own. Those of the first state, eager there, are known."""
         own: Any = super()
         transform = own.postprocess_fn(*_as_arrays(model_args, model_kwargs))
         if getattr(self, "model", None) is None:
             return cast("Callable[[Any], Any]", transform)
-        return lambda values: in_one_program(lambda: transform(values))
+        values, sites = vars(self).pop("_first", (None, None))
+        return lambda asked: sites if asked is values and sites else in_one_program(lambda: transform(asked))
 
 
 def _as_arrays(args: tuple[object, ...], kwargs: object) -> Any:
