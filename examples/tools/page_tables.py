@@ -203,3 +203,15 @@ def calibrated(rows):
         shares = [float(row["inside_90"]) for row in rows if row["model"] == name]
         lines.append([name, str(len(shares)), f"{min(shares):.2f}", f"{max(shares):.2f}"])
     return markdown(["model", "hyper-parameters", "least covered", "most covered"], lines)
+
+
+def versions(rows):
+    """Ratios of today's time to another version's by group, and the largest with its name."""
+    names = {"steps": "steps of engines", "gams": "fits by a formula", "predictions": "predictions, and fits again"}
+    lines = []
+    for group in values_of(rows, "group"):
+        own = sorted((float(row["ratio"]), row["what"]) for row in rows if row["group"] == group)
+        ratios = [ratio for ratio, _ in own]
+        numbers = [f"{value:.2f}" for value in (ratios[0], np.median(ratios), ratios[-1])]
+        lines.append([names.get(group, group), str(len(own)), *numbers, own[-1][1]])
+    return markdown(["group", "benchmarks", "least", "median", "largest", "of which"], lines)

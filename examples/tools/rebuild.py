@@ -64,6 +64,7 @@ from examples.tools.page_tables import (
     pivot,
     regret,
     starts,
+    versions,
 )
 from examples.tools.tables import mean_and_error, path_of, rows_of
 
@@ -186,6 +187,7 @@ TABLES = {
     ),
     "stein_paper_model": stein_regression.paired_table,
     "two_modes": two_modes.table,
+    "versions": versions,
     "weights_from_fit": weights_from_fit.table,
     "weights_from_fit, pairs": weights_from_fit.pairs,
 }  # fmt: skip
