@@ -50,16 +50,14 @@ def tensor_hermite(num: int, dimension: int) -> tuple[Float[np.ndarray, "Q {dime
 
 
 @functools.cache
-def quasi_normal(
-    dimension: int, log2_num: int = 10
-) -> tuple[Float[np.ndarray, "Q {dimension}"], Float[np.ndarray, " Q"]]:
-    """A Kronecker sequence of ``2**log2_num`` standard normals, with equal weights; draws in many dimensions.
+def quasi_normal(dimension: int) -> tuple[Float[np.ndarray, "Q {dimension}"], Float[np.ndarray, " Q"]]:
+    """A Kronecker sequence of 1024 standard normals, with equal weights; draws in many dimensions.
 
     Steps are the powers of the root of ``x^(d+1) = x + 1``, the golden ratio's kin in d dimensions, which
     keep the points apart in every projection. Mirror images make the odd moments exact, and a linear map the
     covariance. Of more dimensions than a quarter of the points, which no linear map separates, they are fixed draws.
     """
-    num = 2 ** (log2_num - 1)
+    num = 512  # of a half
     if 2 * dimension > num:
         half = np.random.default_rng(0).standard_normal((num, dimension))
         half = half / np.sqrt(np.mean(half**2, axis=0))

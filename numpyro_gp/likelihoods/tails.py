@@ -140,17 +140,13 @@ def log_tails(distribution: dist.Distribution, y: Array) -> Tails:
     is_inside = is_above & (y < high)
     try:
         # A bound that depends on draws of f has more axes than y.
-        below, above = rule(
-            distribution, jnp.where(is_inside, y, support.feasible_like(jnp.zeros_like(y + 0 * is_inside)))
-        )
+        inside = jnp.where(is_inside, y, support.feasible_like(jnp.zeros_like(y + 0 * is_inside)))
+        below, above = rule(distribution, inside)
     except (RuntimeError, AttributeError):  # NumPyro has none
         cure = "Give the distribution a method cdf(value), or observe all values as they are."
         fail("likelihood", "one with a distribution function", f"a {type(distribution).__name__}", cure)
-    below, above = below.astype(y.dtype), above.astype(y.dtype)
-    return (
-        jnp.where(is_inside, below, jnp.where(is_above, 0.0, -jnp.inf)),
-        jnp.where(is_inside, above, jnp.where(is_above, -jnp.inf, 0.0)),
-    )
+    below = jnp.where(is_inside, below.astype(y.dtype), jnp.where(is_above, 0.0, -jnp.inf))
+    return below, jnp.where(is_inside, above.astype(y.dtype), jnp.where(is_above, -jnp.inf, 0.0))
 
 
 def before(distribution: dist.Distribution, y: Array) -> Array:
@@ -163,9 +159,8 @@ def log_mass(distribution: dist.Distribution, lower: Array, upper: Array) -> Arr
 
     There 3 nodes of Gauss and Legendre are as right as the difference is, by its rounding, at their border.
     """
-    (below_low, above_low), (below_high, above_high) = (
-        log_tails(distribution, end) for end in (before(distribution, lower), upper)
-    )
+    ends = before(distribution, lower), upper
+    (below_low, above_low), (below_high, above_high) = (log_tails(distribution, end) for end in ends)
     is_right = above_low < below_high
     large, small = jnp.where(is_right, above_low, below_high), jnp.where(is_right, above_high, below_low)
     gap = large - small  # infinite where one end is beyond the support
@@ -177,14 +172,9 @@ def log_mass(distribution: dist.Distribution, lower: Array, upper: Array) -> Arr
     middle = jnp.where(is_narrow, lower + half, distribution.support.feasible_like(gap))
     nodes, weights = np.polynomial.legendre.leggauss(3)
     logs = [distribution.log_prob(middle + float(node) * jnp.where(is_narrow, half, 0.0)) for node in nodes]
-    narrow = jnp.log(half) + logsumexp(jnp.stack(logs), axis=0, b=_over(weights, gap))
+    shares = jnp.expand_dims(jnp.asarray(weights, gap.dtype), range(1, gap.ndim + 1))
+    narrow = jnp.log(half) + logsumexp(jnp.stack(logs), axis=0, b=jnp.broadcast_to(shares, (3, *gap.shape)))
     return jnp.where(is_narrow, narrow, wide).astype(gap.dtype)
-
-
-def _over(numbers: np.ndarray, like: Array) -> Array:
-    return jnp.broadcast_to(
-        jnp.expand_dims(jnp.asarray(numbers, like.dtype), range(1, like.ndim + 1)), (3, *like.shape)
-    )
 
 
 def moments_of(distribution: object) -> tuple[Array, Array]:

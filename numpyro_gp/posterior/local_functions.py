@@ -49,11 +49,6 @@ class LocalDraw:
     level: Any
     columns: int
 
-    @property
-    def left(self) -> Array:
-        """Data less a draw of all that they are of, ``(N,)``."""
-        return self.places.residual
-
     def path(self, X: Array) -> Array:
         """``h`` at rows."""
         values = self.prior(X)
@@ -65,7 +60,7 @@ class LocalDraw:
 
         def some(own: Array, index: Array) -> Array:
             weights = self.places.weights(inputs, own, index)[0]
-            return jnp.sum(weights * self.left[jnp.maximum(index, 0)], axis=-1) + self.path(own)
+            return jnp.sum(weights * self.places.residual[jnp.maximum(index, 0)], axis=-1) + self.path(own)
 
         together = max(1, HELD // (X.index.shape[1] ** 2 + self.prior.weights.shape[-1]))
         found: Array = by_parts(some, own, X.index, at_once=together, together=together)
@@ -86,7 +81,7 @@ class LocalFunctions:
     draws: LocalDraw
 
     def __len__(self) -> int:
-        return int(self.draws.left.shape[0])
+        return int(self.draws.places.residual.shape[0])
 
     def __call__(self, X: NewRows | ArrayLike) -> Array:
         """Values at rows ``X`` ``(N, D)``, or ``near.find(X, K)``: ``(S, N)``."""

@@ -52,6 +52,7 @@ class LocalProcess:
     columns: int
     marginals: dist.Distribution | None = None
     cavity: dist.Distribution | None = None
+    plates = Plates()  # none: it is one process
 
     @property
     def noise(self) -> Array | None:
@@ -69,11 +70,6 @@ class LocalProcess:
         normal = copy(self.marginals)
         normal.near_of = self
         return normal
-
-    @property
-    def plates(self) -> Plates:
-        """None: it is one process."""
-        return Plates()
 
     def __call__(self, X: NewRows | ArrayLike) -> dist.Distribution:
         """Marginals of the function at new rows, each given the data nearest to it: a Normal of batch shape ``(N,)``.
