@@ -79,10 +79,8 @@ class Group:
         own: tuple[int, ...] = (),
     ) -> "Group":
         """Factorise those of forms that are one batch, inside of the axes ``own`` of plates."""
-        basis = over_batch(
-            jax.vmap(lambda one, at: Basis.build(one, at, jitter)), forms, _read_each(points, columns), own, axes=3
-        )
-        return cls(members, columns, basis)
+        build = jax.vmap(lambda one, at: Basis.build(one, at, jitter))
+        return cls(members, columns, over_batch(build, forms, _read_each(points, columns), own, axes=3))
 
     @property
     def lead(self) -> tuple[int, ...]:

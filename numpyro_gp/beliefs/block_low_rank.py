@@ -62,10 +62,8 @@ class BlockLowRank(component_factors.LowRank):
         inverses = [inverse_lower(P) for P in stacks.stacked(self.precision_trils)]
         scaled = [matmul(inverse, rows) for inverse, rows in zip(inverses, stacks.apart(self.W), strict=True)]
         factor, inner = component_factors.half_of(component_factors.rows_of(scaled))
-        shared = [
-            matmul(matmul(inner, jnp.swapaxes(one, -1, -2)), inverse)
-            for one, inverse in zip(scaled, inverses, strict=True)
-        ]
+        pairs = zip(scaled, inverses, strict=True)
+        shared = [matmul(matmul(inner, jnp.swapaxes(one, -1, -2)), inverse) for one, inverse in pairs]
         return inverses, shared, factor
 
     def whitened(self, basis: AbstractBasis | None = None) -> Whitened:  # noqa: ARG002
@@ -89,10 +87,8 @@ class BlockLowRank(component_factors.LowRank):
     def own_covariances(self) -> list[Array]:
         """``S_cc`` of each component, in stacks of components of one size."""
         inverses, shared, _ = self.roots()
-        return [
-            matmul(jnp.swapaxes(one, -1, -2), one) - matmul(jnp.swapaxes(V, -1, -2), V)
-            for one, V in zip(inverses, shared, strict=True)
-        ]
+        pairs = zip(inverses, shared, strict=True)
+        return [matmul(jnp.swapaxes(one, -1, -2), one) - matmul(jnp.swapaxes(V, -1, -2), V) for one, V in pairs]
 
     def own_precisions(self) -> list[Array]:
         """``S_cc^-1`` of each component, in stacks of components of one size."""
@@ -120,10 +116,8 @@ class BlockLowRank(component_factors.LowRank):
         features, prior = self.check_site(basis).features(X), basis.diagonal(X)
         change, _, explained = self.pieces(features)
         variance = prior + jnp.sum(change, axis=0) - jnp.sum(jnp.sum(explained, axis=0) ** 2, axis=0)
-        return Marginals(
-            matmul(self.mean, features),
-            component_factors.probed(self.probe, basis, features, positive(variance, prior)),
-        )
+        variance = component_factors.probed(self.probe, basis, features, positive(variance, prior))
+        return Marginals(matmul(self.mean, features), variance)
 
     def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:
         features = self.check_site(basis).features(X)

@@ -47,8 +47,7 @@ def prior_draw(
     kernel: Kernel, points: Float[Array, "M D"], key: Array, num: int, normal: Normal, batch: tuple[int, ...], name: str
 ) -> PriorDraw | None:
     """A draw from the prior for inputs like ``points``; None for kernels without features."""
-    make = features(kernel, key, num, points)
-    if make is None:
+    if (make := features(kernel, key, num, points)) is None:
         return None
     count = jax.eval_shape(lambda X: _flat(make, X), points[:1]).shape[1]
     return PriorDraw(make, normal(name, (*batch, count)))
@@ -141,10 +140,8 @@ def _drawn(mean: Float[Array, "*batch M"], factor: Float[Array, "*batch M M"], n
 def _(process: WithMeanBasis, basis: AbstractBasis, priors: Priors, normal: Normal) -> Corrections:
     site = single(process, basis)
     v = _drawn(process.remaining(site), process.scale_tril, normal)
-    return (
-        *_conditioned(site, v, priors, normal),
-        Correction(site.kernel, process.Z_gamma, process.coefficients(site)),
-    )
+    own = Correction(site.kernel, process.Z_gamma, process.coefficients(site))
+    return (*_conditioned(site, v, priors, normal), own)
 
 
 @corrections.register

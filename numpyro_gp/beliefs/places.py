@@ -129,9 +129,8 @@ class Places:
         if self.basis is None:
             found, variance = blocks.conditional(covariance)
         else:
-            found, variance = blocks.by_last_row(
-                blocks.row_factor(Shared.prior(self.basis).rest(covariance, at, scale)[0])
-            )
+            rest = Shared.prior(self.basis).rest(covariance, at, scale)[0]
+            found, variance = blocks.by_last_row(blocks.row_factor(rest))
         return jnp.where(at.taken, found, 0), variance
 
     def followed_by(self, own: Float[Array, "B D"], jitter: ArrayLike) -> "Places":

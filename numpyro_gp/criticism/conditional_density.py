@@ -15,7 +15,7 @@ import numpy as np
 from numpyro import handlers
 from numpyro.infer.autoguide import AutoGuide
 
-from numpyro_gp.arrays import Array, ArrayLike, on_devices
+from numpyro_gp.arrays import Array, ArrayLike, Model, on_devices
 from numpyro_gp.checks import check_count, check_floating, check_key, fail
 from numpyro_gp.guides.auto import AutoGP
 from numpyro_gp.objectives import weighted_samples
@@ -55,7 +55,7 @@ class LatentPosterior(NamedTuple):
 
 def latent_posterior(
     key: Array,
-    model: Callable[..., object],
+    model: Model,
     guide: Callable[..., object],
     params: Mapping[str, object],
     *args: object,
@@ -171,8 +171,7 @@ def log_density(
     check_not_empty(call)
     sites = look(posterior.fitted_model, call).sites
     check_full(sites)
-    local = tuple(local_sites(sites, plate))
-    if not local:
+    if not (local := tuple(local_sites(sites, plate))):
         cure = "Call posterior.predict(...).log_density, or name the data plate: plate=."
         fail("the model", f"one with latent inputs in plate {plate!r}", "none", cure)
     _check_rows(posterior, call, local)
@@ -184,10 +183,9 @@ def log_density(
 
 def _check_rows(posterior: Posterior, call: Call, local: tuple[str, ...]) -> None:
     """Refuse a guide with parameters for each row of the fit: it knows nothing of others."""
+    bound = call.at(call.arrays)
     try:
-        jax.eval_shape(
-            lambda key: posterior.source.training_values(key, jnp.asarray(0), call.at(call.arrays)), jax.random.key(0)
-        )
+        jax.eval_shape(lambda key: posterior.source.training_values(key, jnp.asarray(0), bound), jax.random.key(0))
     except ValueError as error:
         required, got = "one that maps rows to latent inputs", "one with parameters for each row of the fit"
         cure = f"Fit ngp.AutoGP(model, {{{local[0]!r}: ngp.guides.amortised()}}). ({error})"
@@ -206,16 +204,11 @@ def _weighed(
     is_prior = draw[1] % 2 == 1
     values = {name: jnp.where(is_prior, prior[name]["value"], given[name]) for name in local}
     trace = run_model(own.fitted_model, Values(rest | values), key_model, bound)
-    with (
-        handlers.block(),
-        handlers.seed(rng_seed=key_guide),
-        handlers.substitute(data=dict(own.source.params) | values),
-    ):
+    known = dict(own.source.params) | values
+    with handlers.block(), handlers.seed(rng_seed=key_guide), handlers.substitute(data=known):
         proposal = handlers.trace(own.guide).get_trace(*bound.args, **bound.kwargs)
-    log_p, log_q = (
-        jnp.sum(jnp.stack([found[name]["fn"].log_prob(values[name]) for name in local]), axis=0)
-        for found in (trace, proposal)
-    )
+    terms = ([found[name]["fn"].log_prob(values[name]) for name in local] for found in (trace, proposal))
+    log_p, log_q = (jnp.sum(jnp.stack(each), axis=0) for each in terms)
     total: Array = log_p - jnp.logaddexp(log_q + jnp.log(share), log_p + jnp.log1p(-share))
     for site in data_sites(trace).values():
         term = log_likelihood(site["fn"], site["value"])

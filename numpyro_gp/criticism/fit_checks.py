@@ -52,10 +52,8 @@ def divergences(case: Case) -> Iterator[Finding]:
     shares = {}
     for label, draws in _chains(case).items():
         if 0 < (count := diverged.sum()) < diverged.size == draws.size:
-            ranks = draws.ravel().argsort().argsort() / draws.size
-            shares[label] = (ranks[diverged].mean() - 0.5) * np.sqrt(
-                12 * count
-            )  # in standard errors of a mean of ranks
+            away = (draws.ravel().argsort().argsort() / draws.size)[diverged].mean() - 0.5
+            shares[label] = away * np.sqrt(12 * count)  # in standard errors of a mean of ranks
     where = max(shares, key=lambda label: abs(shares[label]), default=None)
     text = f"{diverged.sum()} of {diverged.size} draws diverged"
     if where is not None and abs(shares[where]) > 3:
@@ -180,9 +178,8 @@ def not_normal(case: Case) -> Iterator[Finding]:
         limits = max(SKEWNESS, ERRORS * np.sqrt(6 / count)), max(KURTOSIS, ERRORS * np.sqrt(24 / count))
         number, limit = max((abs(skewness), limits[0]), (kurtosis, limits[1]), key=lambda pair: pair[0] / pair[1])
         if number > limit:
-            text = (
-                f"Residuals of {name} are not normal, with skewness {skewness:.1f} and excess kurtosis {kurtosis:.1f}"
-            )
+            text = f"Residuals of {name} are not normal, with skewness {skewness:.1f} "
+            text += f"and excess kurtosis {kurtosis:.1f}"
             cure = "try ngp.likelihoods.StudentT for outliers, or a transformation of skewed data"
             yield Finding("residuals not normal", text, number, float(limit), cure)
 

@@ -20,7 +20,7 @@ def check_entries(argument: str, array: Array) -> None:
         fail(argument, "a non-empty array with one entry per datum", f"shape {array.shape}", "Pass held-out data.")
 
 
-def check_equal_shapes(first: str, a: Array, second: str, b: Array) -> None:
+def check_same_shape(first: str, a: Array, second: str, b: Array) -> None:
     """Refuse shapes that differ, even where they would broadcast."""
     if a.shape != b.shape:
         cure = f"Give both the same shape, for instance {first}[:, 0] or {second}[:, 0]; nothing is broadcast."
@@ -32,7 +32,7 @@ def check_pair(first: str, a: ArrayLike, second: str, b: ArrayLike) -> tuple[Arr
     is_whole = not jnp.issubdtype(check_array(second, b).dtype, jnp.floating)
     a, b = numbers(first, a), numbers(second, b)
     check_entries(second, b)
-    check_equal_shapes(first, a, second, b)
+    check_same_shape(first, a, second, b)
     return a, b.astype(a.dtype) if is_whole else b
 
 

@@ -7,13 +7,7 @@ from jax.scipy.stats import norm
 
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import check_array, check_floating, check_positive, fail, known
-from numpyro_gp.criticism.score_checks import (
-    check_classes,
-    check_entries,
-    check_equal_shapes,
-    check_pair,
-    check_samples,
-)
+from numpyro_gp.criticism.score_checks import check_classes, check_entries, check_pair, check_same_shape, check_samples
 from numpyro_gp.linalg import einsum
 from numpyro_gp.programs.eager import one_program
 
@@ -253,7 +247,7 @@ def standardised(mean: ArrayLike, scale: ArrayLike, y: ArrayLike) -> tuple[Array
     mean, y = check_pair("mean", mean, "y", y)
     scale = check_positive("scale", scale, " (a standard deviation)").astype(mean.dtype)
     if scale.ndim:
-        check_equal_shapes("scale", scale, "y", y)
+        check_same_shape("scale", scale, "y", y)
     scale = jnp.broadcast_to(scale, y.shape)
     return (y - mean) / scale, scale
 

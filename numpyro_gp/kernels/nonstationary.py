@@ -184,12 +184,9 @@ class ArcCosine(Kernel):
     def __post_init__(self) -> None:
         if isinstance(self.order, bool) or not isinstance(self.order, int) or self.order not in (0, 1, 2):
             fail("order", "0, 1 or 2", repr(self.order), "Pass order=1 for rectified linear units.")
-        store(
-            self,
-            variance=positive_scalar("variance", self.variance),
-            weight_variance=positive_per_input("weight_variance", self.weight_variance),
-            bias_variance=positive_scalar("bias_variance", self.bias_variance),
-        )
+        variance, bias = (positive_scalar(name, getattr(self, name)) for name in ("variance", "bias_variance"))
+        weights = positive_per_input("weight_variance", self.weight_variance)
+        store(self, variance=variance, weight_variance=weights, bias_variance=bias)
 
     def _squared_norm(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
         return jnp.sum(per_input("weight_variance", self.weight_variance, X) * X * X, axis=1) + self.bias_variance

@@ -265,10 +265,8 @@ class ZeroMean(Kernel):
         value = self.kernel.variance
         for d in range(X1.shape[1]):
             row, column = a_1[:, d][:, None], a_2[:, d][None, :]
-            value = value * (
-                _deviation(type(self.kernel), X1[:, d][:, None] - X2[:, d][None, :], *self._own(d))
-                - of_average(row, column, b[0, d])
-            )
+            deviation = _deviation(type(self.kernel), X1[:, d][:, None] - X2[:, d][None, :], *self._own(d))
+            value = value * (deviation - of_average(row, column, b[0, d]))
         return value
 
     def _gram(self, X: Float[Array, "N D"]) -> Float[Array, "N N"]:

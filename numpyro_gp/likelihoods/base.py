@@ -230,8 +230,7 @@ class CallableLikelihood(Likelihood):
     def check_targets(self, y: ArrayLike) -> None:
         """Compare known targets with the support of the conditional at ``f = 0``."""
         check_finite("obs", y)
-        values = known(y)
-        if values is None:
+        if (values := known(y)) is None:
             return
         zeros = jnp.zeros(values.shape + ((self.num_latent,) if self.num_latent > 1 else ()))
         support = self.conditional(zeros).support
@@ -260,10 +259,9 @@ class CallableLikelihood(Likelihood):
         def moments(f: Array) -> tuple[Array, Array]:
             found = self.conditional(f)
             if isinstance(found, CATEGORICAL):  # of labels it is each class that has a mean, its probability
-                return found.probs.astype(latent.mean.dtype), (found.probs * (1 - found.probs)).astype(
-                    latent.mean.dtype
-                )
-            mean, variance = moments_of(found)
+                mean, variance = found.probs, found.probs * (1 - found.probs)
+            else:
+                mean, variance = moments_of(found)
             return mean.astype(latent.mean.dtype), variance.astype(latent.mean.dtype)
 
         means, variances = jax.vmap(moments)(points)

@@ -66,8 +66,7 @@ class _Wrapped(Likelihood):
 
     def _turns_at(self, y: Batch, *ends: ArrayLike | None) -> Float[Array, "*batch K"] | None:
         """Cuts at the ends of intervals, in place of infinite ones those at ``y``."""
-        own = self.likelihood._turns(y)
-        if own is None:
+        if (own := self.likelihood._turns(y)) is None:
             return None
         found = [self.likelihood._turns(like("likelihood", end, y)) for end in ends if end is not None]
         finite = [jnp.where(jnp.isfinite(cuts), cuts, own) for cuts in found if cuts is not None]
@@ -98,8 +97,7 @@ class _Hiding(_Wrapped):
         return self._either(y, latent, self.likelihood._predictive(y, latent), is_log=True)
 
     def _either(self, y: Batch, latent: Latent, seen: Batch, *, is_log: bool) -> Batch:
-        hidden = self._is_hidden(y)
-        if hidden is None:
+        if (hidden := self._is_hidden(y)) is None:
             return seen
         return jnp.where(hidden, self._integral(type(self)._log_known, y, latent, is_log=is_log), seen)
 
@@ -269,10 +267,8 @@ class Truncated(_Wrapped):
         if self.low is None and self.high is None:
             return jnp.zeros_like(y)
         ends = ("low", self.low, -jnp.inf), ("high", self.high, jnp.inf)
-        low, high = (
-            jnp.asarray(infinite if end is None else shaped(name, jnp.asarray(end), y), y.dtype)
-            for name, end, infinite in ends
-        )
+        given = (infinite if end is None else shaped(name, jnp.asarray(end), y) for name, end, infinite in ends)
+        low, high = (jnp.asarray(end, y.dtype) for end in given)
         conditional = self.conditional(f)
         if self.high is None:
             return log_tails(conditional, before(conditional, low))[1]

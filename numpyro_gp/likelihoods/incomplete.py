@@ -53,9 +53,8 @@ def log_gamma_parts(a: Array, x: Array) -> tuple[Array, Array]:
     sign, power, zero = jnp.where(is_below, -1.0, 1.0), large_a - 1, jnp.zeros_like(a)
     end = jnp.where(is_below, 1.0, jnp.inf)
     change = _Change(((power, sign),), sign * (large_x - large_a + 1), end)
-    large = (
-        poisson_deviance(zero, zero, large_a, large_x) + jnp.log(large_a) - stirling(large_a) + change.log_integral()
-    )
+    front = poisson_deviance(zero, zero, large_a, large_x) + jnp.log(large_a) - stirling(large_a)
+    large = front + change.log_integral()
     return _both(jnp.where(is_large, is_below, is_low), jnp.where(is_large, large, small))
 
 

@@ -88,9 +88,8 @@ class RobustMax(_OneEach):
         """``P = E_{f ~ N(mu_y, s_y)} prod_{j != y} ndtr((f - mu_j) / sqrt(s_j))``, logarithms multiplied as sums."""
         mean, scale = latent.mean, self._spread(latent.variance)
         own = jax.nn.one_hot(y.astype(int), self.classes, dtype=bool)
-        mean_y, scale_y, variance_y = (
-            jnp.sum(jnp.where(own, part, 0.0), axis=-1) for part in (mean, scale, latent.variance)
-        )
+        parts = mean, scale, latent.variance
+        mean_y, scale_y, variance_y = (jnp.sum(jnp.where(own, part, 0.0), axis=-1) for part in parts)
         if self.classes == 2:
             rival, variance = (jnp.sum(jnp.where(own, 0.0, part), axis=-1) for part in (mean, latent.variance))
             return ndtr((mean_y - rival) / self._spread((variance_y + variance)[..., None])[..., 0])

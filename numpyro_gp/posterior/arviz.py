@@ -122,8 +122,7 @@ def arviz_container(
         return {name: np.asarray(x, dtype).reshape((chains, -1, *x.shape[1:])) for name, x in named.items()}
 
     known = set(found.latent) | set(found.observed) | set(constant)
-    unknown = sorted(set(dims or {}) - known)
-    if unknown:
+    if unknown := sorted(set(dims or {}) - known):
         fail("dims", f"names of sites or arguments: {sorted(known)}", f"{unknown}", "Check the spelling.")
     terms = {name: _pointwise(name, found) for name in found.log_likelihood}
     # An argument with the name of a site has its dimensions, and no place beside it where its shape is another.

@@ -63,8 +63,7 @@ def stored_index(posterior: Fitted, num_samples: int | None) -> np.ndarray:
     """Indices of the draws that are asked for at the data of a fit; a guide makes as many as one wants."""
     if num_samples is not None:
         check_count("num_samples", num_samples)
-    available = posterior.num_draws
-    if available is None:
+    if (available := posterior.num_draws) is None:
         return np.arange(num_samples or 1000)
     return spread_draws(min(num_samples or available, available), available, posterior.num_chains)
 
@@ -112,11 +111,8 @@ def training_draws(posterior: Fitted, draws: tracing.Draw, call: Call) -> Traini
         trace = trace_at(posterior.at(source), draw, arrays, ())
         seen = data_sites(trace)
         values = {name: site["value"] for name, site in seen.items()}
-        return (
-            values,
-            {name: seen_entries(site["fn"], site["value"]) for name, site in seen.items()},
-            are_whitened(trace),
-        )
+        entries = {name: seen_entries(site["fn"], site["value"]) for name, site in seen.items()}
+        return values, entries, are_whitened(trace)
 
     first = jax.tree.map(lambda leaf: leaf[0], draws)
     observed, seen, found = run(data, posterior.source, first, call.arrays)
@@ -251,11 +247,8 @@ def log_likelihood(fn: object, y: Array, key: Array | None = None) -> Array | No
         return norm.logpdf(y, mean, jnp.sqrt(variance))
     if not isinstance(inner, Observation):
         return fn.log_prob(y)
-    left_out = inner.seen_of.left_out() if isinstance(inner.seen_of, SeenProcesses) else None
-    if left_out is not None:
-        assert isinstance(inner.seen_of, SeenProcesses)
-        offset = inner.seen_of.offset
-        f = left_out if offset is None else shifted(inner.seen_of.name, left_out, jnp.asarray(offset))
+    if isinstance(seen := inner.seen_of, SeenProcesses) and (left_out := seen.left_out()) is not None:
+        f = left_out if seen.offset is None else shifted(seen.name, left_out, jnp.asarray(seen.offset))
         terms = Observation(f, inner.likelihood).predictive_log_prob(y)
     elif key is None:
         terms = inner.predictive_log_prob(y)

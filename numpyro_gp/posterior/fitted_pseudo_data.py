@@ -190,10 +190,8 @@ def _as_set_up(
     """
     sites = {name: site for name, site in guide.prototype_trace.items() if role(site) == "gp"}
     bases = {name: unwrap(site["fn"]).basis_of(beliefs[name]) for name, site in sites.items()}
-    is_held = set(params) <= set(shapes_of_params(guide)) and all(
-        isinstance(belief, Conditional) for belief in beliefs.values()
-    )
-    is_held = is_held and is_same(inducing, inducing_of_sites(sites))
+    is_held = all(isinstance(belief, Conditional) for belief in beliefs.values())
+    is_held = is_held and set(params) <= set(shapes_of_params(guide)) and is_same(inducing, inducing_of_sites(sites))
     return bases if is_held and not any(isinstance(x, jax.ShapeDtypeStruct) for x in jax.tree.leaves(bases)) else {}
 
 

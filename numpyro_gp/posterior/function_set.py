@@ -122,8 +122,7 @@ def posterior_functions(
         is_number = lambda leaf: jnp.issubdtype(leaf.dtype, jnp.floating)  # noqa: E731
         return jax.tree.map(lambda leaf: leaf.astype(dtype) if is_number(leaf) else leaf, found)
 
-    found = asked.at_each(one, draws)
-    if found is not None:
+    if (found := asked.at_each(one, draws)) is not None:
         return Functions(found)
 
     def at(process: GaussianProcess, draw: Draw, rows: Functional | Array) -> Array:
@@ -149,14 +148,12 @@ def _local(asked: AskedProcess, draws: Draw, num_features: int) -> LocalFunction
         if not isinstance(process, LocalProcess):
             return None
         key_features, normal = _random(draw[0], process.name, process.data.near.inputs.dtype)
-        found = local_draw(process, key_features, num_features, normal)
-        if found is None:
+        if (found := local_draw(process, key_features, num_features, normal)) is None:
             cure = "Register features for it: help(ngp.kernels.features)."
             fail("the kernel", "one with features, where rows have neighbours", "one without", cure, TypeError)
         return jax.tree.map(jnp.asarray, found), scales_of(process)
 
-    found = asked.at_each(one, draws)
-    if found is None:
+    if (found := asked.at_each(one, draws)) is None:
         return None
     local, scales = found
     return LocalFunctions(dataclasses.replace(near_of(asked, draws), lengthscale=jnp.median(scales, axis=0)), local)

@@ -79,8 +79,7 @@ def finder_of(
         return None
     if not all(map(is_known, (X, *jax.tree.leaves(given)))):
         return None
-    found = near_in_units(asked, key, index)
-    if found is None:
+    if (found := near_in_units(asked, key, index)) is None:
         return None
     number = enough_neighbours(asked, key, found[0]) if count == "auto" else count
     return RowFinder(found[0], NEIGHBOURS if number is None else int(number), found[1])
@@ -126,8 +125,7 @@ def enough_neighbours(asked: tracing.AskedProcess, key: Array, near: Neighbours)
     count = min(LEAST, near.size - 1)
     while count < min(MOST, near.size - 1):
         more = min(4 * count, near.size - 1)
-        gain = gain_of_neighbours(asked, key, near, rows, count, more)
-        if gain is None:
+        if (gain := gain_of_neighbours(asked, key, near, rows, count, more)) is None:
             cure = "Pass a number, such as neighbours=256."
             fail("neighbours='auto'", "asked of data with Gaussian noise", "another process", cure)
         if gain[0] <= max(WORTH, gain[1]):

@@ -70,8 +70,7 @@ def plan_of(posterior: Fitted, call: Call, rows: Sequence[str] | None, site: str
     data = tracing.new_data(posterior, call, found.sites, name, new)
     check_all_rows(found.sites, data.plates)
     check_rows(found, call)
-    batch = unwrap(found.sites[name]["fn"]).batch_shape
-    if not batch:
+    if not (batch := unwrap(found.sites[name]["fn"]).batch_shape):
         cure = 'Observe them in a plate: with numpyro.plate("data", len(X)).'
         fail(f"the data of site {name!r}", "of rows, in a plate", "one number", cure)
     axis, _, places = row_axes(call.arrays, numbers, batch)
@@ -179,8 +178,7 @@ def draw_functions(
     plates, is_random = tracing.plates_at(posterior, call)
     asked, index = tracing.AskedProcess(posterior, call, plates, gp), posterior.spread(num_samples, is_random=True)
     if neighbours_in(call.arguments) and not isinstance(X, Functional):
-        rows = joint_rows_of(asked, key, X, index, neighbours)
-        if rows is not None:
+        if (rows := joint_rows_of(asked, key, X, index, neighbours)) is not None:
             return _local_draws(asked, key, rows, index, is_random)
     elif neighbours is not None:
         cure = "Leave it out, or pass rows of inputs and the neighbours of the fit."

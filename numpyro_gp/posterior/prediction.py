@@ -195,12 +195,9 @@ class Prediction:
         times, count = self._times(times), check_count("num_samples", num_samples)
         key = self._key_of("survival", key)
         each = -(-count // self.num_draws)
-        parts = [
-            mixture.survival_draws(
-                chunk, jax.random.split(jax.random.fold_in(key, number), self.num_draws), times, each=each
-            )
-            for number, chunk in enumerate(self._chunks)
-        ]
+        keys = [jax.random.split(jax.random.fold_in(key, number), self.num_draws) for number in range(len(self._sizes))]
+        pairs = zip(self._chunks, keys, strict=True)
+        parts = [mixture.survival_draws(chunk, own, times, each=each) for chunk, own in pairs]
         cut = [_first(part, size, 2 + self._axis) for part, size in zip(parts, self._sizes, strict=True)]
         order = jax.random.permutation(jax.random.fold_in(key, len(self._sizes)), each * self.num_draws)
         return jnp.concatenate(cut, axis=2 + self._axis)[order[:count]]

@@ -183,6 +183,5 @@ def gp(
     report(found.name, {"": points})
     own_mean, columns = mean_of_members(mean, found.plates, functional), functional or points.shape[-1]
     basis = as_asked(found.basis, jitter)
-    return record(
-        GaussianProcess(found.name, found.process, basis, own_mean, outputs, columns, jitter, plates=found.plates)
-    )
+    process = GaussianProcess(found.name, found.process, basis, own_mean, outputs, columns, jitter, plates=found.plates)
+    return record(process)

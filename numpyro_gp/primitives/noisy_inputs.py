@@ -49,9 +49,8 @@ def noisy_inputs(name: str, X: ArrayLike, scale: ArrayLike) -> Array:
         cure = "Give each row its own with scale[:, None], broadcast over the columns; in a minibatch scale[idx]."
         required = f"of shape (), {(rows[1],)} or {rows}"
         fail("scale", required, f"shape {spread.shape}", cure)
-    errors = numpyro.sample(
-        check_name("name", name), standard_normal(rows, inputs.dtype, 1), infer={"numpyro_gp": "latent"}
-    )
+    standard = standard_normal(rows, inputs.dtype, 1)
+    errors = numpyro.sample(check_name("name", name), standard, infer={"numpyro_gp": "latent"})
     shape = (*np.broadcast_shapes(inputs.shape[:-1], errors.shape[:-1]), rows[1])
     moved = jnp.broadcast_to(spread, rows) if spread.ndim < 2 else spread
     every = [jnp.broadcast_to(part, shape) for part in (inputs, moved, errors)]

@@ -118,8 +118,7 @@ def open_process(
 
 def record(process: AnyProcess) -> AnyProcess:
     """Add a process to those of `recorded_processes`, under the name of its site in the whole model."""
-    recorded = _recorded.get()
-    if recorded is not None:
+    if (recorded := _recorded.get()) is not None:
         recorded[process.name] = process
     return process
 
@@ -141,8 +140,7 @@ def as_asked(basis: AbstractBasis, jitter: float | None) -> AbstractBasis:
 
 def record_call(process: object, inputs: Array) -> None:
     """Add a call of a process, and its inputs, to those of `recorded_calls`."""
-    called = _called.get()
-    if called is not None:
+    if (called := _called.get()) is not None:
         called.append((process, inputs))
 
 

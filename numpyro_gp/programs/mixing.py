@@ -94,9 +94,8 @@ def _after(equation: JaxprEqn, before: list[int | None]) -> list[int | None]:
         shapes = [(aval_of(a).shape, aval_of(b).shape) for a, b in zip(equation.invars, equation.outvars, strict=True)]
         if all(one == other for one, other in shapes):
             return before
-    known = [
-        (aval_of(atom).shape, axis) for atom, axis in zip(equation.invars, before, strict=True) if axis is not None
-    ]
+    pairs = zip(equation.invars, before, strict=True)
+    known = [(aval_of(atom).shape, axis) for atom, axis in pairs if axis is not None]
     after: list[int | None] = []
     for var in equation.outvars:
         axes = {axis for shape, axis in known if _becomes(shape, axis, getattr(var.aval, "shape", ()))}

@@ -90,10 +90,8 @@ def placement_of(sharding: Any, arrays: Sequence[Array], engine: object = None) 
 
     Without either rows are copies on the devices that share the particles of an engine or the samples of its objective.
     """
-    loss = getattr(engine, "loss", None)
-    own = next(
-        (one for part in (engine, loss) if isinstance(one := getattr(part, "sharding", None), NamedSharding)), None
-    )
+    given = (getattr(part, "sharding", None) for part in (engine, getattr(engine, "loss", None)))
+    own = next((one for one in given if isinstance(one, NamedSharding)), None)
     if sharding is None:
         held = [array for array in arrays if isinstance(array, jax.Array) and not isinstance(array, jax.core.Tracer)]
         found = [array.sharding for array in held if array.ndim]
@@ -105,9 +103,8 @@ def placement_of(sharding: Any, arrays: Sequence[Array], engine: object = None) 
     if own is not None and (own.mesh != sharding.mesh or {*axes_of(own)} & {*axes_of(sharding)}):
         free = [axis for axis in own.mesh.axis_names if axis not in axes_of(own)]
         required = f"over an axis of the mesh of particles or samples that these leave free, {free}"
-        cure = (
-            "Build one mesh: jax.make_mesh((2, 4), ('samples', 'data'), axis_types=(jax.sharding.AxisType.Auto,) * 2)."
-        )
+        cure = "Build one mesh: jax.make_mesh((2, 4), ('samples', 'data'), "
+        cure += "axis_types=(jax.sharding.AxisType.Auto,) * 2)."
         fail("sharding of the rows", required, f"{axes_of(sharding)} of {sharding.mesh.axis_names}", cure)
     return Placement(sharding)
 

@@ -87,14 +87,8 @@ def auto(
     others = [name for name in sites if name not in processes]
     target, draws = _fitted(key_guide, key_draws, model, processes, sites, num_particles, progress, args, kwargs)
     start = {name: values[:num_particles] for name, values in draws.items()}
-    svgd = SVGD(
-        target,
-        optax.adam(RATE),
-        _kernel(processes, others, {name: draws[name][0].size for name in others}),
-        num_particles,
-        metric=Spread(draws),
-        init_particles=start,
-    )
+    kernel = _kernel(processes, others, {name: draws[name][0].size for name in others})
+    svgd = SVGD(target, optax.adam(RATE), kernel, num_particles, metric=Spread(draws), init_particles=start)
     result, before, moved, done = None, None, None, 0
     while done < limit:
         steps = min(BLOCK, limit - done)

@@ -35,9 +35,8 @@ class Judgement(NamedTuple):
     def is_of(self, params: Mapping[str, object]) -> bool:
         """Whether these are the particles that were judged."""
         same = lambda a, b: np.shape(a) == np.shape(b) and np.array_equal(np.asarray(a), np.asarray(b))  # noqa: E731
-        return set(params) == set(self.params) and all(
-            jax.tree.all(jax.tree.map(same, params[name], self.params[name])) for name in params
-        )
+        own, given = dict(self.params), dict(params)
+        return set(own) == set(given) and bool(jax.tree.all(jax.tree.map(same, given, own)))
 
     def check(self) -> None:
         """Refuse particles at which the target is no number: predictions from there are none."""

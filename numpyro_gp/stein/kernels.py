@@ -88,8 +88,7 @@ def _check_radial(argument: str, kernel: object) -> None:
 
 
 def _check_known(argument: str, named: Iterable[str], sites: tuple[str, ...]) -> None:
-    unknown = sorted(set(named) - set(sites))
-    if unknown:
+    if unknown := sorted(set(named) - set(sites)):
         fail(argument, f"names of latent sites among {sorted(sites)}", f"{unknown}", "Check the spelling.")
 
 

@@ -163,8 +163,7 @@ def not_finite(values: Mapping[str, Array]) -> list[tuple[int, str]]:
     """``(particle, site)`` of entries that are not finite; nothing where the values are traced."""
     found = []
     for site, value in values.items():
-        array = known(value)
-        if array is not None:
+        if (array := known(value)) is not None:
             rows = ~jnp.isfinite(array.reshape(array.shape[0], -1)).all(axis=1)
             found += [(int(number), site) for number in jnp.flatnonzero(rows)]
     return sorted(found)
