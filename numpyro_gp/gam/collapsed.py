@@ -23,6 +23,9 @@ from numpyro_gp.gam.tables import Tables, summed_tables
 
 # Quasi-Newton steps between two site steps, where data are not Gaussian.
 STEPS_OF_A_ROUND = 8
+# Steps whose curvature is remembered: an evaluation costs more than the algebra of a few numbers, and SciPy's ten steps
+# are fewer than the hyper-parameters of some terms.
+REMEMBERED = 50
 # Variances of the first site steps, which start from the prior: an expected rate under it may be anything.
 FIRST_VARIANCE, FIRST_STEPS = 0.1, 3
 # Most site steps at hyper-parameters that stay, how often one is halved, and the gain in nats below which they end.
@@ -278,6 +281,7 @@ class Bound:
                     pass
             return least + WALL, WALL * z / max(float(z @ z), np.finfo(float).tiny)
 
+        options["maxcor"] = REMEMBERED
         return minimize(white, np.zeros(len(origin)), jac=True, method="L-BFGS-B", options=options)
 
     def covariance_root(self, free: np.ndarray) -> np.ndarray:

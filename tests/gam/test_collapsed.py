@@ -267,3 +267,16 @@ def test_data_on_a_line_have_the_least_noise(is_double):
     assert 1e-8 * spread < noise < 1e-5 * spread
     assert any("the function passes through all" in note for note in summary.notes)
     assert not any("num_inducing" in note for note in summary.notes)
+
+
+def test_steps_remember_the_curvature_of_all_hyperparameters():
+    """Nine of them: with the ten steps that SciPy remembers the search and what follows take 60 evaluations."""
+    rng = np.random.default_rng(0)
+    table = {f"x{d}": rng.uniform(size=1000) for d in range(4)}
+    table["y"] = np.sin(6 * table["x0"]) + table["x1"] ** 2 + 0.3 * rng.normal(size=1000)
+    model = ngp.gam.model("y ~ s(x0) + s(x1) + s(x2) + s(x3)", table)
+    bound = own.Bound(own.BoundParts(model), own.Data.of(model))
+    free, is_flat = bound.find_mode(bound.start, 200)
+    assert is_flat
+    assert np.abs(bound(free)[1]).max() < 0.2
+    assert len(bound.losses) < 36
