@@ -7,10 +7,12 @@ optimiser that takes plain gradient steps therefore takes natural-gradient steps
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro
 from jax.custom_derivatives import SymbolicZero
 from numpyro.distributions import constraints
@@ -143,12 +145,28 @@ class _LowerFactor(constraints.ParameterFreeConstraint):
         return jnp.broadcast_to(jnp.eye(jnp.shape(prototype)[-1]), jnp.shape(prototype))
 
 
-def _on_diagonal(function: Callable[[Any, Any], Any], matrix: Array) -> Array:
-    """What lies below the diagonal of ``(..., M, M)``, and ``function(numpy, diagonal)``."""
+def _softplus(package: Any, value: Any) -> Any:
+    return package.logaddexp(value, 0)
+
+
+def _inverse_softplus(package: Any, value: Any) -> Any:
+    return value + package.log(-package.expm1(-value))
+
+
+def _on_diagonal(package: Any, function: Callable[[Any, Any], Any], matrix: Any) -> Any:
+    """What lies below the diagonal of ``(..., M, M)``, and a function of the diagonal, by NumPy or JAX."""
+    eye = package.eye(matrix.shape[-1], dtype=matrix.dtype)[(None,) * (matrix.ndim - 2)]
+    diagonal = function(package, package.diagonal(matrix, axis1=-2, axis2=-1))
+    return package.tril(matrix, -1) + diagonal[..., None] * eye
+
+
+# One program for all factors of a step.
+_in_program = jax.jit(partial(_on_diagonal, jnp), static_argnums=0)
+
+
+def _mapped(function: Callable[[Any, Any], Any], matrix: Array) -> Array:
     package, own = at_hand(matrix)
-    diagonal = function(package, package.diagonal(own, axis1=-2, axis2=-1))
-    eye = package.eye(own.shape[-1], dtype=own.dtype)[(None,) * (own.ndim - 2)]
-    return on_device(package.tril(own, -1) + diagonal[..., None] * eye)
+    return on_device(_on_diagonal(np, function, own)) if package is np else _in_program(function, own)
 
 
 class _LowerFactorTransform(ParameterFreeTransform):
@@ -161,10 +179,10 @@ class _LowerFactorTransform(ParameterFreeTransform):
     codomain = _LowerFactor()
 
     def __call__(self, x: Array) -> Array:
-        return _on_diagonal(lambda package, diagonal: package.logaddexp(diagonal, 0), x)
+        return _mapped(_softplus, x)
 
     def _inverse(self, y: Array) -> Array:
-        return _on_diagonal(lambda package, diagonal: diagonal + package.log(-package.expm1(-diagonal)), y)
+        return _mapped(_inverse_softplus, y)
 
     def log_abs_det_jacobian(self, x: Array, y: Array, intermediates: object = None) -> Array:  # noqa: ARG002
         """Of the diagonal, the only entries that are not kept as they are."""
