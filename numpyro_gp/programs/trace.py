@@ -125,18 +125,17 @@ def _parameters(parameters: dict[str, Any], change: Callable[[ClosedJaxpr], obje
 
 
 def _may_hold_programs(parameter: object) -> bool:
-    """Whether a parameter is a program, or a tuple of more than numbers: most have neither, and a fit asks of each."""
-    kind = type(parameter)
-    if not issubclass(kind, tuple):
-        return kind is ClosedJaxpr
-    return kind is not tuple or not {ClosedJaxpr, tuple}.isdisjoint(map(type, parameter))  # type: ignore[call-overload]
+    """Whether a parameter is a program, or a tuple of more than numbers."""
+    if isinstance(parameter, tuple):
+        return any(isinstance(item, (ClosedJaxpr, tuple)) for item in parameter)
+    return isinstance(parameter, ClosedJaxpr)
 
 
 def _each_program(parameter: object, change: Callable[[ClosedJaxpr], object]) -> Any:
     """A parameter of an operation, changed where it is a program or a tuple that holds some."""
     if isinstance(parameter, ClosedJaxpr):
         return change(parameter)
-    if isinstance(parameter, tuple) and any(isinstance(item, (ClosedJaxpr, tuple)) for item in parameter):
+    if isinstance(parameter, tuple) and _may_hold_programs(parameter):
         items = [_each_program(item, change) for item in parameter]
         return type(parameter)(*items) if hasattr(parameter, "_fields") else tuple(items)
     return parameter
