@@ -20,7 +20,9 @@ SAMPLE = 1000  # rows that say in how many columns all lie
 Found = tuple[np.ndarray, np.ndarray]
 
 
-def earlier(scaled: np.ndarray, order: np.ndarray, count: int, twins: np.ndarray | None, asked: np.ndarray) -> object:
+def earlier(
+    scaled: np.ndarray, order: np.ndarray, count: int, twins: np.ndarray | None, asked: np.ndarray
+) -> np.ndarray:
     """Numbers ``(R, K)`` of the K nearest rows that come before each of the rows ``asked``, -1 where there are fewer.
 
     Parameters

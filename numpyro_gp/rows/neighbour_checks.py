@@ -33,6 +33,16 @@ def check_below(argument: str, value: object, size: int) -> int:
     return count
 
 
+def check_candidates(candidates: object, count: int) -> int | None:
+    """How many rows to choose neighbours from, if they are chosen."""
+    if candidates is None:
+        return None
+    found = check_count("candidates", candidates)
+    if found < count:
+        fail("candidates", f"num_neighbours, {count}, or more", found, f"Pass {4 * count}, or leave it out.")
+    return found
+
+
 def check_numbers(argument: str, value: ArrayLike, size: int) -> Array:
     """Numbers of rows, each once."""
     numbers = np.asarray(value)
