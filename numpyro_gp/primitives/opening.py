@@ -35,7 +35,9 @@ class _Found(Messenger):
         if msg["type"] in ("sample", "deterministic"):  # the latter in the coordinates of `ngp.conditioned`
             self.name, self.plates = msg["name"], Plates.of(msg["cond_indep_stack"])
         if msg["type"] == "sample":
-            rows = None if msg["infer"].get("numpyro_gp") == "gp" else msg["fn"].event_shape[-1]
+            # NumPyro's `init_to_median` samples the distribution of a site once more, and does not say what it is of.
+            event = () if msg["infer"].get("numpyro_gp") == "gp" else msg["fn"].event_shape
+            rows = event[-1] if event else None
             _check_members("mask", _mask_shape(msg["fn"]), rows, self)
             _check_members("scale", () if msg["scale"] is None else jnp.shape(msg["scale"]), rows, self)
 

@@ -10,6 +10,7 @@ import optax
 import pytest
 from numpyro import handlers
 from numpyro.infer import SVI, Trace_ELBO, TraceMeanField_ELBO
+from numpyro.infer.autoguide import AutoDelta
 from numpyro.infer.util import log_density
 from scipy.special import gammaln, roots_hermitenorm
 from scipy.stats import multivariate_normal, norm, poisson
@@ -176,6 +177,15 @@ def test_as_a_point_it_is_a_factor_of_the_gram_matrix_times_whitened_values():
     variance = VARIANCE * (1 + 1e-8) - (gram(X, NEW) * weights).sum(axis=0)
     means = [np.exp(0.2 + weights.T @ root @ one + variance / 2) for one in (v, -v)]
     np.testing.assert_allclose(found.mean, np.mean(means, axis=0), rtol=1e-5)
+
+
+def test_a_point_may_start_at_medians_of_the_prior():
+    """`AutoDelta` does by default: NumPyro samples the prior of the site once more, and an error of Python came of it."""
+    near = ngp.neighbours(jnp.asarray(X), 5, others=True)
+    svi = SVI(counts, AutoDelta(counts), optax.adam(0.1), Trace_ELBO())
+    params = jax.jit(lambda: svi.get_params(svi.init(KEY, near, jnp.asarray(EXPOSURE), jnp.asarray(COUNTS))))()
+    assert params["f_auto_loc"].shape == (N,)
+    assert np.abs(params["f_auto_loc"]).max() < 1.5  # medians of 15 standard normals each
 
 
 def test_hidden_data_say_nothing():
