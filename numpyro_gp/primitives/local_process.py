@@ -59,6 +59,11 @@ class LocalProcess:
         """Noise variance of the data that it is given; None of a latent process."""
         return self.data.noise if self.marginals is None else None
 
+    @property
+    def is_point(self) -> bool:
+        """Whether it is latent and known by whitened values, which are those of one choice of neighbours."""
+        return self.marginals is not None and self.cavity is None
+
     def at_inducing(self, with_jitter: bool = False) -> dist.Distribution:  # noqa: ARG002
         """Marginals of a latent process at the rows of its plate: a Normal of batch shape ``(B,)``.
 

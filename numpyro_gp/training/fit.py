@@ -40,7 +40,8 @@ def fit(
     """Fit a model: run SVI or SVGD for ``num_steps`` steps on ``model(*args, **kwargs)``, with a bar and checkpoints.
 
     Neighbours among the arguments (`ngp.neighbours`) are found anew after 15 % and 50 % of the steps, in the
-    lengthscales of the fit, and their plate draws minibatches at a cost that does not grow with the data.
+    lengthscales of the fit, and their plate draws minibatches at a cost that does not grow with the data. They stay
+    where a guide or particles hold the values of a process themselves: by others these would be another function.
 
     Arrays among the arguments stay arguments of the compiled program (they are not copied into it
     as constants); everything else in them (ints such as ``batch=1024``, strings, functions) is

@@ -1,8 +1,10 @@
 """Neighbours found anew while a fit runs: in the lengthscales that it has come to.
 
 They are arguments of the model, of the same shapes, so that no program compiles again. What a process is to say of
-itself is its ``units()``: the neighbours that it stands on, and lengthscales for them.
+itself is its ``units()``: the neighbours that it stands on, and lengthscales for them; and whether it `is_point`.
 """
+
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -73,8 +75,14 @@ class Renewal:
             model = _at_state(self.engine, state, args, kwargs)
             with handlers.block(), recorded_processes() as found:
                 model(*args, **kwargs) if model is not None else None
-            units = [process.units() for process in found.values() if hasattr(process, "units")]
-            return [shortest([scale for own, scale in units if own is near]) for near in neighbours_in(given)]
+            processes = [process for process in found.values() if hasattr(process, "units")]
+            return [_units_on(near, processes) for near in neighbours_in(given)]
+
+
+def _units_on(near: Neighbours, processes: list[Any]) -> Array | None:
+    """Units for neighbours; None where they stay, as whitened values by others are another function."""
+    own = [process for process in processes if process.units()[0] is near]
+    return None if any(process.is_point for process in own) else shortest([process.units()[1] for process in own])
 
 
 def _placed(new: Array, old: Array) -> Array:

@@ -83,6 +83,25 @@ def test_of_two_processes_on_the_same_neighbours_the_shortest_lengthscales_count
     np.testing.assert_allclose(feed.call.at(feed.now).args[0].lengthscale, [0.3, 4.0])
 
 
+@pytest.mark.filterwarnings("ignore:.*ends where it began:UserWarning")
+def test_values_of_a_process_keep_the_neighbours_that_they_are_of():
+    """Whitened values are of one choice of neighbours: by others, predictions were those of another function."""
+
+    def counts(near, y):
+        lengthscale = numpyro.sample("lengthscale", dist.LogNormal(0.0, 1.0).expand([2]).to_event(1))
+        with numpyro.plate("data", near.size) as idx:
+            f = ngp.gp("f", ngp.kernels.RBF(1.0, lengthscale), near[idx])
+            ngp.observe("y", f.at_inducing(), ngp.likelihoods.Poisson(), obs=y[idx])
+
+    near, y = ngp.neighbours(X, 3, others=True), jnp.asarray(RNG.poisson(np.exp(Y)))
+    values = {"lengthscale": jnp.asarray(SCALE), "f": jnp.asarray(RNG.normal(size=50))}
+    density = jax.jit(lambda near: numpyro.infer.util.log_density(counts, (near, y), {}, values)[0])
+    assert abs(density(near) - density(near.rescaled(SCALE))) > 0.1
+    engine = SVI(counts, AutoDelta(counts, init_loc_fn=init_to_value(values=values)), optax.sgd(0.0), Trace_ELBO())
+    result = ngp.fit(jax.random.key(0), engine, 20, near, y, progress=False)
+    np.testing.assert_allclose(result.losses, np.full(20, -density(near)), rtol=1e-10)
+
+
 def test_a_step_does_not_deal_out_all_rows():
     """NumPyro's own plate makes an array of all their numbers; rows are those of `permuted_rows` in place of that."""
     large = RNG.uniform(size=(5000, 2))
