@@ -200,7 +200,8 @@ class GivenNeighbours(dist.Distribution):
         """The data where this is the value: all of them, of whatever handler, or those behind a minibatch."""
         if self.data.near.rows is not None or value.shape[-1] != self.data.near.size:
             return self.data
-        return self.data.of(jnp.zeros_like(value).at[self.rows].set(value))
+        # Of rows that were drawn twice others are missing, and still are neighbours.
+        return self.data.of(jnp.asarray(self.data.y, value.dtype).at[self.rows].set(value))
 
     def sample(self, key: Array, sample_shape: Shape = ()) -> Array:
         """All data together."""

@@ -7,7 +7,7 @@ import numpyro
 import pytest
 from numpyro import handlers
 from numpyro.infer.util import log_density
-from scipy.stats import multivariate_normal
+from scipy.stats import multivariate_normal, norm
 
 import numpyro_gp as ngp
 from tests.precision import x64
@@ -120,6 +120,23 @@ def test_data_that_a_handler_gives_are_those_of_the_neighbours_too():
         found = log_density(given, (), {}, {})[0], log_density(own, (), {}, {"y": jnp.asarray(Y)})[0]
         np.testing.assert_allclose(found, exact(POINT), rtol=1e-8)
         np.testing.assert_array_equal(handlers.seed(given, 0)().data.y, Y)
+
+
+def test_rows_may_be_drawn_twice_and_neighbours_keep_their_data():
+    """As many rows as there are, with repeats, as a bootstrap draws them: rows that were not drawn had zeros for data."""
+    near, p = ngp.neighbours(X, 4), {name: jnp.asarray(value) for name, value in POINT.items()}
+    rows = jnp.asarray(RNG.integers(0, 30, size=30))
+    drawn = handlers.substitute(lambda: model(near, Y, p=p), data={"data": rows})
+    covariance = gram(POINT) + 0.09 * np.eye(30)
+
+    def term(i):
+        others = np.asarray(near.index)[i]
+        others = others[others >= 0]
+        weights = np.linalg.solve(covariance[np.ix_(others, others)], covariance[others, i])
+        mean, variance = 0.5 + weights @ (Y[others] - 0.5), covariance[i, i] - weights @ covariance[others, i]
+        return norm(mean, np.sqrt(variance)).logpdf(Y[i])
+
+    np.testing.assert_allclose(log_density(drawn, (), {}, {})[0], sum(map(term, rows.tolist())), rtol=1e-10)
 
 
 def test_numbers_of_two_precisions_are_those_of_the_higher():
