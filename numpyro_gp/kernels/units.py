@@ -8,8 +8,8 @@ from numpyro_gp.kernels.base import Active, Kernel, Product, Scaled, Sum
 from numpyro_gp.kernels.stationary import RBF, Matern12, Matern32, Matern52, RationalQuadratic
 from numpyro_gp.kernels.varying import Modulated
 
-# A column that no part reads has a lengthscale of so many of the shortest.
-FAR = 1e6
+# A column that no part reads has a lengthscale of so many of the shortest: it may hold seconds since 1970.
+FAR = 1e18
 
 
 def lengthscales(kernel: Kernel, columns: int) -> Float[Array, " D"] | None:
@@ -18,7 +18,11 @@ def lengthscales(kernel: Kernel, columns: int) -> Float[Array, " D"] | None:
     Of a sum the shortest counts. Of a product the inverse squares add up, as those of a product of `RBF` kernels do.
     """
     found = _precisions(kernel, columns)
-    return None if found is None else 1 / jnp.sqrt(jnp.maximum(found, jnp.max(found) / FAR**2))
+    if found is None:
+        return None
+    # The square of the far one is beyond single precision.
+    is_read = found > 0
+    return jnp.where(is_read, 1 / jnp.sqrt(jnp.where(is_read, found, 1.0)), FAR / jnp.sqrt(jnp.max(found)))
 
 
 def _precisions(kernel: Kernel, columns: int) -> Array | None:
