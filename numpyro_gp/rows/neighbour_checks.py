@@ -28,7 +28,7 @@ def check_below(argument: str, value: object, size: int) -> int:
     """A number of neighbours that other rows suffice for."""
     count = check_count(argument, value)
     if count >= size:
-        cure = f"Pass {max(1, size - 1)} or less. With that many the process is exact, as it is without neighbours."
+        cure = f"Pass {size - 1} or less. With that many the process is exact, as it is without neighbours."
         fail(argument, f"less than the number of rows, {size}", count, cure)
     return count
 

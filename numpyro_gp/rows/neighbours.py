@@ -297,7 +297,8 @@ def neighbours(
     """
     check_digits("X", X)
     points = check_points("X", X)
-    size = points.shape[0]
+    if (size := points.shape[0]) < 2:
+        fail("X", "of two rows or more", "one", "Pass X itself in place of near: one row has no neighbours.")
     count = check_below("num_neighbours", num_neighbours, size)
     cures = {"replicates": "to let equal rows count", "others": "to search for later rows as well"}
     for name, value in (("replicates", replicates), ("others", others)):
@@ -316,6 +317,7 @@ def _of_file(stored: dict[str, np.ndarray]) -> Neighbours | str:
     if form != FORMAT:
         return form
     replicates = bool(stored.pop("replicates"))
+    check_digits("the file of neighbours", stored["inputs"])
     candidates = int(stored.pop("candidates")) if "candidates" in stored else None
     arrays: dict[str, Any] = {"rows": None} | {name: jnp.asarray(array) for name, array in stored.items()}
     return Neighbours(**arrays, replicates=replicates, candidates=candidates)

@@ -13,6 +13,10 @@ X = np.random.default_rng(1).normal(size=(40, 2))
     ("call", "message"),
     [
         (lambda: ngp.neighbours(X, 40), "num_neighbours must be less than the number of rows, 40, but got 40. Pass 39"),
+        (
+            lambda: ngp.neighbours(X[:1], 1),
+            "X must be of two rows or more, but got one. Pass X itself in place of near",
+        ),
         (lambda: ngp.neighbours(X, 3, order="maxmin"), "order must be 'random', 'given' or the numbers of the rows"),
         (lambda: ngp.neighbours(X, 3, order=np.arange(5)), "order must be the numbers from 0 to 39"),
         (lambda: ngp.neighbours(X, 3, lengthscale=[1.0] * 3), r"lengthscale must be a number or of shape \(2,\)"),

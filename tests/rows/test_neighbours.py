@@ -9,6 +9,7 @@ import pytest
 
 import numpyro_gp as ngp
 from tests.compiling import counted
+from tests.precision import x64
 
 X = np.random.default_rng(1).normal(size=(40, 2))
 
@@ -91,6 +92,16 @@ def test_neighbours_are_pickled_printed_saved_and_loaded(tmp_path, rng):
     np.savez(path, format="another")
     with pytest.raises(ValueError, match="of format 'numpyro_gp neighbours 1', but got 'another'"):
         ngp.Neighbours.load(path)
+
+
+def test_rows_of_a_file_in_double_precision_are_said_to_be_rounded(tmp_path):
+    """Hours since 1970 in seconds, found in double precision and read in single: rows 3600 apart come 128 apart."""
+    rows = np.stack([1.7e9 + 3600 * np.arange(40), np.arange(40)], axis=1)
+    with x64(True):
+        ngp.neighbours(rows, 3).save(tmp_path / "near.npz")
+        ngp.Neighbours.load(tmp_path / "near.npz")
+    with x64(False), pytest.warns(UserWarning, match="file of neighbours loses digits in single .* in column 0"):
+        ngp.Neighbours.load(tmp_path / "near.npz")
 
 
 @pytest.mark.parametrize("replicates", [True, False])
