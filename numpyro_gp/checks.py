@@ -94,7 +94,14 @@ def _as_array(argument: str, value: ArrayLike) -> Array:
             return jnp.asarray(value)
     except (TypeError, ValueError):
         pass
-    fail(argument, "an array of real numbers", f"a {type(value).__name__}", "Pass a NumPy or JAX array.", TypeError)
+    got, cure = f"a {type(value).__name__}", "Pass a NumPy or JAX array."
+    if isinstance(value, np.ndarray) or hasattr(value, "iloc"):  # a table of pandas
+        kind = np.asarray(value).dtype
+        got = f"{got} of dtype {kind}"
+        cure = f"Make numbers of its text first: {argument}.astype(float), or codes of categories."
+        if kind.kind == "M":
+            cure = f"Make days of it: ({argument} - {argument}.min()) / np.timedelta64(1, 'D')."
+    fail(argument, "an array of real numbers", got, cure, TypeError)
 
 
 def check_floating(argument: str, value: ArrayLike) -> Array:
