@@ -125,7 +125,8 @@ def of_guide(guide: Callable[..., object], params: Any, *args: object, **kwargs:
         with handlers.block(), handlers.seed(rng_seed=0):
             guide(*args, **kwargs)
     if not callable(guide):
-        fail("guide", "a guide", f"the engine {type(guide).__name__}", "Pass svi.guide.", TypeError)
+        got = f"{'the engine' if hasattr(guide, 'guide') else 'a'} {type(guide).__name__}"
+        fail("guide", "a guide", got, "Pass that of the fit, svi.guide.", TypeError)
     check_type("params", params, Mapping, "a dictionary of parameters", "Pass result.params.")
     if isinstance(guide, AutoGuide) and guide.prototype_trace is None:
         cure = (

@@ -158,6 +158,10 @@ RUNS: list[Row] = [
 ANSWERS: list[Row] = [
     (lambda: ngp.Posterior.from_svi(model, guide(), [1.0]), "params must be a dictionary"),
     (lambda: ngp.Posterior.from_svi(model, engine(), {}), "guide must be a guide, but got the engine SVI"),
+    (
+        lambda: ngp.Posterior.from_svi(model, {}, engine()),
+        "guide must be a guide, but got a dict. Pass that of the fit, svi",
+    ),
     (lambda: ngp.Posterior.from_svi(guide(), model, {}), "model must be the model function, but got the guide AutoGP"),
     (lambda: prediction().quantiles(0.1, 0.9), "num_samples must be a whole number, but got 0.9"),
     (lambda: ngp.Posterior.from_svi(model, ngp.AutoGP(model), {}), "guide must be the guide that was fitted"),
