@@ -16,6 +16,7 @@ import numpy as np
 from numpyro_gp.checks import fail
 
 FUNCTIONS = {"log": np.log, "log1p": np.log1p, "exp": np.exp, "sqrt": np.sqrt}
+NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*")
 # Numbers of so few values may name levels; more are taken for a measurement.
 MOST_LEVELS = 50
 
@@ -277,9 +278,20 @@ def as_numbers(name: str, values: np.ndarray) -> np.ndarray:
         return np.asarray(days, float)
     if values.dtype.kind not in "fiub":
         known = values[~is_missing(values)]
+        odd = np.array([not _is_number(value) for value in known], bool)
+        if odd.any() and not odd.all():
+            cure = f'Make it missing: data["{name}"] = pandas.to_numeric(data["{name}"], errors="coerce").'
+            fail(f"column {name!r}", "numbers", f"{known[odd][:1].tolist()[0]!r} among numbers", cure)
         got = f"{known[:1].tolist()[0]!r} and others" if len(known) else "none"
         fail(f"column {name!r}", "numbers", got, _number_cure(name, known[0] if len(known) else None))
     return values.astype(float)
+
+
+def _is_number(value: object) -> bool:
+    """Whether a value is a number, or text that stands for one."""
+    if isinstance(value, str):
+        return NUMBER.fullmatch(value) is not None
+    return isinstance(value, numbers.Number) and not isinstance(value, (bool, complex))
 
 
 def _number_cure(name: str, value: object) -> str:
@@ -291,7 +303,7 @@ def _number_cure(name: str, value: object) -> str:
         return f'Make days of the durations: {own} = {own} / np.timedelta64(1, "D").'
     if hasattr(value, "to_timestamp"):  # a period of pandas
         return f"Make dates of the periods: {own} = {own}.dt.to_timestamp()."
-    if isinstance(value, str) and re.fullmatch(r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*", value):
+    if isinstance(value, str) and _is_number(value):
         return f"Make numbers of the text: {own} = np.array({own}, float)."
     if isinstance(value, str) and re.match(r"\s*\d{1,4}[-/.]\d{1,2}([-/.]\d{1,4}|$)", value):
         return f"Make dates of the text: {own} = pandas.to_datetime({own})."

@@ -132,12 +132,16 @@ def test_what_stands_for_a_number_is_refused_with_the_cure():
 
     days = np.array([2, 3]).astype("timedelta64[D]").astype("timedelta64[ns]")
     texts = {"number": np.array(["1.5", "-2e3"]), "date": np.array(["1970-01-02", "1970-01-04"], object)}
+    coerced = 'data["t"] = pandas.to_numeric(data["t"], errors="coerce").'
     for values, cure in [
         (days, 'Make days of the durations: data["t"] = data["t"] / np.timedelta64(1, "D").'),
         (texts["number"], 'Make numbers of the text: data["t"] = np.array(data["t"], float).'),
         (texts["date"], 'Make dates of the text: data["t"] = pandas.to_datetime(data["t"]).'),
         (np.array(["2/1/1970 10:00"]), "Make dates of the text"),
         (np.array([None, Period()], object), 'Make dates of the periods: data["t"] = data["t"].dt.to_timestamp().'),
+        (np.array([0.5, None, "n/a", 1], object), "'n/a' among numbers. Make it missing: " + coerced),
+        (np.array(["n/a", "0.5"]), "'n/a' among numbers. Make it missing: " + coerced),
+        (np.array([True, 0.5], object), "True among numbers. Make"),
         (np.array([None, "west"], object), "others. Take factor(t) or re(t) for a category, s(x, by=t) for"),
         (np.array(["12 Main Street"]), "Take factor(t)"),
     ]:
@@ -146,6 +150,8 @@ def test_what_stands_for_a_number_is_refused_with_the_cure():
     assert columns.as_numbers("t", days / np.timedelta64(1, "D")).tolist() == [2.0, 3.0]
     assert columns.as_numbers("t", np.array(texts["number"], float)).tolist() == [1.5, -2000.0]
     pandas = pytest.importorskip("pandas")
+    mixed = columns.as_array(pandas.to_numeric(pandas.Series([0.5, None, "n/a", 1]), errors="coerce"))
+    np.testing.assert_array_equal(columns.as_numbers("t", mixed), [0.5, np.nan, np.nan, 1])
     assert columns.as_numbers("t", columns.as_array(pandas.to_datetime(texts["date"]))).tolist() == [1.0, 3.0]
 
 
