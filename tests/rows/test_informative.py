@@ -64,6 +64,12 @@ def test_as_many_candidates_as_neighbours_are_the_nearest():
     assert sorted(few.index[few.order[3]].tolist()) == sorted(few.order[:3].tolist())
 
 
+def test_rows_that_nothing_tells_of_have_the_nearest():
+    rows = np.array([[0.0], [1e25], [3e25], [3.5e25], [9e25]])
+    near = ngp.neighbours(rows, 2, order="given", candidates=4)
+    assert near.index.tolist() == ngp.neighbours(rows, 2, order="given").index.tolist()
+
+
 def test_candidates_are_kept(tmp_path):
     near = ngp.neighbours(X, 5, candidates=20, rows=np.array([7, 90, 3]))
     near.save(tmp_path / "near.npz")
