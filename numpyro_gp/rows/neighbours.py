@@ -281,8 +281,8 @@ def neighbours(
         ``ngp.gp("f", kernel, near[idx])``, for likelihoods that are not Gaussian, reads them.
     candidates : int, optional
         Choose the K out of so many nearest earlier rows, by what they tell together: 4 K halve what the approximation
-        loses, for a search that takes two to four times as long and holds N x candidates numbers. Take it where the
-        hyper-parameters are what you want to know, as under NUTS. Without it they are the nearest.
+        loses on most data, for a search that takes two to eight times as long and holds N x candidates numbers. Take it
+        where hyper-parameters are what you want to know, as under NUTS. Without it they are the nearest.
 
     Returns
     -------

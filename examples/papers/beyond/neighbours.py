@@ -61,9 +61,9 @@ def prepared(name, data, split, dtype):
     return [part.astype(dtype) for part in (X[~test], y[~test], X[test], y[test])]
 
 
-def fitted(X, y, *, kernel, num_neighbours, steps, batch, rate, seed, rows=None):
+def fitted(X, y, *, kernel, num_neighbours, steps, batch, rate, seed, rows=None, candidates=None):
     """The fit, its posterior and what it saw; with ``rows`` it visits these alone."""
-    near = ngp.neighbours(X, num_neighbours, lengthscale=X.shape[1] ** 0.5, rows=rows)
+    near = ngp.neighbours(X, num_neighbours, lengthscale=X.shape[1] ** 0.5, rows=rows, candidates=candidates)
     guide = AutoDelta(model, init_loc_fn=init_to_median(num_samples=1))
     svi = SVI(model, guide, optax.adam(optax.cosine_decay_schedule(rate, steps, 0.05)), Trace_ELBO())
     arguments = (near, jnp.asarray(y))
