@@ -27,6 +27,9 @@ AT_ONCE = 256
 NUMBERS = 2**21
 # Least noise of a datum by bytes of a number, in units of the kernel's variance there.
 LEAST_NOISE = {8: 1e-8, 4: 1e-4}
+# Least number on a diagonal, in smallest numbers of the type: no pivot is zero where a process has no variance, as a
+# Wiener process at its origin.
+TINY = 1e6
 HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
 
@@ -69,7 +72,8 @@ class Blocks(NamedTuple):
         gram = jax.vmap(kernel.matrix)(self.inputs)
         own = self.behind(jnp.ones(self.taken.shape, gram.dtype), 1.0) if scale is None else scale
         gram = gram * own[:, :, None] * own[:, None, :]
-        return add_to_diagonal(gram, noise + jitter * jnp.diagonal(gram, axis1=-2, axis2=-1))
+        added = noise + jitter * jnp.diagonal(gram, axis1=-2, axis2=-1)
+        return add_to_diagonal(gram, jnp.maximum(added, TINY * jnp.finfo(gram.dtype).tiny))
 
 
 def least_noise(dtype: Any) -> float:

@@ -4,8 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
+import optax
 import pytest
 from numpyro import handlers
+from numpyro.infer import SVI, Trace_ELBO
 from numpyro.infer.util import log_density
 from scipy.stats import multivariate_normal, norm
 
@@ -15,6 +17,7 @@ from tests.precision import x64
 RNG = np.random.default_rng(3)
 X, NEW = RNG.uniform(size=(30, 2)), RNG.uniform(size=(4, 2))
 Y = np.sin(6 * X[:, 0]) + X[:, 1] + 0.1 * RNG.normal(size=30)
+KEY = jax.random.key(0)
 POINT = {"variance": 1.3, "noise": 0.3, "first": 0.4, "second": 0.7}
 
 
@@ -137,6 +140,38 @@ def test_rows_may_be_drawn_twice_and_neighbours_keep_their_data():
         return norm(mean, np.sqrt(variance)).logpdf(Y[i])
 
     np.testing.assert_allclose(log_density(drawn, (), {}, {})[0], sum(map(term, rows.tolist())), rtol=1e-10)
+
+
+@pytest.mark.parametrize("is_double", [True, False])
+def test_a_process_is_known_where_it_has_no_variance(is_double):
+    """A Wiener process at its origin, as a row and as a new one: predictions, joint draws and pseudo-data were NaN."""
+    with x64(is_double):
+        rows, new = jnp.asarray([[0.0], [0.5], [1.0], [2.0], [2.5]]), jnp.asarray([[0.0], [0.7]])
+        near, y = ngp.neighbours(rows, 4, others=True), jnp.asarray([1.0, 0.0, 2.0, 1.0, 3.0])
+        kernel = ngp.kernels.Wiener(1.3)
+
+        def known(near, y):
+            return ngp.gp_regression("y", kernel, near, 0.3, mean=0.5, obs=y)
+
+        def counts(near, y):
+            with numpyro.plate("data", near.size) as idx:
+                f = ngp.gp("f", kernel, near[idx], mean=0.5)
+                ngp.observe("y", f.at_inducing(), ngp.likelihoods.Poisson(), obs=y[idx])
+
+        found = handlers.seed(known, 0)(near, y)(new)
+        S = 1.3 * np.minimum(np.asarray(rows), np.asarray(rows).T) + 0.3 * np.eye(5)
+        weights = np.linalg.solve(S, 1.3 * np.minimum(np.asarray(rows), 0.7))[:, 0]
+        tolerance = 1e-6 if is_double else 1e-3
+        np.testing.assert_allclose(found.mean, [0.5, 0.5 + weights @ (np.asarray(y) - 0.5)], rtol=tolerance)
+        variance = 1.3 * 0.7 - weights @ (1.3 * np.minimum(np.asarray(rows), 0.7)[:, 0])
+        np.testing.assert_allclose(found.variance, [0.0, variance], rtol=tolerance, atol=1e-12)
+        posterior = ngp.Posterior.from_mcmc(known, {"none": np.zeros(2)})
+        drawn = posterior.function_draws(KEY, new, near, y)
+        np.testing.assert_allclose(drawn[:, 0], 0.5, atol=1e-5)
+        assert np.isfinite(drawn).all()
+        engine = SVI(counts, ngp.AutoGP(counts), ngp.optim.natural_gradient(optax.adam(0.1)), Trace_ELBO())
+        params = engine.get_params(jax.jit(lambda: engine.update(engine.init(KEY, near, y), near, y)[0])())
+        assert np.all(np.asarray(params["f/ngp:natural_row_precision"]) > 0)
 
 
 def test_numbers_of_two_precisions_are_those_of_the_higher():
