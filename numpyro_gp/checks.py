@@ -198,7 +198,7 @@ def check_points(
     if array.ndim < 2 or (array.ndim > 2 and not leading):
         cure = "Put one point in each row of an array (N, D)."
         if array.ndim == 1:
-            cure = f"For one input dimension pass {argument}[:, None]."
+            cure = f"For one input dimension pass {argument}[:, None], for one row {argument}[None]."
         fail(argument, f"an array of shape {axes}", f"shape {array.shape}", cure)
     if array.size == 0:
         fail(argument, f"a non-empty array of shape {axes}", f"shape {array.shape}", "Pass at least one point.")

@@ -30,7 +30,7 @@ from tests.precision import x64
         (lambda: checks.check_positive("scale", -1.0), ValueError, "scale must be positive, but got -1. Pass a positive number"),
         (lambda: checks.check_positive("scale", [1.0, 0.0]), ValueError, "scale must be positive"),
         (lambda: checks.check_nonnegative("jitter", -1e-6), ValueError, "jitter must be zero or positive, but got -1e-06. Pass 0"),
-        (lambda: checks.check_points("X", np.zeros(3)), ValueError, r"shape \(N, D\), but got shape \(3,\). For one input dimension pass X\[:, None\]"),
+        (lambda: checks.check_points("X", np.zeros(3)), ValueError, r"shape \(N, D\), but got shape \(3,\). For one input dimension pass X\[:, None\], for one row X\[None\]"),
         (lambda: checks.check_points("X", np.zeros((2, 3, 4))), ValueError, "Put one point in each row"),
         (lambda: checks.check_points("X", np.zeros((0, 4))), ValueError, "a non-empty array"),
         (lambda: checks.check_points("X", np.zeros((2, 4)), columns=3), ValueError, r"with 3 columns.*but got shape \(2, 4\)"),
