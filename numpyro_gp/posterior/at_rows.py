@@ -116,9 +116,9 @@ class RowPredictor:
             known.axis = len(jax.eval_shape(lambda: one_draw(fixed, first, (rows, 0))).batch_shape) - 1
         with tidied():
             chunks = predict_chunks(one_draw, fixed, draws, rows, total, size, axes, start, known)
-        key = self._key if asked.name is None else tracing.key_of(self._key, asked.name)  # noise of its own
-        key = jax.random.fold_in(key, start) if start else key
-        return Prediction(chunks, chunks.sizes, key, known.axis)
+            key = self._key if asked.name is None else tracing.key_of(self._key, asked.name)  # noise of its own
+            key = jax.random.fold_in(key, start) if start else key
+            return Prediction(chunks, chunks.sizes, key, known.axis)
 
     def _with_neighbours(self, X: Functional | NewRows | Array) -> Functional | NewRows | Array:
         """New rows with those of the data that are nearest, found before anything is traced."""

@@ -116,8 +116,8 @@ def predict_rows(
     fixed, draws = (posterior.source, rest), (key, index)
     with tidied():
         chunks = predict_chunks(one_draw, fixed, draws, part, total, size, places, first, known)
-    key = tracing.key_of(key, plan.site) if plan.has_others else key
-    return Prediction(chunks, chunks.sizes, jax.random.fold_in(key, first) if first else key, axis)
+        key = tracing.key_of(key, plan.site) if plan.has_others else key
+        return Prediction(chunks, chunks.sizes, jax.random.fold_in(key, first) if first else key, axis)
 
 
 FEWEST_DRAWS, MOST_DRAWS, DATA_OF_EACH_ROW = 100, 10_000, 8

@@ -6,17 +6,23 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+import numpyro
 from jax.typing import DTypeLike
 from numpyro.infer.autoguide import AutoGuide, AutoGuideList, AutoSemiDAIS
 
 from numpyro_gp.arrays import is_key
-from numpyro_gp.checks import fail
+from numpyro_gp.checks import fail, is_known
 from numpyro_gp.guides.auto import AutoGP
 from numpyro_gp.guides.natural import NATURAL_MARK
 from numpyro_gp.posterior.storage import refuse_narrowed
+from numpyro_gp.programs.alone import alone
 from numpyro_gp.programs.set_up import abstract_trace
 from numpyro_gp.rows.call import Arguments
 from numpyro_gp.sites import Trace, role
+
+# Numbers in the largest parameter that is copied to be checked.
+FEW = 4096
 
 
 def check_params(guide: Callable[..., object], params: Mapping[str, object], call: Arguments | None) -> None:
@@ -78,6 +84,12 @@ def check_whitened_precision(value: object, name: str, dtype: DTypeLike) -> None
         fail(f"the model's site {name!r}", required, f"{now}", cure, TypeError)
 
 
+def by_numpy(leaf: object) -> object:
+    """An array of few numbers as NumPy's: NumPyro then checks them without a program for each of its operations."""
+    is_few = isinstance(leaf, jax.Array) and leaf.size <= FEW and is_known(leaf) and not is_key(leaf)
+    return np.asarray(leaf) if is_few else leaf
+
+
 def _is_of_a_belief(name: str, guide: AutoGP) -> bool:
     """Whether a parameter has a name that only beliefs have: of a factor, of points of a mean, or a moment's."""
     site, _, own = name.rpartition("/")
@@ -86,9 +98,12 @@ def _is_of_a_belief(name: str, guide: AutoGP) -> bool:
     return is_process and ("tril" in own or own.startswith("Z_") or name.startswith(f"{site}{NATURAL_MARK}"))
 
 
+@alone
 def shapes_of_params(guide: AutoGuide) -> dict[str, Any]:
     """Shapes of the parameters of an autoguide about global sites, by name."""
-    sites = abstract_trace(lambda: _run_autoguide(guide), (), {})
+    # NumPyro checks the parameters of distributions that start a guide: a program for each operation, and for no shape.
+    with numpyro.validation_enabled(False):
+        sites = abstract_trace(lambda: _run_autoguide(guide), (), {})
     return {n: jax.tree.map(jnp.shape, s["value"]) for n, s in sites.items() if s["type"] == "param"}
 
 

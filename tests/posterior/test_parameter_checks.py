@@ -51,6 +51,16 @@ def test_draws_in_another_precision_than_that_of_now_are_refused():
     np.testing.assert_allclose(posterior.predict(KEY, X).mean, 1.0)
 
 
+@pytest.mark.parametrize("name", ["AutoGP", "NumPyro"])
+def test_a_scale_below_zero_is_refused(name):
+    """By NumPyro's own check of a distribution, of numbers that are looked at in NumPy."""
+    guide, params = AutoNormal(model) if name == "NumPyro" else ngp.AutoGP(model, rest=AutoNormal), {}
+    fit = at_start(model, guide, X, Y)
+    (width,) = [name for name in fit.params if name.endswith("scale_auto_scale")]
+    params = {**fit.params, width: -jnp.asarray(fit.params[width])}
+    rejected(fit.guide, params, "Normal distribution got invalid scale parameter")
+
+
 def fit_of(name):
     """Guide and parameters of three kinds of guide."""
     guides = {
