@@ -111,15 +111,24 @@ def compiled(function: Function) -> Function:
     return cast("Function", call)
 
 
-def quickly(program: Jaxpr, effort: int = 0) -> Program:
+def quickly(program: Jaxpr) -> Program:
     """A program of no constants compiled for one call: on CPUs the compiler optimises it as little as it can.
 
     A start is thousands of operations that compile for seconds, half of them spent on speed, and run for milliseconds.
-    Where arrays are large, they run longer than that. For some hundred calls an ``effort`` of 1 is better: it compiles
-    for twice the time and runs four times as fast.
+    Where arrays are large, they run longer than that.
     """
-    quick: dict[str, object] = {"xla_backend_optimization_level": effort}
+    return jax.jit(as_function(program), compiler_options=sooner(program, LARGE, effort=0))
+
+
+def sooner(program: Jaxpr, most: int, effort: int) -> dict[str, Any] | None:
+    """Options of a compiler that is done sooner; None on other devices than CPUs, and above ``most`` numbers an array.
+
+    An ``effort`` of 0 is for one call. At 1 it compiles for twice the time and runs four times as fast, small arrays as
+    fast as ever.
+    """
+    if jax.default_backend() != "cpu" or size_of(program) > most:
+        return None
+    options: dict[str, Any] = {"xla_backend_optimization_level": effort}
     if tuple(map(int, jaxlib.__version__.split(".")[:2])) < (0, 10):  # later ones have one code generator
-        quick["xla_cpu_use_fusion_emitters"] = False
-    is_quick = jax.default_backend() == "cpu" and size_of(program) <= LARGE
-    return jax.jit(as_function(program), compiler_options=quick if is_quick else None)
+        options["xla_cpu_use_fusion_emitters"] = False
+    return options

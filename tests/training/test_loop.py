@@ -4,10 +4,14 @@ import os
 import subprocess
 import sys
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from numpyro_gp.programs.trace import traced
 from numpyro_gp.training.fit import fit
+from numpyro_gp.training.loop import SMALL, compiled_loop
 from numpyro_gp.training.steps import NonFiniteLoss
 from tests.oracles.engines import Countdown, data, key
 
@@ -24,6 +28,20 @@ def test_update_is_traced_once_for_all_chunks_and_the_short_last_one(chunk_size)
     with pytest.raises(NonFiniteLoss):
         fit(KEY, failing, 25, DATA, chunk_size=chunk_size, progress=False)
     assert counting.traces == failing.traces == 1
+
+
+def test_steps_of_small_arrays_are_compiled_sooner_by_their_size_alone(monkeypatch):
+    """Were it by the number of steps, a fit that is resumed could change its program, and its last bits, on the way."""
+    asked = []
+    step = lambda size: lambda x: (x + jnp.ones(size).sum(), x, x > 0.0)  # noqa: E731
+    programs = [traced(step(size), 1.0)[0] for size in (SMALL, SMALL + 1)]
+    monkeypatch.setattr(jax, "jit", lambda function, *, compiler_options: asked.append(compiler_options))
+    for program in programs:
+        compiled_loop(program, 10, None)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    compiled_loop(programs[0], 10, None)
+    assert asked[0]["xla_backend_optimization_level"] == 1
+    assert asked[1:] == [None, None]
 
 
 def test_a_loss_that_is_no_number_is_refused():
