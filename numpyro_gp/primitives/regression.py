@@ -33,7 +33,7 @@ from numpyro_gp.primitives.observe import check_data
 from numpyro_gp.primitives.opening import as_asked, open_site, record, record_call
 from numpyro_gp.primitives.plates import Plates
 from numpyro_gp.primitives.process import GaussianProcess
-from numpyro_gp.rows.neighbours import AnyNeighbours
+from numpyro_gp.rows.neighbours import AnyNeighbours, NewRows
 
 
 @overload
@@ -144,6 +144,9 @@ def gp_regression(
         if inducing is not None:
             return regression_by_both(name, kernel, X, given, mean, inducing, obs, jitter)
         return regression_by_neighbours(name, as_kernel(kernel), X, given, as_mean(mean), obs, jitter)
+    if isinstance(X, NewRows):
+        cure = "Predict with posterior.predict_at(key, X_new, *arguments_of_the_fit), which finds them."
+        fail("X", "the rows of the fit, near or near[idx]", "new rows", cure, TypeError)
     check_digits("X", X)
     inputs, points, own, functional = _rows(X, inducing, as_kernel(kernel))
     variance = _check_noise(given, inputs.shape[-2])

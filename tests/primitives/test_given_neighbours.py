@@ -270,6 +270,7 @@ def twice():
         (lambda: whole(noise=np.ones(4)), r"noise_variance must be a number or of shape"),
         (lambda: whole(ngp.neighbours(X, 4, rows=[1, 2])), "of all rows where these stand whole, or are drawn"),
         (lambda: whole(kernel=ngp.kernels.stack([RBF, RBF])), "the kernel of site 'y' must be one kernel, where rows"),
+        (lambda: whole(NEAR.find(X, 3)), "X must be the rows of the fit, near or near.idx., but got new rows. Predict"),
         (lambda: whole()(NEAR), "X must be new rows, but got a Neighbours"),
     ],
 )

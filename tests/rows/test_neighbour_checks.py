@@ -23,6 +23,11 @@ X = np.random.default_rng(1).normal(size=(40, 2))
         (lambda: ngp.neighbours(X, 3, rows=[0, 0]), "rows must be different whole numbers from 0 to 39"),
         (lambda: ngp.neighbours(X, 3, replicates="no"), "replicates must be True or False"),
         (lambda: ngp.neighbours(X, 3).find(X[:, :1]), "X_new must be an array with 2 columns"),
+        (lambda: ngp.neighbours(X, 3).find(X)[0], "idx must be a slice or numbers of rows, but got 0. Pass rows"),
+        (
+            lambda: list(ngp.neighbours(X, 3).find(X)),
+            "idx must be a slice or numbers of rows, but got 0",
+        ),  # never ended
         (lambda: ngp.neighbours(X, 3)[0.5], "idx must be whole numbers of rows"),
         (
             lambda: ngp.neighbours(X, 3)[np.array([2, 40])],
