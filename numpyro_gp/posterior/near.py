@@ -76,6 +76,8 @@ def finder_of(
             got = f"{count}, with {type(X).__name__ if given else 'none in the arguments of the model'}"
             cure = "Leave it out, or pass the rows of new data themselves and the neighbours of the fit."
             fail("neighbours", "left out unless new rows are to be searched for", got, cure)
+        if isinstance(X, NewRows) and is_known(X.index) and given:
+            _check_of_these(X, given)
         return None
     if not all(map(is_known, (X, *jax.tree.leaves(given)))):
         return None
@@ -83,6 +85,14 @@ def finder_of(
         return None
     number = enough_neighbours(asked, key, found[0]) if count == "auto" else count
     return RowFinder(found[0], NEIGHBOURS if number is None else int(number), found[1])
+
+
+def _check_of_these(X: NewRows, given: list[Neighbours]) -> None:
+    """Refuse numbers of rows that the data do not have: JAX takes the last row for them."""
+    size, largest = max(near.size for near in given), int(np.max(X.index))
+    if largest >= size:
+        cure = "Find them by the neighbours that are given: near.find(X_new, 256)."
+        fail("X", f"new rows with neighbours among {size} rows of data", f"the number {largest} of a row", cure)
 
 
 def near_in_units(asked: tracing.AskedProcess, key: Array, index: np.ndarray) -> tuple[Neighbours, Array] | None:

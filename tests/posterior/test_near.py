@@ -133,6 +133,7 @@ def test_many_draws_are_some_draws_unless_more_are_asked_for():
     ("call", "message"),
     [
         (lambda own, near: own.predict_at(KEY, near.find(NEW), near, Y, neighbours=4), "neighbours must be left out"),
+        (lambda own, near: own.predict_at(KEY, ngp.neighbours(np.concatenate([X, X + 1]), 5).find(NEW + 1), near, Y), "X must be new rows with neighbours among .* rows of data, but got the number"),
         (lambda own, near: own.predict_at(KEY, NEW, X, Y, neighbours=4), "neighbours must be left out"),
         (lambda own, near: own.predict_at(KEY, NEW, near, Y, neighbours=0), "neighbours must be at least 1"),
         (lambda own, near: own.predict_at(KEY, NEW, near, Y, neighbours="all"), "neighbours must be a number or 'auto'"),
