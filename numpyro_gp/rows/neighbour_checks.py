@@ -50,6 +50,7 @@ def check_numbers(argument: str, value: ArrayLike, size: int) -> Array:
     if not is_right or numbers.min() < 0 or numbers.max() >= size or len(np.unique(numbers)) < len(numbers):
         got = f"dtype {numbers.dtype}, shape {numbers.shape}, or others"
         cure = f"Pass such as jax.random.permutation(key, {size})[:1000]."
+        cure = f"Pass their numbers, np.flatnonzero({argument})." if numbers.dtype == bool else cure
         fail(argument, f"different whole numbers from 0 to {size - 1}", got, cure)
     return jnp.asarray(numbers.astype(np.int32))
 

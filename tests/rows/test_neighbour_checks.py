@@ -21,6 +21,14 @@ X = np.random.default_rng(1).normal(size=(40, 2))
         (lambda: ngp.neighbours(X, 3, order=np.arange(5)), "order must be the numbers from 0 to 39"),
         (lambda: ngp.neighbours(X, 3, lengthscale=[1.0] * 3), r"lengthscale must be a number or of shape \(2,\)"),
         (lambda: ngp.neighbours(X, 3, rows=[0, 0]), "rows must be different whole numbers from 0 to 39"),
+        (
+            lambda: ngp.neighbours(X, 3, rows=X[:, 0] > 0),
+            r"from 0 to 39, .* Pass their numbers, np.flatnonzero\(rows\)",
+        ),
+        (
+            lambda: ngp.neighbours(X, 3.0),
+            r"num_neighbours must be a whole number, but got 3.0 \(float\). Pass an int: 3",
+        ),
         (lambda: ngp.neighbours(X, 3, replicates="no"), "replicates must be True or False"),
         (lambda: ngp.neighbours(X, 3).find(X[:, :1]), "X_new must be an array with 2 columns"),
         (lambda: ngp.neighbours(X, 3).find(X)[0], "idx must be a slice or numbers of rows, but got 0. Pass rows"),
