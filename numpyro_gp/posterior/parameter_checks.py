@@ -6,13 +6,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import numpyro
 from jax.typing import DTypeLike
 from numpyro.infer.autoguide import AutoGuide, AutoGuideList, AutoSemiDAIS
 
 from numpyro_gp.arrays import is_key
-from numpyro_gp.checks import fail, is_known
+from numpyro_gp.checks import fail
 from numpyro_gp.guides.auto import AutoGP
 from numpyro_gp.guides.natural import NATURAL_MARK
 from numpyro_gp.posterior.storage import refuse_narrowed
@@ -20,9 +19,6 @@ from numpyro_gp.programs.alone import alone
 from numpyro_gp.programs.set_up import abstract_trace
 from numpyro_gp.rows.call import Arguments
 from numpyro_gp.sites import Trace, role
-
-# Numbers in the largest parameter that is copied to be checked.
-FEW = 4096
 
 
 def check_params(guide: Callable[..., object], params: Mapping[str, object], call: Arguments | None) -> None:
@@ -82,12 +78,6 @@ def check_whitened_precision(value: object, name: str, dtype: DTypeLike) -> None
         required = f"in the precision of the fit, {narrow[0]}"
         cure = 'Predict as it was fitted: jax.config.update("jax_enable_x64", False), or fit again.'
         fail(f"the model's site {name!r}", required, f"{now}", cure, TypeError)
-
-
-def by_numpy(leaf: object) -> object:
-    """An array of few numbers as NumPy's: NumPyro then checks them without a program for each of its operations."""
-    is_few = isinstance(leaf, jax.Array) and leaf.size <= FEW and is_known(leaf) and not is_key(leaf)
-    return np.asarray(leaf) if is_few else leaf
 
 
 def _is_of_a_belief(name: str, guide: AutoGP) -> bool:

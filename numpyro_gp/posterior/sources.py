@@ -27,6 +27,8 @@ from numpyro_gp.sites import Site, is_latent, role
 
 # How often a particle of average weight is repeated: a weight is then right to a twentieth of that of one particle.
 COPIES = 10
+# Parameters of NumPyro's guides by the ends of their names, and numbers in the largest that is copied to be checked.
+NUMPYROS, FEW = ("auto_loc", "auto_scale"), 4096
 
 
 @value_type(static=("guide",))
@@ -57,6 +59,15 @@ class GuideDraws:
     def training_values(self, key: Array, index: Array | int, call: Arguments) -> dict[str, Any]:  # noqa: ARG002
         """One draw of all latent sites, those of the training data in ``call`` included."""
         return _training_values(self.guide, key, self.params, call)
+
+    def by_numpy(self) -> "GuideDraws":
+        """With NumPy's arrays in NumPyro's distributions, which it then checks without a program for each operation."""
+
+        def own(name: str, value: Any) -> object:
+            is_one = name.endswith(NUMPYROS) and isinstance(value, jax.Array) and is_known(value)
+            return np.asarray(value) if is_one and value.size <= FEW else value
+
+        return GuideDraws(self.guide, {name: own(name, value) for name, value in self.params.items()})
 
 
 @alone

@@ -19,14 +19,8 @@ from numpyro_gp.checks import check_key, fail, is_known
 from numpyro_gp.guides.local_sites import data_plates
 from numpyro_gp.posterior.data_inside import is_conditioned, seen_by_neighbours
 from numpyro_gp.posterior.fitted import Fitted
-from numpyro_gp.posterior.parameter_checks import (
-    by_numpy,
-    check_params,
-    check_precision,
-    check_state,
-    check_whitened_precision,
-)
-from numpyro_gp.posterior.sources import Source
+from numpyro_gp.posterior.parameter_checks import check_params, check_precision, check_state, check_whitened_precision
+from numpyro_gp.posterior.sources import GuideDraws, Source
 from numpyro_gp.primitives.gp_by_neighbours import RowPrior
 from numpyro_gp.primitives.inducing import compared_with
 from numpyro_gp.primitives.local_process import LocalProcess, SeenProcesses
@@ -318,7 +312,7 @@ def check_source(posterior: Fitted, call: Call, trace: Trace, plates: frozenset[
             cure = "Pass svi.get_params(state), or result.params, of the fit of this model and this guide."
             fail("params", f"with the model's own parameters {own}", f"{sorted(source.params)}", cure)
     values: dict[str, Any] = {}
-    few = jax.tree.map(by_numpy, source) if isinstance(posterior.guide, AutoGuide) else source
+    few = source.by_numpy() if isinstance(source, GuideDraws) else source
 
     def find(key: Array) -> None:
         found = few.training_values(key, 0, bound) if plates is None else few.values(key, 0, bound, plates)

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 import pytest
 from numpyro.infer.autoguide import AutoMultivariateNormal, AutoNormal
 
@@ -75,3 +76,18 @@ def fit_of(name):
 def rejected(guide, params, message):
     with pytest.raises(ValueError, match=message):
         ngp.Posterior.from_svi(model, guide, params).predict(KEY, X + 1)
+
+
+def of_classes(X, y=None):
+    f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), X[:4], outputs=3)
+    with numpyro.plate("data", X.shape[0]):
+        ngp.observe("y", f(X), ngp.likelihoods.Softmax(3), obs=y)
+
+
+def test_natural_beliefs_of_several_outputs_are_checked_as_they_are():
+    """JAX refuses NumPy's arrays in rules of derivatives that are mapped: of three outputs, at the start of a fit."""
+    labels = jnp.zeros(len(X), int)
+    guide = ngp.AutoGP(of_classes, {"f": ngp.guides.coupled(natural=True)})
+    fit = at_start(of_classes, guide, X, labels)
+    posterior = ngp.Posterior.from_svi(of_classes, fit.guide, fit.params)
+    np.testing.assert_allclose(posterior.predict(KEY, X).mean, 1 / 3, atol=0.05)
