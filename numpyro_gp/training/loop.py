@@ -5,7 +5,6 @@ the last good step are all the same program, so a resumed or repeated run gives 
 twice. How much a compiler optimises it depends on the size of its arrays, and not on the number of steps.
 """
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +14,7 @@ from jax import lax
 from jax.extend.core import Jaxpr
 
 from numpyro_gp.arrays import Array
-from numpyro_gp.checks import fail
+from numpyro_gp.checks import fail, is_known
 from numpyro_gp.programs.keep import kept, sooner
 from numpyro_gp.programs.memory import unswept
 from numpyro_gp.programs.private import sites_in_order
@@ -70,7 +69,6 @@ def compiled_loop(program: Jaxpr, size: int, placement: Placement | None) -> Cal
     """
     step, loss_type = as_function(program), aval_of(program.outvars[-2]).dtype
 
-    @functools.partial(jax.jit, compiler_options=sooner(program, SMALL, effort=1))
     def advance(constants: list[Array], state: list[Array], length: int, arrays: list[Array]) -> tuple:
         def body(carry: tuple) -> tuple:
             count, state, losses, _ = carry
@@ -80,4 +78,12 @@ def compiled_loop(program: Jaxpr, size: int, placement: Placement | None) -> Cal
         start = (jnp.asarray(0), state, jnp.zeros(size, loss_type), jnp.asarray(True))
         return lax.while_loop(lambda carry: (carry[0] < length) & carry[3], body, start)
 
-    return advance
+    alone, inside = jax.jit(advance, compiler_options=sooner(program, SMALL, effort=1)), jax.jit(advance)
+
+    def run(constants: list[Array], state: list[Array], length: int, arrays: list[Array]) -> tuple:
+        """Options are of a whole program: a loop that is a part of another, which is traced, has none."""
+        own = alone if all(map(is_known, jax.tree.leaves((state, arrays)))) else inside
+        found: tuple = own(constants, state, length, arrays)
+        return found
+
+    return run

@@ -35,13 +35,22 @@ def test_steps_of_small_arrays_are_compiled_sooner_by_their_size_alone(monkeypat
     asked = []
     step = lambda size: lambda x: (x + jnp.ones(size).sum(), x, x > 0.0)  # noqa: E731
     programs = [traced(step(size), 1.0)[0] for size in (SMALL, SMALL + 1)]
-    monkeypatch.setattr(jax, "jit", lambda function, *, compiler_options: asked.append(compiler_options))
+    monkeypatch.setattr(jax, "jit", lambda function, **options: asked.extend(options.values()))
     for program in programs:
         compiled_loop(program, 10, None)
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     compiled_loop(programs[0], 10, None)
     assert asked[0]["xla_backend_optimization_level"] == 1
     assert asked[1:] == [None, None]
+
+
+def test_a_loop_of_small_arrays_may_be_a_part_of_another_program():
+    """JAX refuses options of a program inside of another."""
+    loop = compiled_loop(traced(lambda x: (x + 1, x, x > -1.0), 1.0)[0], 10, None)
+    for run in (loop, jax.jit(loop)):
+        count, (last,), losses, healthy = run([], [jnp.asarray(1.0)], 3, [])
+        assert (int(count), float(last), bool(healthy)) == (3, 4.0, True)
+        assert losses[:3].tolist() == [1.0, 2.0, 3.0]
 
 
 def test_a_loss_that_is_no_number_is_refused():
