@@ -34,13 +34,8 @@ def check_below(argument: str, value: object, size: int) -> int:
 
 
 def check_candidates(candidates: object, count: int) -> int | None:
-    """How many rows to choose neighbours from, if they are chosen."""
-    if candidates is None:
-        return None
-    found = check_count("candidates", candidates)
-    if found < count:
-        fail("candidates", f"num_neighbours, {count}, or more", found, f"Pass {4 * count}, or leave it out.")
-    return found
+    """How many rows to choose so many neighbours from, if they are chosen."""
+    return None if candidates is None else check_count("candidates", candidates, count)
 
 
 def check_numbers(argument: str, value: ArrayLike, size: int) -> Array:
