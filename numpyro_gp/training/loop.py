@@ -14,18 +14,18 @@ from jax import lax
 from jax.extend.core import Jaxpr
 
 from numpyro_gp.arrays import Array
-from numpyro_gp.checks import fail, is_known
+from numpyro_gp.checks import fail
 from numpyro_gp.programs.keep import kept, sooner
 from numpyro_gp.programs.memory import unswept
 from numpyro_gp.programs.private import sites_in_order
-from numpyro_gp.programs.trace import as_function, aval_of, traced
+from numpyro_gp.programs.trace import as_function, aval_of, is_traced, traced
 from numpyro_gp.rows.devices import Placement
 from numpyro_gp.rows.feeds import Feed
 from numpyro_gp.rows.look import without_whole_gathers
 from numpyro_gp.training.faults import all_finite
 
 # A step with no array of more numbers than this (200 rows by 50 inducing inputs) is optimised less, in half the time.
-# Where that makes it slower, it takes some 20 000 steps to lose the one or two seconds that the compiler saved.
+# Where that makes it slower, some 16 000 steps or more lose the one or two seconds that the compiler saved.
 SMALL = 10_000
 
 
@@ -78,12 +78,11 @@ def compiled_loop(program: Jaxpr, size: int, placement: Placement | None) -> Cal
         start = (jnp.asarray(0), state, jnp.zeros(size, loss_type), jnp.asarray(True))
         return lax.while_loop(lambda carry: (carry[0] < length) & carry[3], body, start)
 
-    alone, inside = jax.jit(advance, compiler_options=sooner(program, SMALL, effort=1)), jax.jit(advance)
+    alone = jax.jit(advance, compiler_options=sooner(program, SMALL, effort=1))
 
     def run(constants: list[Array], state: list[Array], length: int, arrays: list[Array]) -> tuple:
         """Options are of a whole program: a loop that is a part of another, which is traced, has none."""
-        own = alone if all(map(is_known, jax.tree.leaves((state, arrays)))) else inside
-        found: tuple = own(constants, state, length, arrays)
+        found: tuple = (advance if is_traced() else alone)(constants, state, length, arrays)
         return found
 
     return run
