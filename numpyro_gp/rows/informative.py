@@ -36,8 +36,8 @@ def most_informative(scaled: np.ndarray, asked: np.ndarray, near: np.ndarray, co
         # Seen from their own row positions in single precision keep their digits; those too far to tell are cut.
         apart = np.clip(scaled[np.maximum(some, 0)] - own[:, None], -1e6, 1e6).astype(np.float32)
         places = np.sort(_chosen(apart, some >= 0, count), axis=1)
-        places_known = np.minimum(places, near.shape[1] - 1)
-        found[at : at + step] = np.where(places < near.shape[1], np.take_along_axis(some, places_known, axis=1), -1)
+        with_none = np.pad(some, ((0, 0), (0, 1)), constant_values=-1)
+        found[at : at + step] = np.take_along_axis(with_none, places, axis=1)
     return found
 
 

@@ -78,9 +78,9 @@ class NewRows:
     def __len__(self) -> int:
         return self.size
 
-    def __getitem__(self, idx: object) -> "NewRows":
+    def __getitem__(self, idx: slice | ArrayLike) -> "NewRows":
         """Some of them, by a slice or their numbers. One number is refused: Python and NumPy would ask for ever."""
-        if not isinstance(idx, slice) and np.ndim(idx) == 0:  # type: ignore[arg-type]
+        if not isinstance(idx, slice) and np.ndim(idx) == 0:
             fail("idx", "a slice or numbers of rows", f"{idx!r:.40}", "Pass rows[3:4] for one of them.", TypeError)
         return NewRows(jnp.asarray(self.inputs)[idx], jnp.asarray(self.index)[idx])
 

@@ -10,6 +10,7 @@ one search, of one thread. Candidates are four for each neighbour. Rows that are
 """
 
 import argparse
+import functools
 import time
 from pathlib import Path
 
@@ -22,7 +23,6 @@ from numpyro.infer.autoguide import AutoDelta
 
 import numpyro_gp as ngp
 from examples.papers.beyond import neighbours, neighbours_nuts
-from examples.tools.datasets import load, split_mask
 from examples.tools.run_queue import version
 from examples.tools.tables import markdown, read, save
 
@@ -31,12 +31,10 @@ STEPS = {16: 500, 32: 1500}
 TIMES = 4
 
 
-def some_rows(name, data, size):
-    """Standardised rows of the first split, and the Matern 5/2 process that fits them best: two functions of it."""
-    X, y, splits = load(name, data)
-    chosen = np.random.default_rng(0).permutation(np.flatnonzero(~split_mask(splits, 0)))[:size]
-    X, y = X[chosen][:, X[chosen].std(axis=0) > 0], y[chosen]
-    X, y = ((values - values.mean(axis=0)) / values.std(axis=0) for values in (X, y))
+@functools.lru_cache(maxsize=1)
+def fitted_exactly(name, data, size):
+    """Rows of the first split, the Matern 5/2 lengthscales that fit them best, and the covariance of the data."""
+    X, y = neighbours_nuts.some_rows(name, data, size)
     guide = AutoDelta(neighbours_nuts.model)
     svi = SVI(neighbours_nuts.model, guide, optax.adam(0.05), Trace_ELBO())
     found = guide.median(ngp.fit(jax.random.key(0), svi, 500, jnp.asarray(X), jnp.asarray(y), progress=False).params)
@@ -57,7 +55,7 @@ def lost(near, dense):
 
 def divergences(name, options, count):
     """Nats that are lost by the nearest, and by chosen ones."""
-    X, lengthscale, dense = some_rows(name, options.data, options.rows)
+    X, lengthscale, dense = fitted_exactly(name, options.data, options.rows)
     orders = [np.random.default_rng(seed).permutation(len(X)) for seed in range(3)]
     for candidates in (None, TIMES * count):
         near = [ngp.neighbours(X, count, lengthscale=lengthscale, order=own, candidates=candidates) for own in orders]
@@ -79,8 +77,7 @@ def density(name, options, count, candidates):
     }
     posterior, _, arguments = neighbours.fitted(X, y, **about, batch=min(256, len(X)), rate=0.05, seed=0)
     found = posterior.predict_at(jax.random.key(1), X_test, *arguments, kernel=kernel, neighbours=predicted_from)
-    mean, variance = np.asarray(found.mean, float), np.asarray(found.variance, float)
-    return np.mean(-0.5 * (np.log(2 * np.pi * variance) + (y_test - mean) ** 2 / variance)), seconds
+    return np.asarray(found.log_density(y_test), float).mean(), seconds
 
 
 def table(rows):

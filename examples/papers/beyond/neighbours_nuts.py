@@ -3,7 +3,7 @@
     export OMP_NUM_THREADS=1 XLA_FLAGS=--xla_cpu_multi_thread_eigen=false
     python -m examples.papers.beyond.neighbours_nuts --data DATA
 
-One model function for 600 rows of kin8nm, four ways to state its data. ``distance`` is that of the posterior means from
+One model function for 600 rows of kin8nm, six ways to state its data. ``distance`` is that of the posterior means from
 those of the exact process, in standard deviations of the latter, on the log scale: their mean over the ten
 hyper-parameters, and the largest. Neighbours are found in the lengthscales of a short fit, and the nearest unless they
 are chosen of more. Rows that are there are not made again.
@@ -43,6 +43,15 @@ def model(X, y, Z=None):
     ngp.gp_regression("y", ngp.kernels.Matern52(variance, lengthscale), X, noise**2, inducing=Z, obs=y)
 
 
+def some_rows(name, data, size):
+    """Rows to fit of the first split, standardised, without columns that are constant there."""
+    X, y, splits = load(name, data)
+    chosen = np.flatnonzero(~split_mask(splits, 0))
+    chosen = np.random.default_rng(0).permutation(chosen)[:size]
+    X, y = X[chosen][:, X[chosen].std(axis=0) > 0], y[chosen]
+    return [(values - values.mean(axis=0)) / values.std(axis=0) for values in (X, y)]
+
+
 def found_near(X, y, count, candidates):
     """Neighbours in the lengthscales of a short fit."""
     near = ngp.neighbours(X, count, lengthscale=X.shape[1] ** 0.5, candidates=candidates)
@@ -80,10 +89,7 @@ def main():
     jax.config.update("jax_enable_x64", True)
     options.out.mkdir(parents=True, exist_ok=True)
     path = options.out / "neighbours_nuts.csv"
-    X, y, splits = load(options.set, options.data)
-    chosen = np.flatnonzero(~split_mask(splits, 0))
-    chosen = np.random.default_rng(0).permutation(chosen)[: options.rows]
-    X, y = ((values[chosen] - values[chosen].mean(axis=0)) / values[chosen].std(axis=0) for values in (X, y))
+    X, y = some_rows(options.set, options.data, options.rows)
     rows, columns = read(path), ["variance", "noise", *(f"lengthscale_{n}" for n in range(X.shape[1]))]
     for way in WAYS:
         if any(row["way"] == way for row in rows):
