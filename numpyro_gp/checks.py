@@ -276,8 +276,8 @@ def check_key(argument: str, key: object) -> Array:
 def check_count(argument: str, value: object, minimum: int = 1) -> int:
     """Return a Python integer that is at least ``minimum``."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        is_whole = isinstance(value, float) and value.is_integer() and value >= minimum
-        cure = f"Pass an int: {int(value) if is_whole else max(minimum, 1)}."
+        whole = int(value) if isinstance(value, float) and value.is_integer() and value >= minimum else max(minimum, 1)
+        cure = f"Pass an int: {whole}."
         shape = getattr(value, "shape", ())
         got = f"an array of shape {shape}" if shape else f"{value!r:.60} ({type(value).__name__})"
         fail(argument, "a whole number", got, cure, TypeError)

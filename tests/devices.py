@@ -120,7 +120,7 @@ def watched(build, programs):
 
         def run(*inputs):
             if not kept:
-                kept.append(advance.lower(*inputs).compile())
+                kept.append(jax.jit(advance).lower(*inputs).compile())
                 programs.append(collectives(kept[0]))
             return kept[0](*inputs)
 
