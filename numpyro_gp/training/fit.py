@@ -48,7 +48,8 @@ def fit(
     fixed. A model that needs the *value* of an array in Python takes it by ``functools.partial``.
 
     Before the first step the program of all steps is compiled, once for all fits of the same model and shapes. On a
-    CPU it is optimised less where no array in it has more than 10 000 numbers: a second or two sooner up to jaxlib 0.9.
+    CPU it is optimised less where no array in it has more than 10 000 numbers and ``num_steps`` is at most 10 000: a
+    second or two sooner up to jaxlib 0.9.
 
     Parameters
     ----------
@@ -70,8 +71,8 @@ def fit(
     resume
         True continues from ``checkpoint``, or starts anew where that file is not there yet (the
         same script can be started again and again); a path continues from that file; a
-        :class:`FitResult` continues from it. The numbers are those of an uninterrupted run, but for neighbours, which
-        are found anew where it goes on.
+        :class:`FitResult` continues from it. The numbers are those of an uninterrupted run of as many steps, but for
+        neighbours, which are found anew where it goes on.
     init_params
         Initial values of parameters by name, for engines whose ``init`` takes them (``SVI``, which has those of model
         and guide, and mutable state: other names are refused).

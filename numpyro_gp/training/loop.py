@@ -2,7 +2,8 @@
 
 The steps run in a ``while`` loop whose *length is an argument*: long chunks, the short last one and the re-run up to
 the last good step are all the same program, so a resumed or repeated run gives the same bits, and nothing compiles
-twice. How much a compiler optimises it depends on the size of its arrays, and not on the number of steps.
+twice. How much a compiler optimises it depends on the size of its arrays and on the steps that are asked for in all,
+which a run that was interrupted asks for again.
 """
 
 from collections.abc import Callable
@@ -25,15 +26,15 @@ from numpyro_gp.rows.look import without_whole_gathers
 from numpyro_gp.training.faults import all_finite
 
 # A step with no array of more numbers than this (200 rows by 50 inducing inputs) is optimised less, in half the time.
-# Where that makes it slower, some 16 000 steps or more lose the one or two seconds that the compiler saved.
-SMALL = 10_000
+# Where that makes it slower, some 16 000 steps lose the one or two seconds saved, so that longer fits get all of it.
+SMALL, FEW = 10_000, 10_000
 
 
-def loop_of(engine: object, feed: Feed, state: object, size: int, watch: bool) -> Callable[..., tuple]:
+def loop_of(engine: object, feed: Feed, state: object, size: int, watch: bool, steps: int) -> Callable[..., tuple]:
     """``(state, length, arrays) -> (count, state, losses, healthy)``: up to ``length`` steps, fewer at a failure.
 
     The program of one step is its key: the loop is compiled once for all engines whose steps compute the same.
-    ``watch``: stop as well at parameters that stop being finite.
+    ``watch``: stop as well at parameters that stop being finite. ``steps``: those of the whole fit.
     """
 
     def step(state: object, arrays: list[Array]) -> tuple[Any, Array, Array]:
@@ -50,18 +51,21 @@ def loop_of(engine: object, feed: Feed, state: object, size: int, watch: bool) -
         got = f"{found.structure.children()[0]}"
         fail("the state of update", f"of the structure of the state of init, {structure}", got, "Return all of it.")
     count = len(found.constants)
-    extra = ("loop", size, count, len(leaves), feed.placement)
-    run = kept(found.program, extra, lambda: compiled_loop(found.program, size, feed.placement))
+    options = sooner(found.program, SMALL, effort=1) if steps <= FEW else None
+    extra = ("loop", size, count, len(leaves), feed.placement, options is None)
+    run = kept(found.program, extra, lambda: compiled_loop(found.program, size, feed.placement, options))
 
     def advance(state: object, length: int, arrays: list[Array]) -> tuple:
         with unswept():  # the first call lowers the program
-            steps, after, losses, healthy = run(found.constants, jax.tree.leaves(state), length, arrays)
-        return steps, jax.tree.unflatten(structure, after), losses, healthy
+            done, after, losses, healthy = run(found.constants, jax.tree.leaves(state), length, arrays)
+        return done, jax.tree.unflatten(structure, after), losses, healthy
 
     return advance
 
 
-def compiled_loop(program: Jaxpr, size: int, placement: Placement | None) -> Callable[..., tuple]:
+def compiled_loop(
+    program: Jaxpr, size: int, placement: Placement | None, options: dict[str, Any] | None = None
+) -> Callable[..., tuple]:
     """The loop over a step that takes constants, a state and arrays, and returns a state, its loss and its health.
 
     The caller keeps the state it passes in (it is not donated), because a failure is answered by
@@ -78,7 +82,7 @@ def compiled_loop(program: Jaxpr, size: int, placement: Placement | None) -> Cal
         start = (jnp.asarray(0), state, jnp.zeros(size, loss_type), jnp.asarray(True))
         return lax.while_loop(lambda carry: (carry[0] < length) & carry[3], body, start)
 
-    alone = jax.jit(advance, compiler_options=sooner(program, SMALL, effort=1))
+    alone = jax.jit(advance, compiler_options=options)
 
     def run(constants: list[Array], state: list[Array], length: int, arrays: list[Array]) -> tuple:
         """Options are of a whole program: a loop that is a part of another, which is traced, has none."""

@@ -70,7 +70,7 @@ def prepare(key: Array, engine: object, feed: Feed, run: Asked) -> tuple[Job, Po
     start, watch = parameters_at_start(engine, position.state)
     check_natural_steps(getattr(engine, "optim", None), start)
     size = 1 if feed.changes else run.size
-    advance = loop_of(engine, feed, position.state, size, watch)
+    advance = loop_of(engine, feed, position.state, size, watch, run.num_steps)
     is_new = position.steps == 0 and run.init_params is None  # else it may well have begun where it should end
     if is_new and run.searches:
         better = best_start(engine, feed, position.state, advance)

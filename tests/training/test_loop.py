@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from numpyro_gp.programs.trace import traced
+from numpyro_gp.training import loop
 from numpyro_gp.training.fit import fit
 from numpyro_gp.training.loop import SMALL, compiled_loop
 from numpyro_gp.training.steps import NonFiniteLoss
@@ -30,24 +31,42 @@ def test_update_is_traced_once_for_all_chunks_and_the_short_last_one(chunk_size)
     assert counting.traces == failing.traces == 1
 
 
-def test_steps_of_small_arrays_are_compiled_sooner_by_their_size_alone(monkeypatch):
-    """Were it by the number of steps, a fit that is resumed could change its program, and its last bits, on the way."""
-    asked = []
-    step = lambda size: lambda x: (x + jnp.ones(size).sum(), x, x > 0.0)  # noqa: E731
-    programs = [traced(step(size), 1.0)[0] for size in (SMALL, SMALL + 1)]
-    monkeypatch.setattr(jax, "jit", lambda function, **options: asked.extend(options.values()))
-    for program in programs:
-        compiled_loop(program, 10, None)
+class Wide(Countdown):
+    """Steps whose largest array has as many numbers as are asked for."""
+
+    def __init__(self, size):
+        super().__init__()
+        self.size = size
+
+    def update(self, state, data):
+        state, loss = super().update(state, data)
+        return state, loss + 0.0 * jnp.cos(loss + jnp.arange(self.size)).sum()
+
+
+def test_few_steps_of_small_arrays_are_compiled_sooner(monkeypatch):
+    """By the steps in all, which a run that goes on has too: its program, and so its last bits, stay the same."""
+    asked, build = [], loop.compiled_loop
+    monkeypatch.setattr(loop, "compiled_loop", lambda *args: asked.append(args[-1]) or build(*args))
+
+    def options(size, steps, most):
+        monkeypatch.setattr(loop, "FEW", most)
+        fit(KEY, Wide(size), steps, DATA, progress=False, chunk_size=5)
+        return asked[-1]
+
+    assert options(SMALL, 20, 20)["xla_backend_optimization_level"] == 1
+    assert options(SMALL, 21, 20) is None
+    assert options(SMALL + 1, 20, 20) is None
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    compiled_loop(programs[0], 10, None)
-    assert asked[0]["xla_backend_optimization_level"] == 1
-    assert asked[1:] == [None, None]
+    assert options(SMALL - 1, 20, 20) is None
+    assert len(asked) == 4
 
 
 def test_a_loop_of_small_arrays_may_be_a_part_of_another_program():
     """JAX refuses options of a program inside of another."""
-    loop = compiled_loop(traced(lambda x: (x + 1, x, x > -1.0), 1.0)[0], 10, None)
-    for run in (loop, jax.jit(loop)):
+    found = compiled_loop(
+        traced(lambda x: (x + 1, x, x > -1.0), 1.0)[0], 10, None, {"xla_backend_optimization_level": 1}
+    )
+    for run in (found, jax.jit(found)):
         count, (last,), losses, healthy = run([], [jnp.asarray(1.0)], 3, [])
         assert (int(count), float(last), bool(healthy)) == (3, 4.0, True)
         assert losses[:3].tolist() == [1.0, 2.0, 3.0]
