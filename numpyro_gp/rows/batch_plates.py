@@ -2,12 +2,13 @@
 
 NumPyro's plate shuffles on a CPU, one key and one exchange a row, one after the other: for 1024 of 36 000 rows that
 took as long as the rest of a small step. Here the rows are images of ``0 .. B - 1`` under a bijection of
-``0 .. N - 1`` that a key chooses: a Feistel network on the next power of two, walked until it lands below N.
+``0 .. N - 1`` that a key chooses: a Feistel network on pairs of digits, of which there are N or a few more.
 """
 
+import math
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import jax
@@ -174,8 +175,8 @@ def permuted_rows(key: Array, size: int, positions: ArrayLike) -> Array:
     when_known(partial(_check_positions, size), places)
     if check_count("size", size) <= SORTED_SIZE:
         return jax.random.permutation(key, size).astype(places.dtype)[places]
-    words = jax.random.bits(key, (1 + ROUNDS,), jnp.uint32)  # one draw: each split is as much to compile as the walk
-    walked = _walk(words[1:], size, places.astype(jnp.uint32))
+    words = jax.random.bits(key, (1 + ROUNDS,), jnp.uint32)  # one draw: each split is as much to compile as the network
+    walked = _network(words[1:], size, places.astype(jnp.uint32))
     return jnp.remainder(words[0] % size + walked, size).astype(places.dtype)
 
 
@@ -186,25 +187,39 @@ def _check_positions(size: int, places: np.ndarray) -> None:
         fail("positions", f"from 0 to {size - 1}", f"{places.min()} to {places.max()}", cure)
 
 
-def _walk(keys: Array, size: int, places: Array) -> Array:
-    """A bijection of ``0 .. size - 1``: one of the next power of two, again wherever it lands above."""
-    bits = max(2, (size - 1).bit_length())
+def _network(keys: Array, size: int, places: Array) -> Array:
+    """A bijection of ``0 .. size - 1``: one of a few numbers more, where what lands on those goes on to their images.
 
-    def again(x: Array) -> Array:
-        return jnp.where(x >= size, _feistel(x, keys, bits), x)
+    A loop until all are below would take as many turns as chance has it, and a GPU would have to ask before each.
+    """
+    radices = _radices(size)
+    found = _feistel(places, keys, radices)
+    if (excess := math.prod(radices) - size) == 0:
+        return found
 
-    return lax.while_loop(lambda x: jnp.any(x >= size), again, _feistel(places, keys, bits))
+    def gone_on(x: Array, images: Array) -> Array:
+        return jnp.where(x >= size, images.at[x - size].get(mode="clip"), x)
+
+    # Each turn goes twice as far, and no way passes a number twice. Written out they would be found for every place.
+    images = _feistel(jnp.arange(size, size + excess, dtype=jnp.uint32), keys, radices)
+    return gone_on(found, lax.fori_loop(0, excess.bit_length(), lambda _, own: gone_on(own, own), images))
 
 
-def _feistel(value: Array, keys: Array, bits: int) -> Array:
-    """Halves that are added into each other in turn, through a hash: each round is undone by itself."""
-    low = bits // 2
-    widths = (bits - low, low)
-    left, right = value >> low, value & jnp.uint32((1 << low) - 1)
+@cache
+def _radices(size: int) -> tuple[int, int]:
+    """Two numbers, apart by a factor of four at most, with the least product from ``size`` on: the nearest of such."""
+    root = math.isqrt(size - 1) + 1
+    return min(((one, -(-size // one)) for one in range(root, max(2, root // 2) - 1, -1)), key=math.prod)
+
+
+def _feistel(value: Array, keys: Array, radices: tuple[int, int]) -> Array:
+    """Two digits, to which a hash of the other is added in turn: each round is undone by itself."""
+    digits = [value // radices[1], value % radices[1]]
     for number in range(ROUNDS):
-        mask = jnp.uint32((1 << widths[number % 2]) - 1)
-        left, right = right, (left ^ _hashed(right, keys[number])) & mask
-    return jnp.asarray((left << low) | right)
+        own, radix = number % 2, jnp.uint32(radices[number % 2])
+        raised = digits[own] + lax.rem(_hashed(digits[1 - own], keys[number]), radix)
+        digits[own] = jnp.where(raised >= radix, raised - radix, raised)
+    return digits[0] * jnp.uint32(radices[1]) + digits[1]
 
 
 def _hashed(value: Array, key: Array) -> Array:
