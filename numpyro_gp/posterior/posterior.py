@@ -19,7 +19,7 @@ from numpyro_gp.posterior.prediction import Prediction
 from numpyro_gp.posterior.predictor import Predictor
 from numpyro_gp.posterior.sources import inducing_of_run, of_chains, of_guide, of_particles, params_of
 from numpyro_gp.rows.call import Arguments, argument_names, call_of
-from numpyro_gp.rows.neighbours import Neighbours
+from numpyro_gp.rows.neighbours import neighbours_in
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -211,7 +211,7 @@ class Posterior(AtData):
         own = {"num_samples": num_samples, "chunk_size": chunk_size, "site": site, "new": new}
         self._check_taken("predictor", (), **own, neighbours=neighbours)
         others = (new,) if isinstance(new, str) else tuple(new)
-        if any(isinstance(value, Neighbours) for value in (*args, *kwargs.values())):
+        if neighbours_in((args, kwargs)):
             if others:
                 fail("new", "left out where rows have neighbours", f"{others}", "Leave it out.")
             call = call_of(self.model, args, kwargs)

@@ -10,7 +10,7 @@ import pytest
 import numpyro_gp as ngp
 from numpyro_gp.posterior import at_rows as module
 from tests.compiling import counted
-from tests.posterior.test_near import KEY, NEW, X, Y, by_numpy, posterior
+from tests.posterior.test_near import KEY, NEW, X, Y, by_numpy, model, posterior
 
 
 def test_a_predictor_by_neighbours_says_what_predict_at_does_and_looks_once(monkeypatch):
@@ -31,6 +31,14 @@ def test_a_predictor_by_neighbours_says_what_predict_at_does_and_looks_once(monk
     np.testing.assert_allclose(inside, own.predict_at(KEY, NEW[:3], near, Y).mean, rtol=1e-6)
     with pytest.raises(ValueError, match="X must be of at most 2 rows, as the first batch, but got 3 rows"):
         predictor(NEW[:3])
+
+
+def test_neighbours_inside_an_argument_are_those_of_a_predictor_too():
+    """It took the argument for one of new rows, and the first call failed inside of JAX."""
+    given = {"near": ngp.neighbours(X, 5), "y": Y}
+    own = posterior(1, lambda data: model(data["near"], data["y"]))
+    found = own.predictor(KEY, given, neighbours=12)(NEW[:5])
+    np.testing.assert_allclose(found.mean, by_numpy(NEW[:5], 12)[0], rtol=1e-7, atol=1e-8)
 
 
 def test_streams_of_rows_with_neighbours_and_without():
