@@ -15,7 +15,8 @@ from numpyro.infer.autoguide import AutoGuide, AutoGuideList
 from numpyro_gp.arrays import is_key
 from numpyro_gp.beliefs import AdditiveBasis, Basis
 from numpyro_gp.checks import fail, is_known
-from numpyro_gp.primitives.inducing import Inducing
+from numpyro_gp.primitives.gp_by_neighbours import RowPrior
+from numpyro_gp.primitives.inducing import Inducing, parts_of
 from numpyro_gp.sites import Trace, is_latent, role, unwrap
 
 # Fits of one guide that are remembered, the last.
@@ -146,7 +147,11 @@ def hand_on(started: object, guide: object) -> None:
 def inducing_of(engine: object) -> Inducing:
     """Those at which a guide of ours or particles started, or an autoguide of NumPyro's was set up; all of a list."""
     if isinstance(engine, AutoGuideList):
-        return {site: own for part in engine for site, own in inducing_of(part).items()}
+        found: dict[str, dict[str, np.ndarray]] = {}
+        for part in engine:
+            for site, own in inducing_of(part).items():
+                found.setdefault(site, {}).update(own)
+        return found
     if not hasattr(engine, "inducing") and isinstance(engine, AutoGuide):
         return inducing_of_sites({name: one for name, one in (engine.prototype_trace or {}).items() if is_latent(one)})
     return getattr(engine, "inducing", {})
@@ -155,12 +160,14 @@ def inducing_of(engine: object) -> Inducing:
 def inducing_of_sites(sites: Trace) -> Inducing:
     """Those of the processes among latent sites."""
     fns = {name: unwrap(site["fn"]) for name, site in sites.items() if role(site) == "gp"}
-    return {name: _points(getattr(fn, "basis", None)) for name, fn in fns.items()}
+    return {name: _points(fn) for name, fn in fns.items()}
 
 
-def _points(basis: object) -> dict[str, np.ndarray]:
-    """Inducing inputs by part, named as the primitives report them, where they are known."""
-    found = {"": basis.inducing} if isinstance(basis, Basis) else {}
+def _points(fn: object) -> dict[str, np.ndarray]:
+    """Inducing inputs by part, named as the primitives report them, where they are known; of neighbours their mark."""
+    basis = None if isinstance(fn, RowPrior) else getattr(fn, "basis", None)
+    found = parts_of(fn.rows.near) if isinstance(fn, RowPrior) else {}
+    found = {"": basis.inducing} if isinstance(basis, Basis) else found
     if isinstance(basis, AdditiveBasis):
         found = {f", component {name!r}": own for name, own in zip(basis.names, basis.inducing, strict=True)}
     return {part: np.asarray(own) for part, own in found.items() if isinstance(own, jax.Array) and is_known(own)}

@@ -20,7 +20,7 @@ from numpyro_gp.guides.fits import Fit, begin_again, fits_of
 from numpyro_gp.guides.other_sites import NotOfRest, Remainder, at_medians, call_rest, check_rest, is_point
 from numpyro_gp.guides.recipes import LocalPrior, Recipe, check_recipes, coupled, free_latent
 from numpyro_gp.primitives.gp_by_neighbours import RowPrior
-from numpyro_gp.primitives.inducing import Inducing, noted_inducing, sites_at_start
+from numpyro_gp.primitives.inducing import INDEX, Inducing, noted_inducing, sites_at_start
 from numpyro_gp.programs import set_up
 from numpyro_gp.programs.alone import alone
 from numpyro_gp.programs.private import Args, has_values, is_run_by_renyi, list_in_order, make_plates, set_plates
@@ -74,7 +74,7 @@ class GuideOfSites(AutoGuide):
     # ------------------------------------------------------------------ structure of the model
 
     def _learn_model(self, *args: object, **kwargs: object) -> None:
-        with noted_inducing() as self.inducing:
+        with noted_inducing(self._holds) as self.inducing:
             self.prototype_trace = self._run_model(args, kwargs)
         fits_of(self)[:] = [Fit(None, self.inducing, described(Arguments(args, dict(kwargs))))]
         local_sites.check_masks(self.prototype_trace)
@@ -103,7 +103,7 @@ class GuideOfSites(AutoGuide):
 
     def _resize_plates(self, args: Args, kwargs: dict[str, object]) -> None:
         """Make plates for the data of this call: NumPyro's guides would keep those of the first call."""
-        sites, given = sites_at_start(self.model, args, kwargs)
+        sites, given = sites_at_start(self.model, args, kwargs, self._holds)
         if given is not None and not has_values():  # else it is evaluated at parameters that it has
             begin_again(self, given)
             self.inducing = given
@@ -111,6 +111,10 @@ class GuideOfSites(AutoGuide):
             sites = set_up.abstract_trace(self.model, args, kwargs) if sites is None else sites
             local_sites.check_masks(sites)
             self._use_plates(*_plates_of(sites))
+
+    def _holds(self, site: str, part: str) -> bool:
+        """Whether what the guide holds is of this part of a site: pseudo-data are of rows, not of their neighbours."""
+        return part != INDEX or self.recipes.get(site, pseudo_data()) is not pseudo_data()
 
     def _latent(self) -> dict[str, Site]:
         return {name: site for name, site in self.prototype_trace.items() if is_latent(site)}

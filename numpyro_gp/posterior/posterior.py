@@ -42,8 +42,8 @@ class Posterior(AtData):
         Number of chains that stored draws come from, one after the other; what the sampler recorded beside them, of
         particles whether they are stranded.
     inducing : dict
-        Inducing inputs that the model took from its arguments in the fit, by site, where they are known: predictions
-        refuse others.
+        Inducing inputs that the model took from its arguments in the fit, by site, where they are known, and what tells
+        rows with neighbours from others: predictions refuse others.
     given : dict or None
         Shapes of the arguments of a variational fit, where they are known: what `load` sets a guide up on.
 

@@ -26,6 +26,7 @@ from numpyro_gp.means import Mean
 from numpyro_gp.primitives.function_draw import level_at
 from numpyro_gp.primitives.given_both import CombinedData, shared_of
 from numpyro_gp.primitives.given_neighbours import LocalData, check_alone, check_handlers
+from numpyro_gp.primitives.inducing import parts_of, report
 from numpyro_gp.primitives.local_process import LocalProcess
 from numpyro_gp.primitives.opening import check_name, open_site, record, record_call
 from numpyro_gp.programs.eager import one_program
@@ -190,6 +191,7 @@ def gp_by_neighbours(
     relative = ample_jitter(whole.inputs.dtype) if jitter is None else check_nonnegative("jitter", jitter)
     prior = RowPrior(check_name("name", name), kernel, rows, relative, shared)
     site, _, value = open_site(name, prior, infer={"numpyro_gp": "gp"})
+    report(site, parts_of(whole, not isinstance(value, AbstractBelief)), is_given=True)
     inputs = rows.inputs
     if isinstance(value, AbstractBelief):
         data: Any = LocalBelief(kernel, whole, prior.checked(value), level, relative, shared)

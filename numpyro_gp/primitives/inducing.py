@@ -1,7 +1,7 @@
 """Inducing inputs that a model takes from its arguments: those of a fit, and whether another call has the same.
 
 Whitened values are those of a process at its inducing inputs. At others of the same number they are another function,
-and nothing but a comparison shows it.
+and nothing but a comparison shows it. So are those of rows by other neighbours, which have a mark to be compared by.
 """
 
 import dataclasses
@@ -18,10 +18,17 @@ from numpyro_gp.checks import fail, is_known, when_known
 from numpyro_gp.programs.set_up import NEEDS_VALUES
 from numpyro_gp.rows.call import call_of
 from numpyro_gp.rows.look import check_rows, look
+from numpyro_gp.rows.neighbours import Neighbours
 from numpyro_gp.sites import Trace
 
 # By the name of the site, and what else there is to say: the component of an additive process.
 Inducing = Mapping[str, Mapping[str, np.ndarray]]
+# Of a process by neighbours, in the place of inducing inputs: the two parts of a mark.
+ROWS, INDEX = ", its rows", ", its neighbours"
+
+
+OF_THE_FIT = "Pass the near with which it was fitted, which near.save(path) keeps."
+Wanted = Callable[[str, str], bool]  # whether a part of a site is asked for
 
 
 class _Asked(NamedTuple):
@@ -61,17 +68,28 @@ def report(site: str, points: Mapping[str, Array], *, is_given: bool = False) ->
             when_known(Told(asked.tell, site, part), own)
 
 
+def parts_of(near: Neighbours, is_point: bool = True) -> dict[str, Array]:
+    """What rows with neighbours are compared by: of pseudo-data, which belong to rows, these alone."""
+    if near.mark is None:
+        return {}
+    return {ROWS: near.mark.rows} | ({INDEX: near.mark.checksum} if is_point else {})
+
+
 @contextmanager
-def noted_inducing() -> Iterator[dict[str, dict[str, np.ndarray]]]:
-    """Collect the inducing inputs of the processes that a model opens in this block, where they are known."""
+def noted_inducing(wanted: Wanted = lambda site, part: True) -> Iterator[dict[str, dict[str, np.ndarray]]]:  # noqa: ARG005
+    """Collect the inducing inputs of the processes that a model opens in this block, those known and wanted."""
     found: dict[str, dict[str, np.ndarray]] = {}
-    note = lambda site, part, values: found.setdefault(site, {}).update({part: values})  # noqa: E731
+
+    def note(site: str, part: str, values: np.ndarray) -> None:
+        if wanted(site, part):
+            found.setdefault(site, {})[part] = values
+
     with set_to(_asked, _Asked(note, False)):
         yield found
 
 
 def sites_at_start(
-    model: Model, args: tuple[object, ...], kwargs: Mapping[str, object]
+    model: Model, args: tuple[object, ...], kwargs: Mapping[str, object], *wanted: Wanted
 ) -> tuple[Trace | None, Inducing | None]:
     """Sites of a model that is about to run on these arguments, whose rows are checked, and its inducing inputs.
 
@@ -80,7 +98,7 @@ def sites_at_start(
     with jax.ensure_compile_time_eval():  # NumPy's arrays stay known, also where a start is traced
         call = call_of(model, args, kwargs)
     try:
-        with noted_inducing() as found:
+        with noted_inducing(*wanted) as found:
             seen = look(model, call)
     except NEEDS_VALUES:
         return None, None
@@ -100,10 +118,25 @@ def compared_with(fitted: Inducing) -> AbstractContextManager[_Asked]:
         own = fitted.get(site, {}).get(part)
         if own is None or own.shape != values.shape:  # of another shape: the values of the site do not fit either
             return
+        if part == INDEX:
+            _check_neighbours(site, values, own)
+            return
         if not np.allclose(values, own, rtol=1e-4, atol=1e-6 * np.abs(own).max(initial=0.0)):
             away = np.abs(values - own).max()
+            if part == ROWS:
+                got = f"those of other rows, or in another order, up to {away:.3g} away, at site {site!r}"
+                fail("near", "the neighbours of the fit", got, OF_THE_FIT)
             cure = "Pass the Z, or the layers, of the fit; to a process with inducing inputs at all data its X. "
             cure += "A guide keeps those of its first run by SVI.run: make one for each fit."
             fail(f"inducing inputs of {site!r}{part}", "those of the fit", f"others, up to {away:.3g} away", cure)
 
     return set_to(_asked, _Asked(compare, True))
+
+
+def _check_neighbours(site: str, values: np.ndarray, fitted: np.ndarray) -> None:
+    """Refuse other neighbours for whitened values, by their checksum and number."""
+    if not np.array_equal(values, fitted):
+        count, number = int(values[1]), int(fitted[1])
+        got = f"{count} of each row" if count != number else f"others, {count} of each row as there,"
+        cure = f"Whitened values of {number} neighbours are another function by others. {OF_THE_FIT}"
+        fail("near", "the neighbours of the fit", f"{got} at site {site!r}", cure)

@@ -1,6 +1,7 @@
 """Rows with their nearest earlier rows: a value that is found once, before the model (mathematics.md section 16)."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
 
@@ -12,6 +13,7 @@ from numpyro_gp.arrays import Array, ArrayLike, value_type, widened
 from numpyro_gp.checks import check_count, check_digits, check_points, fail, is_known
 from numpyro_gp.programs.files import check_place, read_whole, write_whole
 from numpyro_gp.rows.informative import most_informative
+from numpyro_gp.rows.marks import Mark, mark_of
 from numpyro_gp.rows.nearest import around, earlier, nearest, twins_of
 from numpyro_gp.rows.neighbour_checks import (
     check_below,
@@ -23,6 +25,7 @@ from numpyro_gp.rows.neighbour_checks import (
 )
 
 FORMAT = "numpyro_gp neighbours 1"
+KEPT = ("inputs", "index", "order", "lengthscale", "rows", "others", "candidates")
 
 
 @value_type()
@@ -108,6 +111,8 @@ class Neighbours:
         Numbers of the nearest other rows, earlier and later, where they were asked for; ``(R, K)`` of ``rows``.
     candidates : int or None
         Number of nearest earlier rows of which the K were chosen, where they are not the nearest themselves.
+    mark : Mark or None
+        What tells them from others; None of a value that was made by hand, or pickled by an older release.
 
     Examples
     --------
@@ -125,6 +130,7 @@ class Neighbours:
     replicates: bool
     others: Array | None = None
     candidates: int | None = None
+    mark: Mark | None = None
 
     @property
     def size(self) -> int:
@@ -171,7 +177,8 @@ class Neighbours:
         """
         self._check_known("rescaled")
         wanted = _Wanted(self.count, self.candidates, self.replicates, self.others is not None)
-        return _found(self.inputs, wanted, lengthscale, self.order, self.rows)
+        found = _found(self.inputs, wanted, lengthscale, self.order, self.rows)
+        return replace(found, mark=self.mark and found.mark)
 
     def find(self, X_new: ArrayLike, num_neighbours: int = 256, *, lengthscale: ArrayLike | None = None) -> NewRows:
         """New rows with the nearest of all rows of the data, for predictions: at most N of them for each.
@@ -181,8 +188,7 @@ class Neighbours:
         self._check_known("find")
         points = check_points("X_new", X_new, self.inputs.shape[-1])
         count = min(check_count("num_neighbours", num_neighbours), self.size)
-        own = self.lengthscale if lengthscale is None else check_scale(lengthscale, self.inputs)
-        scale = np.asarray(own, float)
+        scale = np.asarray(self.lengthscale if lengthscale is None else check_scale(lengthscale, self.inputs), float)
         new = np.asarray(check_known_rows("X_new", points), float) / scale
         return NewRows(points, jnp.asarray(nearest(np.asarray(self.inputs, float) / scale, new, count)))
 
@@ -200,8 +206,7 @@ class Neighbours:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Keep rows and neighbours in one file of NumPy's format: a search of many rows need not be repeated."""
         self._check_known("save")
-        kept: dict[str, ArrayLike | None] = {**self._arrays(), "candidates": self.candidates}
-        arrays = {name: np.asarray(value) for name, value in kept.items() if value is not None}
+        arrays = {name: np.asarray(own) for name in KEPT if (own := getattr(self, name)) is not None}
         write_whole(check_place(path), format=np.asarray(FORMAT), replicates=np.asarray(self.replicates), **arrays)
 
     @staticmethod
@@ -220,9 +225,6 @@ class Neighbours:
         if not isinstance(found, Neighbours):
             fail("path", f"a file of format {FORMAT!r}", f"{found!r}", cure)
         return found
-
-    def _arrays(self) -> dict[str, Array | None]:
-        return {name: getattr(self, name) for name in ("inputs", "index", "order", "lengthscale", "rows", "others")}
 
     def _check_known(self, method: str) -> None:
         if not all(map(is_known, jax.tree.leaves(self))):
@@ -309,9 +311,8 @@ def neighbours(
             fail(name, "True or False", repr(value), f"Pass {name}=True {cures[name]}.", TypeError)
     asked = None if rows is None else check_numbers("rows", rows, size)
     check_known_rows("X", points)
-    ordered = jnp.asarray(ordering_of(size, order))
     wanted = _Wanted(count, check_candidates(candidates, count), bool(replicates), bool(others))
-    return _found(points, wanted, lengthscale, ordered, asked)
+    return _found(points, wanted, lengthscale, jnp.asarray(ordering_of(size, order)), asked)
 
 
 def _of_file(stored: dict[str, np.ndarray]) -> Neighbours | str:
@@ -323,12 +324,11 @@ def _of_file(stored: dict[str, np.ndarray]) -> Neighbours | str:
     check_digits("the file of neighbours", stored["inputs"])
     candidates = int(stored.pop("candidates")) if "candidates" in stored else None
     arrays: dict[str, Any] = {"rows": None} | {name: jnp.asarray(array) for name, array in stored.items()}
+    arrays["mark"] = mark_of(arrays["inputs"], arrays["index"])
     return Neighbours(**arrays, replicates=replicates, candidates=candidates)
 
 
 class _Wanted(NamedTuple):
-    """What to look for."""
-
     number: int
     candidates: int | None
     replicates: bool
@@ -346,4 +346,5 @@ def _found(inputs: Array, wanted: _Wanted, scale: ArrayLike, order: Array, rows:
     if candidates is not None:
         index = most_informative(scaled, asked, index, count)
     others = jnp.asarray(around(scaled, count, twins, asked)) if has_others else None
-    return Neighbours(inputs, jnp.asarray(index), order, scale, rows, replicates, others, candidates)
+    parts = inputs, jnp.asarray(index), order, scale, rows, replicates, others, candidates
+    return Neighbours(*parts, mark_of(inputs, index))

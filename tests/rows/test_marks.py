@@ -1,0 +1,189 @@
+"""Marks of neighbours, and fits whose values are those of one choice of neighbours or of one order of rows."""
+
+import zlib
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import optax
+import pytest
+from numpyro.infer import MCMC, SVI, Trace_ELBO
+from numpyro.infer.autoguide import AutoDelta, AutoGuideList
+
+import numpyro_gp as ngp
+from numpyro_gp.guides.fits import inducing_of
+from tests.compiling import counted
+
+RNG = np.random.default_rng(11)
+X, NEW = RNG.uniform(size=(40, 2)), RNG.uniform(size=(3, 2))
+Y = jnp.asarray(RNG.poisson(np.exp(np.sin(6 * X[:, 0]))).astype(float))
+KEY = jax.random.key(0)
+NEAR = ngp.neighbours(X, 4, others=True)
+# The same rows: more of them, chosen ones, in other units, in another order of theirs.
+OTHERS = {
+    "number": ngp.neighbours(X, 6, others=True),
+    "candidates": ngp.neighbours(X, 4, others=True, candidates=12),
+    "units": NEAR.rescaled(jnp.array([1.0, 20.0])),
+    "order": ngp.neighbours(X, 4, others=True, order="given"),
+}
+TURNED = ngp.neighbours(X[::-1], 4, others=True)
+REFUSAL = "near must be the neighbours of the fit, but got {}at site 'f'.*Pass the near with which it was fitted"
+HIDDEN = {}
+
+
+def counts(near, y=None):
+    lengthscale = numpyro.sample("lengthscale", dist.LogNormal(-1.0, 0.3))
+    with numpyro.plate("data", near.size) as idx:
+        f = ngp.gp("f", ngp.kernels.Matern52(1.0, lengthscale), near[idx])
+        ngp.observe("y", f.at_inducing(), ngp.likelihoods.Poisson(), obs=None if y is None else y[idx])
+
+
+def held(data):
+    """The same of one argument that has all."""
+    counts(data["near"], data["y"])
+
+
+def closed_over(y=None):
+    """The same of neighbours that are no argument."""
+    counts(HIDDEN["near"], y)
+
+
+def refused(got=""):
+    return pytest.raises(ValueError, match=REFUSAL.format(f"{got}.*" if got else ".*"))
+
+
+def by_fit(model, *args, guide=None, step=None):
+    guide = guide or AutoDelta(model)
+    result = ngp.fit(KEY, SVI(model, guide, step or optax.adam(0.1), Trace_ELBO()), 3, *args, progress=False)
+    return ngp.Posterior.from_svi(model, guide, result.params)
+
+
+def by_run(model, *args):
+    """NumPyro's own loop and guide, in one program: a guide of NumPyro's compiles each of its operations."""
+    guide = AutoDelta(model)
+    svi = SVI(model, guide, optax.adam(0.1), Trace_ELBO())
+    return ngp.Posterior.from_svi(model, guide, svi.run(KEY, 2, *args, progress_bar=False).params)
+
+
+def by_chain(model, *args):
+    mcmc = MCMC(ngp.NUTS(model, max_tree_depth=1), num_warmup=1, num_samples=2, progress_bar=False)
+    mcmc.run(KEY, *args)
+    return ngp.Posterior.from_mcmc(model, mcmc)
+
+
+def by_particles(model, *args):
+    svgd = ngp.stein.SVGD(model, optax.adam(0.1), ngp.stein.RBF(), num_stein_particles=2)
+    return ngp.Posterior.from_stein(model, svgd, ngp.fit(KEY, svgd, 2, *args, progress=False).params)
+
+
+def test_a_mark_is_a_checksum_of_the_neighbours_and_some_of_the_rows(tmp_path):
+    assert NEAR.mark.checksum.tolist() == [zlib.crc32(np.asarray(NEAR.index, np.int32).tobytes()), 4]
+    np.testing.assert_array_equal(np.asarray(NEAR.mark.rows)[[0, -1]], X[[0, -1]])
+    assert NEAR.mark.rows.shape == (32, 2)
+    NEAR.save(tmp_path / "near.npz")
+    for again in (ngp.Neighbours.load(tmp_path / "near.npz"), NEAR.rescaled(3.0), ngp.neighbours(X, 4)):
+        assert jax.tree.all(jax.tree.map(np.array_equal, again.mark, NEAR.mark))
+    assert not any(np.array_equal(near.mark.checksum, NEAR.mark.checksum) for near in OTHERS.values())
+    # Values that an older release has pickled have none, and keep their arrays: no program is another one.
+    old = replace(NEAR, mark=None)
+    assert jax.tree.structure(old.rescaled(2.0)) == jax.tree.structure(old)
+
+
+def test_values_of_a_process_are_refused_by_other_neighbours():
+    posterior = by_fit(counts, NEAR, Y)
+    wanted = posterior.predict_at(KEY, NEW, NEAR, Y).mean
+    for name, near in OTHERS.items():
+        with refused("6 of each row" if name == "number" else "others, 4 of each row as there,"):
+            posterior.predict_at(KEY, NEW, near, Y)
+    with refused("those of other rows, or in another order, up to"):
+        posterior.predict_at(KEY, NEW, TURNED, Y)
+    with counted() as programs:
+        same = posterior.predict_at(KEY, NEW, ngp.neighbours(X, 4, others=True), y=Y)
+    assert programs.count == 0
+    np.testing.assert_array_equal(same.mean, wanted)
+    # Of a value without a mark nothing is known.
+    posterior.predict_at(KEY, NEW, replace(OTHERS["units"], mark=None), Y)
+
+
+def test_all_that_reads_the_process_refuses_them():
+    posterior, other = by_fit(held, {"near": NEAR, "y": Y}), {"near": OTHERS["units"], "y": Y}
+    for ask in (
+        lambda: posterior.predict_at(KEY, NEW, other),
+        lambda: posterior.predict_at(KEY, iter([NEW]), other),
+        lambda: posterior.predictor(KEY, other),
+        lambda: posterior.functions(KEY, 2, other),
+        lambda: posterior.function_draws(KEY, NEW, other),
+        lambda: posterior.draws(KEY, other),
+        lambda: posterior.hyperparameters(KEY, other),
+        lambda: posterior.to_arviz(KEY, other),
+    ):
+        with refused():
+            ask()
+
+
+@pytest.mark.parametrize("made", [by_run, by_chain, by_particles])
+def test_every_engine_knows_them_also_where_the_model_closes_over_them(made, monkeypatch):
+    monkeypatch.setitem(HIDDEN, "near", NEAR)
+    given, hidden = made(counts, NEAR, Y), made(closed_over, Y)
+    given.predict_at(KEY, NEW, NEAR, Y)
+    hidden.predict_at(KEY, NEW, Y)
+    monkeypatch.setitem(HIDDEN, "near", OTHERS["order"])
+    with refused():
+        given.predict_at(KEY, NEW, OTHERS["order"], Y)
+    with refused():
+        hidden.predict_at(KEY, NEW, Y)
+
+
+@pytest.mark.long
+def test_a_saved_posterior_knows_them_and_an_older_one_is_not_asked(tmp_path):
+    saved = by_fit(counts, NEAR, Y)
+    saved.save(tmp_path / "fit.npz")
+    replace(saved, inducing={}).save(tmp_path / "old.npz")  # as older releases wrote it
+    loaded, old = (
+        ngp.Posterior.load(tmp_path / name, counts, AutoDelta(counts), OTHERS["units"], Y)
+        for name in ("fit.npz", "old.npz")
+    )
+    np.testing.assert_array_equal(loaded.predict_at(KEY, NEW, NEAR, Y).mean, saved.predict_at(KEY, NEW, NEAR, Y).mean)
+    with refused():
+        loaded.predict_at(KEY, NEW, OTHERS["units"], Y)
+    old.predict_at(KEY, NEW, OTHERS["units"], Y)
+
+
+def test_pseudo_data_belong_to_rows_and_not_to_neighbours():
+    """Their marginals at new rows read the nearest pseudo-data, and no neighbours: all that they keep is the order."""
+    step = ngp.optim.natural_gradient(optax.adam(0.1))
+    posterior = by_fit(counts, NEAR, Y, guide=ngp.AutoGP(counts), step=step)
+    wanted = posterior.predict_at(KEY, NEW, NEAR, Y).mean
+    for near in OTHERS.values():
+        np.testing.assert_allclose(posterior.predict_at(KEY, NEW, near, Y).mean, wanted, rtol=1e-10)
+    with refused("those of other rows, or in another order, up to"):
+        posterior.predict_at(KEY, NEW, TURNED, Y[::-1])
+
+
+def test_values_that_a_recipe_or_a_guide_of_a_list_holds_are_those_of_neighbours():
+    recipe = {"f": lambda name, prior: dist.Delta(numpyro.param("values", jnp.zeros(prior.shape())))}
+    posterior = by_fit(counts, NEAR, Y, guide=ngp.AutoGP(counts, recipe))
+    with refused():
+        posterior.predict_at(KEY, NEW, OTHERS["units"], Y)
+    guide = AutoGuideList(counts)
+    guide.append(AutoDelta(numpyro.handlers.block(counts, hide=["lengthscale"])))
+    guide.append(ngp.AutoGP(numpyro.handlers.block(counts, hide=["f"])))
+    with numpyro.handlers.seed(rng_seed=0):
+        guide(NEAR, Y)
+    assert sorted(inducing_of(guide)["f"]) == [", its neighbours", ", its rows"]
+
+
+def test_data_that_are_given_their_neighbours_are_tied_to_none():
+    """The function is integrated out: a posterior of hyper-parameters predicts from whatever data it is given."""
+
+    def gaussian(near, y=None):
+        lengthscale = numpyro.sample("lengthscale", dist.LogNormal(-1.0, 0.3))
+        ngp.gp_regression("y", ngp.kernels.RBF(1.0, lengthscale), near, 0.1, obs=y)
+
+    posterior = by_fit(gaussian, NEAR, Y)
+    wanted = posterior.predict_at(KEY, NEW, NEAR, Y).mean
+    for near, y in [*((near, Y) for near in OTHERS.values()), (TURNED, Y[::-1])]:
+        np.testing.assert_allclose(posterior.predict_at(KEY, NEW, near, y).mean, wanted, rtol=1e-8)
