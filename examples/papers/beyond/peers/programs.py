@@ -21,10 +21,11 @@ from examples.papers.beyond.peers.timing import Report, Stopwatch
 FREE = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "while", "conditional", "call", "after-all"}
 OPENED = re.compile(r"(?:ENTRY )?%?([\w.-]+) \(.*\{$")
 SHAPE = re.compile(r"\b[a-z]\w*\[([\d,]*)\]")
+SCOPE = re.compile(r'op_name="([^"]*)"')
 
 
-def instructions(program: str) -> list[tuple[str, str]]:
-    """Operation and type of every instruction that is no part of a kernel."""
+def scoped(program: str) -> list[tuple[str, str, str]]:
+    """Operation, type and scope of every instruction that is no part of a kernel: where in Python it comes from."""
     name, found, inside = "", [], set()
     for line in program.splitlines():
         opened = OPENED.match(line)
@@ -33,10 +34,16 @@ def instructions(program: str) -> list[tuple[str, str]]:
         operation = re.search(r"\s([a-z][a-z\d-]*)\(", " " + right)
         if not equals or operation is None:
             continue
-        found.append((name, operation.group(1), right[: operation.start()]))
+        scope = SCOPE.search(right)
+        found.append((name, operation.group(1), right[: operation.start()], scope.group(1) if scope else ""))
         if operation.group(1) != "call":
             inside |= set(re.findall(r"(?:calls|to_apply|comparator)=%?([\w.-]+)", right))
-    return [(operation, kind) for name, operation, kind in found if name not in inside]
+    return [tuple(parts) for name, *parts in found if name not in inside]
+
+
+def instructions(program: str) -> list[tuple[str, str]]:
+    """Operation and type of every instruction that is no part of a kernel."""
+    return [(operation, kind) for operation, kind, _ in scoped(program)]
 
 
 def counts(program: str) -> dict[str, int]:
@@ -61,7 +68,8 @@ def lowered(job, problem, what):
     svi, keywords = fit_of(problem, job._replace(task="natural" if what == "predict" else what), "")
     X, y, key = jnp.asarray(problem.X), jnp.asarray(problem.y), jax.random.key(0)
     if what != "predict":
-        state = jax.eval_shape(lambda: svi.init(key, X, y, batch=job.batch, **keywords))
+        # Not of shapes alone: a guide that saw no values looks at the model anew in each step, with a key of its own.
+        state = svi.init(key, X, y, batch=job.batch, **keywords)
         return jax.jit(lambda state, X, y: svi.update(state, X, y, batch=job.batch, **keywords)).lower(state, X, y)
     params = svi.get_params(svi.init(key, X[: job.batch], y[: job.batch], **keywords))
 
