@@ -25,6 +25,8 @@ from examples.papers.beyond import (
     neighbours_more,
     neighbours_peers,
     peers_tables,
+    small_fits,
+    step_kernels,
 )
 from examples.papers.day import eleven_tasks
 from examples.papers.deep import (
@@ -164,7 +166,9 @@ TABLES = {
     "peers, memory": peers_tables.memory,
     "scale": only(devices, ("inducing points", "1 device", "4 devices", "16 devices", "64 devices")),
     "scale_here": here,
+    "small_fits": small_fits.table,
     "stations": functools.partial(means, by=("pooling",), metrics={"log_density": 3, "squared_error": 3}),
+    "step_kernels": step_kernels.table,
     "stein_air_quality, days": stein_air_quality.days_table,
     "stein_air_quality_800": air_quality,
     "stein_classification": functools.partial(pivot, line="dataset", column="engine", metric="log_density", best=None),

@@ -21,7 +21,7 @@ from examples.tools.clock import one_thread
 from examples.tools.tables import markdown, read, save
 
 COLUMNS = ("full_compile", "less_compile", "full_1000", "less_1000")
-SEEN = 0.05  # a share of the seconds of a step that two runs of one program may differ by
+SEEN = 0.1  # a share of the seconds of a step by which two runs of one program may differ
 
 
 class Case(NamedTuple):
