@@ -2,8 +2,7 @@
 
 `factorise` gives a factor *and* its inverse, by halves (batched for matrices with leading axes, and under ``vmap``).
 What follows from it, features, draws and gradients, is a matrix product, faster than a solve on CPU and much faster on
-GPU; `small_cholesky` unrolls factors of up to 16 rows into array operations (mathematics.md section 12). The precision
-``S^-1`` is formed once, in the derivative of `gaussian_log_density`, which it is a part of.
+GPU; `small_cholesky` unrolls factors of up to 16 rows into array operations (mathematics.md section 12).
 """
 
 import math
@@ -16,10 +15,13 @@ from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import fail
+from numpyro_gp.programs.private import factor_in_rows
 
 Square = Float[Array, "*batch M M"]
 # A triangular factor of up to this many rows is inverted by one solve, a larger one in blocks.
 SOLVED_SIZE = 64
+# Smaller factors are read across their columns in no time.
+IN_ROWS = 256
 # Running sums down the rows of a matrix are products of blocks of so many rows.
 SUMMED_SIZE = 32
 # Below this size a batch of factorisations is unrolled into array operations over the batch.
@@ -59,12 +61,24 @@ def add_to_diagonal(matrix: Square, values: Float[Array, "*batch #M"]) -> Square
 def cholesky(matrix: Square) -> Square:
     """Lower factor of a symmetric matrix; NaN where it is not positive definite, never repaired.
 
-    LAPACK and cuSOLVER read by columns: given ``A^T = A``, what makes ``A`` and what is made of it stay in rows.
+    LAPACK and cuSOLVER read by columns: given ``A^T = A``, what makes ``A`` stays in rows.
     """
     if matrix.dtype.itemsize < 4:
         cure = "Pass the inducing inputs, or the inputs of gp_regression, as X.astype(jax.numpy.float32)."
         fail("a covariance that is factorised", "of float32 or float64 numbers", f"{matrix.dtype}", cure, TypeError)
     return lax.linalg.cholesky(jnp.swapaxes(matrix, -1, -2), symmetrize_input=False)
+
+
+def factor_of(matrix: Square) -> Square:
+    """`cholesky` of a constant, as `factorise` and the search of a jitter need it: it has no derivative.
+
+    From `IN_ROWS` rows on a CPU is asked for the factor in rows. XLA would read that of `cholesky` across its columns,
+    number by number, which takes as long again as the factor itself.
+    """
+    matrix = lax.stop_gradient(matrix)
+    if matrix.shape[-1] < IN_ROWS or matrix.dtype.itemsize < 4:
+        return cholesky(matrix)
+    return lax.platform_dependent(matrix, cpu=factor_in_rows, default=cholesky)
 
 
 def solve_lower(
@@ -76,7 +90,7 @@ def solve_lower(
 
 def factorise(matrix: Square) -> tuple[Square, Square]:
     """Lower factor ``L`` of a positive definite matrix, and ``W = L^-1``."""
-    return factorise_from(matrix, cholesky(lax.stop_gradient(matrix)))
+    return factorise_from(matrix, factor_of(matrix))
 
 
 @jax.custom_jvp
@@ -324,26 +338,3 @@ def small_cholesky(matrix: Float[Array, "*batch K K"]) -> Float[Array, "*batch K
 def half_log_det(factor: Square) -> Float[Array, "*batch"]:
     """``sum_i log L_ii``: half the log determinant of ``L L^T``."""
     return jnp.sum(jnp.log(jnp.diagonal(factor, axis1=-2, axis2=-1)), axis=-1)
-
-
-@jax.custom_jvp
-def gaussian_log_density(residual: Float[Array, " N"], covariance: Float[Array, "N N"]) -> Float[Array, ""]:
-    """``log N(r; 0, S)`` for one vector and its covariance (mathematics.md section 1.4).
-
-    Its derivative is written out, ``dr: -S^-1 r`` and ``dS: (a a^T - S^-1)/2`` with ``a = S^-1 r``, which
-    costs one product where differentiating the factorisation costs two solves and a product.
-    """
-    factor = cholesky(covariance)
-    half = solve_lower(factor, residual)
-    return matmul(-0.5 * half, half) - half_log_det(factor) - 0.5 * math.log(2 * math.pi) * residual.shape[0]
-
-
-@gaussian_log_density.defjvp
-def _gaussian_log_density_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
-    residual, covariance = primals
-    factor, inverse = factorise(covariance)
-    half = matmul(inverse, residual)
-    weights = matmul(inverse.T, half)
-    value = matmul(-0.5 * half, half) - half_log_det(factor) - 0.5 * math.log(2 * math.pi) * residual.shape[0]
-    slope = 0.5 * (jnp.outer(weights, weights) - lower_square(inverse))
-    return value, jnp.sum(slope * tangents[1]) - matmul(weights, tangents[0])

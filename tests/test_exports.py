@@ -56,7 +56,7 @@ def test_a_step_needs_no_cpu_and_no_double_precision(step):
     state = jax.eval_shape(lambda: engine.init(KEY, X, Y, Z=Z, **options))
 
     def loop(state, arrays):
-        return loop_of(engine, feed, state, 1, True)(state, 1, arrays)
+        return loop_of(engine, feed, state, 1, True, 1)(state, 1, arrays)
 
     calls = calls_of(jax.jit(loop), state, feed.arrays())
     assert any("cusolver" in name for name in calls), calls  # the factorisation, for a GPU

@@ -14,11 +14,12 @@ import numpyro_gp as ngp
 from numpyro_gp.beliefs import Basis, Coupled
 from numpyro_gp.kernels import RBF
 from numpyro_gp.linalg import (
+    IN_ROWS,
     add_to_diagonal,
     cholesky,
     congruence,
+    factor_of,
     factorise,
-    gaussian_log_density,
     half_log_det,
     inverse_factor,
     inverse_lower,
@@ -31,6 +32,7 @@ from numpyro_gp.linalg import (
     scaled,
     small_cholesky,
 )
+from numpyro_gp.primitives.marginal_likelihood import gaussian_log_density
 
 
 def positive_definite(rng, size, batch=()):
@@ -84,6 +86,26 @@ def test_derivative_of_the_factorisation(rng, mode):
 def test_small_factors(rng, size):
     matrix = positive_definite(rng, size, (3, 2))
     np.testing.assert_allclose(small_cholesky(jnp.asarray(matrix)), np.linalg.cholesky(matrix), rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_large_factors_come_in_rows_alone_in_batches_and_mapped(dtype, rng):
+    """On a CPU nothing as large is transposed: XLA does so number by number."""
+    size = IN_ROWS + 4
+    matrices = positive_definite(rng, size, (2,)).astype(dtype)
+    matrices[1, -1, -1] = -1.0  # the second has no factor
+    wanted = np.linalg.cholesky(matrices[0].astype("float64"))
+    one = jax.jit(factor_of)
+    for found in (factor_of(jnp.asarray(matrices)), jax.vmap(factor_of)(jnp.asarray(matrices))):
+        np.testing.assert_allclose(found[0], wanted, rtol=1e-5 if dtype == "float32" else 1e-12, atol=1e-4)
+        assert found.dtype == dtype
+        assert not jnp.triu(found[0], 1).any()
+        assert jnp.isnan(found[1][jnp.tril_indices(size)]).all()
+        np.testing.assert_array_equal(found[0], one(matrices[0]))
+    text = one.lower(matrices[0]).compile().as_text()
+    assert "potrf" in text
+    assert f"{size}]{{0,1}}" not in text
+    assert not jax.grad(lambda scale: jnp.sum(factor_of(scale * matrices[0])))(1.0)
 
 
 def test_gaussian_log_density_and_its_gradient(rng):

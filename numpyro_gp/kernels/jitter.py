@@ -16,7 +16,7 @@ from scipy.linalg import get_lapack_funcs
 
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import check_nonnegative, fail
-from numpyro_gp.linalg import Square, add_to_diagonal, cholesky, factorise, factorise_from
+from numpyro_gp.linalg import Square, add_to_diagonal, factor_of, factorise, factorise_from
 
 # Where the search begins, by bytes of a number. In float32 rounding errors of a factor grow by `PER_ROW` with its rows.
 LEAST = {8: 1e-6, 4: 1e-5}
@@ -90,7 +90,7 @@ def least_factor(
 
     def tried(relative: Array) -> tuple[Array, Array, Bool[Array, "*batch"]]:
         # No scatter, which takes longer to compile than the loop that it would stand in.
-        factor = cholesky(matrix + (relative[..., None] * unit)[..., None] * eye)
+        factor = factor_of(matrix + (relative[..., None] * unit)[..., None] * eye)
         pivots = jnp.square(jnp.diagonal(factor, axis1=-2, axis2=-1))
         return relative, factor, ~jnp.all(pivots >= 0.5 * relative[..., None] * unit, axis=-1)
 

@@ -1,20 +1,46 @@
 """The distribution of Gaussian data with the function integrated out, exactly or by the collapsed bound."""
 
+import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
+from jaxtyping import Float
 from numpyro.distributions import constraints
 
 from numpyro_gp.arrays import Array, Shape, over_axes
 from numpyro_gp.beliefs.base import positive
 from numpyro_gp.beliefs.basis import in_plates
 from numpyro_gp.beliefs.gaussian_data import GaussianData
-from numpyro_gp.linalg import cholesky, gaussian_log_density, matmul
+from numpyro_gp.linalg import cholesky, factor_of, factorise, half_log_det, lower_square, matmul, solve_lower
 
 Result = TypeVar("Result")
+
+
+@jax.custom_jvp
+def gaussian_log_density(residual: Float[Array, " N"], covariance: Float[Array, "N N"]) -> Float[Array, ""]:
+    """``log N(r; 0, S)`` for one vector and its covariance (mathematics.md section 1.4).
+
+    Its derivative is written out, ``dr: -S^-1 r`` and ``dS: (a a^T - S^-1)/2`` with ``a = S^-1 r``, which
+    costs one product where differentiating the factorisation costs two solves and a product. The precision ``S^-1`` is
+    a part of that derivative, and stands nowhere else.
+    """
+    factor = factor_of(covariance)
+    half = solve_lower(factor, residual)
+    return matmul(-0.5 * half, half) - half_log_det(factor) - 0.5 * math.log(2 * math.pi) * residual.shape[0]
+
+
+@gaussian_log_density.defjvp
+def _gaussian_log_density_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
+    residual, covariance = primals
+    factor, inverse = factorise(covariance)
+    half = matmul(inverse, residual)
+    weights = matmul(inverse.T, half)
+    value = matmul(-0.5 * half, half) - half_log_det(factor) - 0.5 * math.log(2 * math.pi) * residual.shape[0]
+    slope = 0.5 * (jnp.outer(weights, weights) - lower_square(inverse))
+    return value, jnp.sum(slope * tangents[1]) - matmul(weights, tangents[0])
 
 
 class Marginal(dist.Distribution):

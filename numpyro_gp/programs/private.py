@@ -12,9 +12,11 @@ from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro.contrib.einstein as einstein
 from jax import random
 from jax._src import xla_bridge
+from jaxlib import lapack
 from numpyro.distributions import TransformedDistribution
 from numpyro.handlers import block, seed, substitute, trace
 from numpyro.infer import RenyiELBO, elbo, util
@@ -60,6 +62,19 @@ def parts_of_loop(parameters: Mapping[str, Any]) -> tuple[int, int]:
         return int(parameters["num_consts"]), int(parameters["num_carry"])
     constants, carried, _ = parameters["ft_in"].unpack()  # since JAX 0.12
     return len(constants), len(carried)
+
+
+def factor_in_rows(matrix: Array) -> Array:
+    """The lower factor of symmetric matrices ``(..., M, M)`` on a CPU, in rows as all arrays are; NaN where none is.
+
+    JAX asks LAPACK for the lower factor in columns, which must be transposed. The upper one in columns is the same
+    numbers as the lower one in rows. It has no derivative.
+    """
+    name: str = lapack.prepare_lapack_call("potrf_ffi", matrix.dtype)  # type: ignore[no-untyped-call]
+    result = jax.ShapeDtypeStruct(matrix.shape, matrix.dtype), jax.ShapeDtypeStruct(matrix.shape[:-2], jnp.int32)
+    call = jax.ffi.ffi_call(name, result, vmap_method="broadcast_all", input_output_aliases={0: 0})
+    factor, failure = call(matrix, uplo=np.uint8(ord("U")))
+    return jnp.tril(jnp.where((failure == 0)[..., None, None], factor, jnp.nan))
 
 
 def arguments_of_run(mcmc: object) -> tuple[Args, Kwargs] | None:

@@ -228,3 +228,14 @@ def test_a_search_for_a_start_is_one_try_without_a_loop():
         assert "while" not in str(jax.make_jaxpr(lambda key: search(key))(KEY))
         np.testing.assert_allclose([jax.jit(lambda key: search(key))(KEY), search(KEY)], wanted, rtol=1e-6)
     assert infer_util.while_loop is numpyro.util.while_loop
+
+
+def test_lapack_gives_a_factor_in_rows():
+    """Its upper factor in columns, by the name and the argument with which jaxlib knows it."""
+    root = np.tril(np.arange(1.0, 17.0).reshape(4, 4)) + 4 * np.eye(4)
+    for dtype in (jnp.float32, jnp.float64):
+        matrices = jnp.asarray(np.stack([root @ root.T, -np.eye(4)]), dtype)
+        found = jax.jit(private.factor_in_rows)(matrices)
+        np.testing.assert_allclose(found[0], root, rtol=1e-6)
+        assert found.dtype == dtype
+        assert np.isnan(found[1]).sum() == 10
