@@ -105,6 +105,8 @@ class Average(NamedTuple):
     def shared(self, x: Sloped, y: Sloped) -> Sloped:
         """`of_average` of ``a`` at two sets of points."""
         value = of_average(x.value, y.value, self.b.value)
+        if not len(x.slopes):
+            return without_slopes(value, 0)
         of_b = self.b.slopes.reshape(-1, *(1,) * value.ndim)
         slopes = x.slopes * (1 + y.value) + y.slopes * (1 + x.value) - of_b * (1 + value)
         return Sloped(value, slopes / (1 + self.b.value))
