@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-# Sets whose fits are held at a time, and the fewest weights in a tail.
-TOGETHER, FEWEST_IN_TAIL = 500, 5
+# Data that are left out at a time, whose weights stay in the cache then, and the fewest weights in a tail.
+TOGETHER, FEWEST_IN_TAIL = 100, 5
 
 
 def _log_sums(values: np.ndarray) -> np.ndarray:
@@ -38,14 +38,12 @@ def smoothed(log_weights: np.ndarray) -> Smoothed:
     cut = np.maximum(tail[0], np.log(np.finfo(float).tiny))
     counts, k = np.sum(ranked > cut, axis=0), np.full(x.shape[1], np.inf)
     for count in np.unique(counts[counts >= FEWEST_IN_TAIL]):
-        every = np.flatnonzero(counts == count)
-        for low in range(0, len(every), TOGETHER):
-            own = every[low : low + TOGETHER]
-            base = np.exp(cut[own])
-            k[own], scale = fitted(np.exp(ranked[most - count :, own]) - base)
-            levels = (np.arange(count) + 0.5) / count
-            values = np.log(quantiles(levels[:, None], k[own], scale) + base)
-            ranked[most - count :, own] = np.minimum(values, 0.0)
+        own = np.flatnonzero(counts == count)
+        base = np.exp(cut[own])
+        k[own], scale = fitted(np.exp(ranked[most - count :, own]) - base)
+        levels = (np.arange(count) + 0.5) / count
+        values = np.log(quantiles(levels[:, None], k[own], scale) + base)
+        ranked[most - count :, own] = np.minimum(values, 0.0)
     np.put_along_axis(x, order, ranked, axis=0)
     return Smoothed(x - _log_sums(x), k)
 
@@ -86,6 +84,10 @@ class LeftOut(NamedTuple):
 
 def left_out(log_density: np.ndarray) -> LeftOut:
     """PSIS-LOO of log densities ``(S, N)`` at independent draws of a posterior."""
-    found = smoothed(-log_density)
+    pointwise, k = np.empty((2, log_density.shape[1]))
+    for low in range(0, len(k), TOGETHER):
+        own = slice(low, low + TOGETHER)
+        found = smoothed(-log_density[:, own])
+        pointwise[own], k[own] = _log_sums(found.log_weights + log_density[:, own]), found.k
     good = min(1 - 1 / np.log10(len(log_density)), 0.7)
-    return LeftOut(_log_sums(found.log_weights + log_density), found.k, float(good))
+    return LeftOut(pointwise, k, float(good))
