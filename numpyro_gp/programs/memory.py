@@ -31,13 +31,13 @@ def give_back() -> None:
 
 
 def keep_blocks() -> None:
-    """Have freed blocks of up to 4 MiB serve the next ones, before a pass that makes and drops thousands of them.
+    """Have freed blocks of up to 8 MiB serve the next ones, before a pass that makes and drops thousands of them.
 
     glibc maps blocks above 128 KiB one by one, and gives each back at once: every page of the next one is then a fault
     of its own, 0.25 s of a first summary. How large the blocks are that it keeps it learns from the largest one that
     was freed. This one is never touched.
     """
-    np.empty(2**19)
+    np.empty(2**20)
 
 
 @contextmanager
