@@ -1,9 +1,10 @@
 """Expected log densities of all rows with their slopes, which pseudo-data are made of.
 
-Those of families with a name are a few lines of NumPy: closed forms, and 20 Gauss-Hermite nodes, for wide functions a
-mixture of normals. Likelihoods of the user's are compiled.
+Those of families with a name are a few lines of NumPy: closed forms, and up to 20 Gauss-Hermite nodes, for wide
+functions a mixture of normals. Likelihoods of the user's are compiled.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from numpyro_gp.arrays import Array
-from numpyro_gp.gam.densities_by_nodes import ExpectedDensities, beta, over_nodes, student_t
+from numpyro_gp.gam.densities_by_nodes import ExpectedDensities, beta, expected, over_nodes, student_t
 from numpyro_gp.gam.hyperparameters import VectorLayout, evaluate
 from numpyro_gp.gam.model import Model
 from numpyro_gp.likelihoods.expectations import HERMITE_NODES
@@ -23,21 +24,22 @@ from numpyro_gp.programs.keep import prepared
 
 def softplus(mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """``E log(1 + e^t)`` and its first two derivatives in the mean, of the shape of both together."""
-    if not np.any(variance):
-        return _plain_softplus(mean)
-    mean, variance = np.broadcast_arrays(mean, variance)
-    t, spread, found = mean.ravel(), variance.ravel(), np.empty((3, mean.size))
-    is_wide = spread > WIDE
-    if is_wide.any():
-        found[:, is_wide] = softplus_moments(t[is_wide], spread[is_wide], np)
-    if not is_wide.all():
-        own = ~is_wide
-        found[:, own] = over_nodes(_plain_softplus, gauss_hermite(HERMITE_NODES), t[own], spread[own])
-    value, slope, curvature = found.reshape(3, *mean.shape)
+    value, slope, curvature = expected(_plain_softplus, _softplus_beyond, np.asarray(math.pi), mean, variance)
     return value, slope, curvature
 
 
-def _plain_softplus(t: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _softplus_beyond(mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Of rows ``(N,)`` where few nodes do not do."""
+    found, is_wide = np.empty((3, len(mean))), variance > WIDE
+    if is_wide.any():
+        found[:, is_wide] = softplus_moments(mean[is_wide], variance[is_wide], np)
+    if not is_wide.all():
+        own = ~is_wide
+        found[:, own] = over_nodes(_plain_softplus, gauss_hermite(HERMITE_NODES), mean[own], variance[own])
+    return tuple(found)
+
+
+def _plain_softplus(t: np.ndarray) -> tuple[np.ndarray, ...]:
     tail = np.exp(-np.abs(t))
     p = np.where(t > 0, 1.0, tail) / (1 + tail)
     return np.maximum(t, 0) + np.log1p(tail), p, p * (1 - p)

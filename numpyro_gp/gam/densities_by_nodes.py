@@ -69,10 +69,12 @@ def expected(
     ``distance`` is that of the nearest singular point from ``mean``. ``beyond(mean, variance, *given)`` are those of
     rows where ``f`` is not narrow beside it.
     """
+    if not np.any(variance):
+        return functions(mean, *given)
     ratio, *numbers = np.broadcast_arrays(variance / distance**2, mean, variance, *given)
     flat = [one.reshape(-1) for one in numbers]
     group = np.digitize(ratio.reshape(-1), [limit for _, limit in NARROW], right=True)
-    kinds = np.unique(group)
+    kinds = np.flatnonzero(np.bincount(group))
     parts = []
     for kind in kinds:
         rows = slice(None) if len(kinds) == 1 else group == kind
