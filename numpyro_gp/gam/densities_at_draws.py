@@ -26,13 +26,16 @@ class AtDraws(NamedTuple):
         ``(y, mean, variance, *parameters)`` to the expected log density.
     mean : callable
         ``(mean, variance, *parameters)`` of ``f`` to the expected response.
-    below : callable
-        ``(y, f, *parameters)`` to ``P(Y <= y | f)``, and ``P(Y < y | f)`` where ``y`` counts, else the same.
+    until : callable
+        ``(y, f, *parameters)`` to ``P(Y <= y | f)``.
+    is_discrete : bool
+        Whether data are numbers of something, whose log density is that of a mass.
     """
 
     expected: Callable[..., np.ndarray]
     mean: Callable[..., np.ndarray]
-    below: Callable[..., tuple[np.ndarray, np.ndarray]]
+    until: Callable[..., np.ndarray]
+    is_discrete: bool = False
 
     def log_prob(self, y: np.ndarray, f: np.ndarray, *parameters: np.ndarray) -> np.ndarray:
         """``log p(y | f)``."""
@@ -70,44 +73,29 @@ def _sigmoid(mean: np.ndarray, variance: np.ndarray, *parameters: object) -> np.
     return softplus(mean, variance)[1]
 
 
-def _until(steps: Callable[..., np.ndarray]) -> Callable[..., tuple[np.ndarray, np.ndarray]]:
-    """Of counts, from ``P(Y <= y)`` for ``y`` from 0 on."""
-
-    def both(y: np.ndarray, *given: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return steps(y, *given), np.where(y > 0, steps(np.maximum(y - 1, 0), *given), 0.0)
-
-    return both
-
-
-def _smooth(below: Callable[..., np.ndarray]) -> Callable[..., tuple[np.ndarray, np.ndarray]]:
-    """Of numbers that no datum is equal to, from ``P(Y <= y)``."""
-    return lambda *given: (below(*given),) * 2
-
-
-def _binomial_steps(y: np.ndarray, f: np.ndarray, trials: np.ndarray) -> np.ndarray:
+def _until_binomial(y: np.ndarray, f: np.ndarray, trials: np.ndarray) -> np.ndarray:
     return np.where(y < trials, scipy.special.betainc(np.maximum(trials - y, 1), y + 1, mean_of("logit", -f)), 1.0)
 
 
-def _below_beta(y: np.ndarray, f: np.ndarray, k: np.ndarray) -> np.ndarray:
+def _until_beta(y: np.ndarray, f: np.ndarray, k: np.ndarray) -> np.ndarray:
     return scipy.special.betainc(*(np.maximum(k * mean_of("logit", one), np.finfo(float).tiny) for one in (f, -f)), y)
 
 
 AT_DRAWS = {
-    "gaussian": AtDraws(_of_normal, _same, _smooth(lambda y, f, sd: normal_cdf((y - f) / sd))),
-    "student_t": AtDraws(student_t_value, _same, _smooth(lambda y, f, df, sd: scipy.special.stdtr(df, (y - f) / sd))),
-    "poisson": AtDraws(_value_of(poisson), _exp, _until(lambda y, f: scipy.special.gammaincc(y + 1, np.exp(f)))),
+    "gaussian": AtDraws(_of_normal, _same, lambda y, f, sd: normal_cdf((y - f) / sd)),
+    "student_t": AtDraws(student_t_value, _same, lambda y, f, df, sd: scipy.special.stdtr(df, (y - f) / sd)),
+    "poisson": AtDraws(_value_of(poisson), _exp, lambda y, f: scipy.special.gammaincc(y + 1, np.exp(f)), True),
     "negative_binomial": AtDraws(
         _value_of(negative_binomial),
         _exp,
-        _until(lambda y, f, r: scipy.special.betainc(r, y + 1, 1 / (1 + np.exp(f - np.log(r))))),
+        lambda y, f, r: scipy.special.betainc(r, y + 1, 1 / (1 + np.exp(f - np.log(r)))),
+        True,
     ),
-    "bernoulli": AtDraws(
-        _value_of(bernoulli), _sigmoid, _until(lambda y, f: np.where(y > 0, 1.0, mean_of("logit", -f)))
-    ),
-    "binomial": AtDraws(_of_binomial, lambda *given: given[2] * _sigmoid(*given), _until(_binomial_steps)),
-    "gamma": AtDraws(_value_of(gamma), _exp, _smooth(lambda y, f, a: scipy.special.gammainc(a, a * y * np.exp(-f)))),
-    "exponential": AtDraws(_value_of(exponential), _exp, _smooth(lambda y, f: -np.expm1(-y * np.exp(-f)))),
-    "beta": AtDraws(beta_value, _sigmoid, _smooth(_below_beta)),
+    "bernoulli": AtDraws(_value_of(bernoulli), _sigmoid, lambda y, f: np.where(y > 0, 1.0, mean_of("logit", -f)), True),
+    "binomial": AtDraws(_of_binomial, lambda *given: given[2] * _sigmoid(*given), _until_binomial, True),
+    "gamma": AtDraws(_value_of(gamma), _exp, lambda y, f, a: scipy.special.gammainc(a, a * y * np.exp(-f))),
+    "exponential": AtDraws(_value_of(exponential), _exp, lambda y, f: -np.expm1(-y * np.exp(-f))),
+    "beta": AtDraws(beta_value, _sigmoid, _until_beta),
 }
 
 

@@ -27,10 +27,11 @@ WHITENED = 1000
 
 
 class RowReport(NamedTuple):
-    """What one pass found: numbers of the rows, the rows of the table, and densities."""
+    """What one pass found: numbers of the rows, the rows of the table, the intercept and its scale, and densities."""
 
     places: np.ndarray
     rows: tuple[Row, ...]
+    constant: tuple[float, float]
     at: row_densities.RowDraws
     densities: row_densities.Densities
 
@@ -50,7 +51,8 @@ def report_on_rows(draws: Draws, level: float, rng: np.random.Generator) -> RowR
     shares = Shares(term_features, model.rows.mass[places])
     drawn = (term_posterior.sample(rng, each) for term_posterior in draws.term_posteriors)
     at = row_densities.row_draws(draws, model.rows.X[places], drawn, rng, shares)
-    return RowReport(places, shares.rows(level), at, row_densities.densities(draws, at, places))
+    constant = float(shares.constant.mean + model.start.constant), float(shares.constant.scale)
+    return RowReport(places, shares.rows(level), constant, at, row_densities.densities(draws, at, places))
 
 
 def facts_of(draws: Draws, found: RowReport, density: bool) -> tuple[dict[str, object], list[str]]:

@@ -199,7 +199,8 @@ class Fit:
 
         ``fit.predict(data).function_mean`` is that sum.
         """
-        return float(self._constant(self._some(None))[0])
+        found = moments_at(self._some(None), self.model.rows.X[:1])
+        return float(found.mean[0, -1] + self.model.start.constant)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fit to one file (NumPy's format, no pickle), which `ngp.gam.load` reads.
@@ -215,11 +216,6 @@ class Fit:
         is_double = self._in_double is not None
         own = (self.model, self.engine, self.steps, self.notes, self.key, self._params, is_double)
         write(path, Saved(*own, losses, posterior))
-
-    def _constant(self, draws: Draws) -> tuple[float, float]:
-        """Mean and standard deviation of the constant on the scale of the link."""
-        found = moments_at(draws, self.model.rows.X[:1])
-        return found.mean[0, -1] + self.model.start.constant, found.scale[0, -1]
 
     def residuals(self, *, num_draws: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Working residuals of the rows of the fit on the scale of the link, and their weights ``(N,)``."""
@@ -262,8 +258,7 @@ class Fit:
             posterior = None if self.engine == "svi" else lambda: self.posterior
             words, said = checked(draws, found, posterior, bool(check), rng, self.steps)
             facts["checks of the fit"], notes = words, [*notes, *said]
-        mean, deviation = self._constant(draws)
-        facts["intercept"] = f"{mean:.4g} ± {deviation:.2g}"
+        facts["intercept"] = "{:.4g} ± {:.2g}".format(*found.constant)
         facts["terms average to zero"] = MEASURE_WORDS[own.measure]
         facts["intervals of shares"] = f"{100 * level:g} %"
         return Summary(str(own.terms), found.rows, facts, (*self.notes, *notes))

@@ -38,8 +38,8 @@ class RowDraws(NamedTuple):
     ----------
     mean, variance : array (S, N)
         Of ``f``, at each draw of the hyper-parameters.
-    points, left : array (S, K, N), (S, N)
-        Mean and variance of ``f`` at draws of the whitened values.
+    points, left : array (S, K', N), (S, N)
+        Mean and variance of ``f`` at the first draws of the whitened values, by whose weights a fit is judged.
     f : array (S, K, N)
         Drawn from these.
     prior : array (S,)
@@ -68,19 +68,20 @@ def row_draws(
     What of the table goes over all draws, too, is added to ``shares``.
     """
     offset, first, parts = offset_at(draws.model, X), draws.term_features.blocks.first, []
+    weighed = max(1, min(WEIGHED, MOST_EXPECTED // len(X)) // draws.size)
     for (term_posterior, scaled), values in zip(draws.at(X), drawn, strict=True):
         prior = scaled.prior.sum(axis=0)
-        explained = np.add.reduceat(scaled.A**2, first, axis=0)
-        left = np.maximum(prior - explained.sum(axis=0), 0)
+        of_each = scaled.prior - np.add.reduceat(scaled.A**2, first, axis=0)
+        left = np.maximum(of_each.sum(axis=0), 0)
         points = offset + values.T @ scaled.A
         f = points + np.sqrt(left) * rng.normal(size=points.shape)
         ratio = -0.5 * np.sum(values**2, axis=0) - 0.5 * len(values) * np.log(2 * np.pi)
         ratio -= term_posterior.log_density(values)
         variance = left + term_posterior.row_variances(scaled.A)
-        own = np.mean(prior - scaled.prior[-1]), np.mean(scaled.prior - explained, axis=1)
-        parts.append((offset + term_posterior.mean @ scaled.A, variance, points, left, f, *own, ratio))
+        own = np.mean(prior - scaled.prior[-1]), np.mean(of_each, axis=1)
+        parts.append((offset + term_posterior.mean @ scaled.A, variance, points[:weighed], left, f, *own, ratio))
         if shares is not None:
-            shares.add(term_posterior, scaled, values)
+            shares.add(term_posterior, scaled, of_each, values)
     return RowDraws(*(np.stack(leaves) for leaves in zip(*parts, strict=True)))
 
 
@@ -98,18 +99,20 @@ class Densities(NamedTuple):
 def densities(draws: Draws, at: RowDraws, places: np.ndarray) -> Densities:
     """Those of the response at rows of the fit with these numbers ``(N,)``, as many at a time as predictions."""
     (S, K, N), model, own = at.f.shape, draws.model, draws.model.rows
-    weighed = int(np.clip(min(WEIGHED, MOST_EXPECTED // N) // S, 1, K))
     mass, base = own.mass[places], shift_of(model)
-    fitted, density, expected = np.empty(N), np.empty((S, K, N)), np.zeros((S, weighed))
+    fitted, density, expected = np.zeros(N), np.empty((S, K, N)), np.zeros(at.points.shape[:2])
     if (named := at_draws_of(draws.likelihood)) is not None:
         likelihood = at_rows(draws.likelihood, model.layout, own.X[places], places, len(own.y))
-        y, given = own.y[places], parameters_of(likelihood, 3)
-        mean = named.mean(at.mean, at.variance, *parameters_of(likelihood, 2)).mean(axis=0)
-        terms = named.expected(y, at.points[:, :weighed], at.left[:, None], *given)
-        return Densities(mean, named.log_prob(y, at.f, *given), terms @ mass)
+        y, parameters = own.y[places], parameters_of(likelihood, 3)
+        for s in range(S):  # what belongs to one draw stays in the cache
+            given = [one[s] for one in parameters]
+            fitted += named.mean(at.mean[s], at.variance[s], *(one[0] for one in given)) / S
+            density[s] = named.log_prob(y, at.f[s], *given)
+            expected[s] = named.expected(y, at.points[s], at.left[s], *given) @ mass
+        return Densities(fitted, density, expected)
     for low in range(0, N, ROWS):
         rows = slice(low, min(low + ROWS, N))
-        numbers = (at.mean - base, at.variance, at.f - base, at.points[:, :weighed] - base, at.left)
+        numbers = (at.mean - base, at.variance, at.f - base, at.points - base, at.left)
         parts = [padded(x, low, ROWS, axis=x.ndim - 1) for x in numbers]
         full, count = padded(places, low, ROWS), rows.stop - low
         arrays = [x.astype(draws.term_features.dtype) for x in (own.y[full] - base, *parts)]
@@ -161,7 +164,7 @@ def evidence_of(draws: Draws, at: RowDraws, found: Densities, places: np.ndarray
     """What a verdict judges, from rows of the fit with these ``places``, each of them at one draw of the terms."""
     few, model, sites = chosen(len(places)), draws.model, {}
     base, X, rows = shift_of(model), model.rows.X, places[few]
-    at = at._replace(mean=at.mean - base, points=at.points - base, f=at.f - base)
+    at = at._replace(mean=at.mean - base, points=at.points - base, f=at.f[:, :1] - base)
     likelihood = at_rows(draws.likelihood, model.layout, X[rows], rows, len(X))
     if (own := _seen(draws, likelihood, at, found, model.rows.y[rows] - base, few)) is not None:
         judgement = judged(own, len(places), isinstance(draws.likelihood, Gaussian))
@@ -182,7 +185,7 @@ def _seen(
         scale = np.asarray(likelihood.scale, float).reshape(draws.size, -1)
         mean, variance = at.points[:, 0, few], at.left[:, few] + scale**2
         normal, noise = AT_DRAWS["gaussian"], np.sqrt(np.mean(scale**2, axis=1))
-        below, term = normal.below(own, mean, np.sqrt(variance))[0], normal.log_prob(own, mean, np.sqrt(variance))
+        below, term = normal.until(own, mean, np.sqrt(variance)), normal.log_prob(own, mean, np.sqrt(variance))
     else:
         f, dtype, named = at.f[:, 0, few], np.dtype(jnp.result_type(float)), at_draws_of(likelihood)
         if named is None and (likelihood.uncensored is not likelihood or not _has_tails(likelihood, shape)):
@@ -192,8 +195,8 @@ def _seen(
         if named is None:
             below = np.asarray(_below(likelihood, *(on_device(x.astype(dtype)) for x in (own, f, ties))), float)
         else:
-            until, before = named.below(own, f, *parameters_of(likelihood, 2))
-            below = before + ties * (until - before)
+            below = named.until(own, f, *parameters_of(likelihood, 2))
+            below = below - (1 - ties) * np.exp(term) if named.is_discrete else below
     kept = {"y": own, "seen": np.ones(len(few), bool), "mean": mean, "variance": variance, "below": below, "term": term}
     return {name: np.broadcast_to(values, shape) for name, values in kept.items()} | {"noise": noise}
 

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from numpyro_gp.additive.effects import MixtureMoments
 from numpyro_gp.additive.shares import Squares, shares_of
 from numpyro_gp.gam.term_features import ScaledFeatures, TermFeatures
 from numpyro_gp.gam.term_posteriors import Normal
@@ -53,15 +54,15 @@ class Shares:
         self.mass = mass / mass.sum()
         size, parts = len(term_features.repeats), len(term_features.sizes)
         few = min(count, MOST_ROWS, max(1, MOST_NUMBERS // max(parts**2, size)))
-        self.few = np.linspace(0, count - 1, few).astype(int)
+        self.few = np.linspace(0, count - 1, few).astype(int) if few < count else slice(None)
         self.of_few = mass[self.few] / mass[self.few].mean()
         self.expected, self.shares, self.means, self.traces, self.at_few = (list[np.ndarray]() for _ in range(5))
-        self.within = np.zeros((parts, parts))
+        self.within, self.constant = np.zeros((parts, parts)), MixtureMoments()
 
-    def add(self, term_posterior: Normal, scaled: ScaledFeatures, drawn: np.ndarray) -> None:
+    def add(self, term_posterior: Normal, scaled: ScaledFeatures, left: np.ndarray, drawn: np.ndarray) -> None:
         """One draw: ``D_c = v_c^T G_c v_c + k_c - tr G_c`` with the covariance ``G_c`` of features over rows.
 
-        ``drawn (M, K)`` are draws of the whitened values.
+        ``left (C, N)`` is what inducing inputs leave open, ``drawn (M, K)`` are draws of the whitened values.
         """
         blocks, own = self.blocks, term_posterior.block_covariances(self.blocks)
         pairs = zip(blocks.apart(scaled.A), [scaled.prior[list(own)] for own in blocks.members], strict=True)
@@ -72,16 +73,17 @@ class Shares:
         self.shares.append(shares_of(blocks.in_order([one.drawn(values) for one, values in of_draws])[:-1]))
         self.traces.append(blocks.in_order([np.trace(one, axis1=1, axis2=2) for one in own]))
         self.means.append(term_posterior.mean)
-        self._between(term_posterior, scaled)
+        # The constant has one whitened value, and is the same at every row.
+        change = scaled.A[-1, 0] ** 2 * self.traces[-1][-1]
+        self.constant.add(term_posterior.mean[-1] * scaled.A[-1, 0], left[-1, 0] + change)
+        self._between(term_posterior, scaled, left)
 
-    def _between(self, term_posterior: Normal, scaled: ScaledFeatures) -> None:
+    def _between(self, term_posterior: Normal, scaled: ScaledFeatures, left: np.ndarray) -> None:
         """Covariances between components averaged over a few rows, and the means there."""
         A = scaled.A[:, self.few] * np.sqrt(self.of_few)  # so that an average is one over weights
         stacks = self.blocks.apart(A)
-        explained = self.blocks.in_order([np.sum(one**2, axis=(1, 2)) for one in stacks]) / len(self.few)
-        self.within += np.diag(
-            (scaled.prior[:, self.few] * self.of_few).mean(axis=1) - explained
-        ) + term_posterior.component_covariances(A, self.blocks)
+        self.within += np.diag((left[:, self.few] * self.of_few).mean(axis=1))
+        self.within += term_posterior.component_covariances(A, self.blocks)
         pairs = zip(self.blocks.apart(term_posterior.mean), stacks, strict=True)
         self.at_few.append(self.blocks.in_order([np.einsum("cm,cmn->cn", m, a) for m, a in pairs]))
 

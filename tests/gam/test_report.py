@@ -1,5 +1,7 @@
 """Which rows a summary looks at, and what it says of its checks; numbers are in test_variance_shares, test_row_densities."""
 
+from collections import Counter
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,9 +9,11 @@ import pytest
 
 import numpyro_gp as ngp
 from numpyro_gp.gam import report
+from numpyro_gp.gam.densities_at_draws import AT_DRAWS
 from numpyro_gp.gam.report import checked, facts_of, report_on_rows, some_rows
 from numpyro_gp.gam.row_densities import expected_at_all
-from tests.gam.known import draws_of, log_density, repeated
+from numpyro_gp.gam.term_features import TermFeatures
+from tests.gam.known import draws_of, fit_of, log_density, repeated
 from tests.gam.test_predictions import like
 
 RNG = np.random.default_rng(0)
@@ -81,6 +85,31 @@ def test_some_rows_have_the_numbers_of_these_rows(kind, name, monkeypatch):
     assert np.isfinite(facts_of(draws, found, True)[0]["deviance explained"])
     words, _ = checked(draws, found, None, False, np.random.default_rng(0))
     assert words.startswith("noise, inducing inputs, residuals")
+
+
+def test_a_summary_finds_each_number_once(monkeypatch):
+    """Terms at the rows, log densities there and their expectations, and what lies below each datum, at each draw."""
+    likelihood, size, at, counts = ngp.likelihoods.NegativeBinomial(2.0), 40, TermFeatures.at, Counter()
+    fit = fit_of(ngp.gam.model("n ~ s(x)", DATA, likelihood), repeated(likelihood, size), size)
+    own = AT_DRAWS["negative_binomial"]
+
+    def counted(name):
+        def found(*given):
+            values = getattr(own, name)(*given)
+            counts[name] += values.size
+            return values
+
+        return found
+
+    def rows_of(self, X):
+        counts["rows"] += len(X)
+        return at(self, X)
+
+    each = {name: counted(name) for name in ("expected", "until")}
+    monkeypatch.setitem(AT_DRAWS, "negative_binomial", own._replace(**each))
+    monkeypatch.setattr(TermFeatures, "at", rows_of)
+    assert "residuals" in fit.summary().facts["checks of the fit"]
+    assert counts == {"rows": 60, "expected": 2 * size * 60, "until": size * 60}
 
 
 def test_all_rows_some_at_a_time_have_the_cutpoints_of_all():

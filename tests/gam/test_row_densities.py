@@ -92,6 +92,27 @@ def test_what_is_below_a_datum_has_the_probability_of_scipy():
         np.testing.assert_allclose(_below(likelihood, values, f, ties), wanted, rtol=1e-6, err_msg=repr(likelihood))
 
 
+@pytest.mark.parametrize(
+    ("likelihood", "law"),
+    [
+        (ngp.likelihoods.Poisson(), stats.poisson),
+        (ngp.likelihoods.Bernoulli(), lambda rate: stats.bernoulli(rate / (1 + rate))),
+        (ngp.likelihoods.Exponential(), lambda rate: stats.expon(scale=rate)),
+    ],
+)
+def test_what_lies_below_a_datum_has_a_share_of_its_mass(likelihood, law):
+    """The mass of a datum that counts is split at random, as `_seen` does, from its log density at the same ``f``."""
+    own, f = np.array([0.0, 1.0, 1.0]), np.random.default_rng(1).normal(size=(2, 1, 3))
+    law = law(np.exp(f[:, 0]))
+    is_discrete = hasattr(law, "pmf")
+    logs = (law.logpmf if is_discrete else law.logpdf)(own)
+    moments = SimpleNamespace(f=f, mean=f[:, 0], variance=1 + 0 * f[:, 0])
+    term = SimpleNamespace(log_density=logs[:, None])
+    found = _seen(SimpleNamespace(size=2), likelihood, moments, term, own, np.arange(3))
+    mass = (1 - np.random.default_rng(0).uniform(size=3)) * law.pmf(own) if is_discrete else 0
+    np.testing.assert_allclose(found["below"], law.cdf(own) - mass, rtol=1e-10)
+
+
 def test_the_lower_end_of_a_prior_of_the_noise_is_known():
     import numpyro
     import numpyro.distributions as dist

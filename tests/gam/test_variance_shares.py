@@ -69,8 +69,8 @@ def numbers():
 @pytest.mark.long
 def test_shares_edf_and_correlations_equal_dense_formulas():
     model, _, gram, inverse = fitted()
-    rows = report_on_rows(numbers(), 0.9, np.random.default_rng(0)).rows
-    left, centre = DATA["y"] - DATA["y"].mean(), np.eye(N) - 1 / N
+    found = report_on_rows(numbers(), 0.9, np.random.default_rng(0))
+    rows, left, centre = found.rows, DATA["y"] - DATA["y"].mean(), np.eye(N) - 1 / N
     names = [part.name for part in model.layout.read_terms]
     variance = {}
     for name in names:
@@ -85,6 +85,10 @@ def test_shares_edf_and_correlations_equal_dense_formulas():
         np.testing.assert_allclose(row.correlation, others[np.abs(others).argmax()], rtol=1e-7)
         assert row.partner == list(gram)[np.abs(others).argmax()]
         assert row.low < row.share < row.high
+    K = gram["constant"]
+    variance = (K - K @ inverse @ K)[0, 0]
+    wanted = DATA["y"].mean() + (K @ inverse @ left)[0], np.sqrt(variance)
+    np.testing.assert_allclose(found.constant, wanted, rtol=1e-6)
 
 
 @pytest.mark.long
