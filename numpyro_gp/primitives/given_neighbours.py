@@ -273,6 +273,23 @@ def check_all_data(name: str, obs: ArrayLike, size: int) -> Array:
     return data
 
 
+def check_members(name: str, inputs: Array, obs: ArrayLike | None) -> None:
+    """Refuse the rows of a plate, and one datum for each, where a process stands in it: it is one for each member.
+
+    A model that is written for neighbours gives them where it is called with ``X``.
+    """
+    plates = [one for one in active_handlers() if isinstance(one, numpyro.plate) and one.dim == -1]
+    if obs is None or not plates or inputs.ndim != 2 or jnp.ndim(obs) != 1:
+        return
+    if plates[0].subsample_size == inputs.shape[0]:
+        cure = (
+            "Where the model takes near, pass near = ngp.neighbours(X, 16) in place of X. Without neighbours call it "
+            "outside of plates, and in a plate of groups pass data of each member."
+        )
+        got = f"an array of {inputs.shape[0]} rows in plate {plates[0].name!r} of as many"
+        fail(f"X of site {name!r}", "rows with neighbours, near[idx], where they are those of a plate", got, cure)
+
+
 def check_handlers(name: str, near: AnyNeighbours, hidden: str, weighed: str = WEIGHED) -> None:
     """Rows stand in their own plate and no other, all of them together in none, and none is masked or weighed.
 

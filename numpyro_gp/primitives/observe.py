@@ -120,6 +120,7 @@ def check_members_of(name: str, members: Plates, site: Site) -> None:
         if axes.get(frame.name, frame.dim + 1) != frame.dim + 1:
             required = f"with the members of plate {frame.name!r} on axis {frame.dim}, where the plate is"
             cure = "Make one process for all data outside the plate of the data, or observe groups in plates of dim=-2."
+            cure += " Where the model takes near, pass near = ngp.neighbours(X, 16, others=True) in place of X."
             fail(f"f of site {name!r}", required, f"them on axis {axes[frame.name] - 1}", cure)
 
 

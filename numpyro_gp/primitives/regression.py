@@ -24,7 +24,7 @@ from numpyro_gp.linalg import add_to_diagonal, factorise, matmul
 from numpyro_gp.means import MeanLike, as_mean
 from numpyro_gp.primitives.function_draw import mean_at
 from numpyro_gp.primitives.given_both import regression_by_both, regression_of_process
-from numpyro_gp.primitives.given_neighbours import regression_by_neighbours
+from numpyro_gp.primitives.given_neighbours import check_members, regression_by_neighbours
 from numpyro_gp.primitives.gp import mean_of_members
 from numpyro_gp.primitives.lifted import rows_and_kernel
 from numpyro_gp.primitives.local_process import LocalProcess
@@ -149,6 +149,7 @@ def gp_regression(
         fail("X", "the rows of the fit, near or near[idx]", "new rows", cure, TypeError)
     check_digits("X", X)
     inputs, points, own, functional = _rows(X, inducing, as_kernel(kernel))
+    check_members(name, inputs, obs)
     variance = _check_noise(given, inputs.shape[-2])
     data = _Data.of(name, own, inputs, variance, mean, functional)
     marginal, basis = _exact(name, data, jitter) if points is None else _collapsed(name, data, points, jitter)

@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
@@ -14,6 +15,8 @@ from numpyro_gp.checks import check_digits, fail
 
 # That of a function without a signature.
 ANYTHING = inspect.signature(lambda *args, **kwargs: None)  # noqa: ARG005
+# What a model reads of `ngp.neighbours`, and arrays have not.
+OF_NEIGHBOURS = ("inputs", "index", "order", "lengthscale", "find", "rescaled", "around")
 
 
 class Arguments(NamedTuple):
@@ -150,11 +153,22 @@ def _by_name(bound: inspect.BoundArguments) -> dict[str, object]:
 
 def name_what_is_no_array(error: Exception, call: Call) -> None:
     """Add to an error of the model which arguments are lists or tables, of which JAX takes no rows."""
+    note_neighbours(error)
     for name, value in call.arguments.items():
         if isinstance(value, (list, tuple)) or hasattr(value, "to_numpy"):
             kind = type(value).__name__
             cure = f"If the model takes rows of it, pass an array: np.asarray({name})."
             error.add_note(f"The argument {name!r} came as {kind}, and the model receives it as it is. {cure}")
+
+
+def note_neighbours(error: Exception) -> None:
+    """Add to an error of the model that an array came where it takes rows with their neighbours."""
+    found = re.search(r"no attribute '?(\w+)'?$", f"{error}") if isinstance(error, AttributeError) else None
+    if found is not None and found[1] in OF_NEIGHBOURS:
+        note = f"The model reads {found[1]!r} of near, rows with their neighbours, which an array has not."
+        note += " Pass near = ngp.neighbours(X, 16) where X came."
+        if note not in getattr(error, "__notes__", ()):  # looks at a model stand inside of each other
+            error.add_note(note)
 
 
 def _names_of_places(declared: Iterable[inspect.Parameter], count: int) -> list[str]:

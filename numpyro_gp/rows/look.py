@@ -24,7 +24,7 @@ from numpyro_gp.programs.private import Message, active_handlers
 from numpyro_gp.programs.set_up import NEEDS_VALUES, Feasible, as_shapes
 from numpyro_gp.programs.trace import as_function, needed, traced, written_out
 from numpyro_gp.rows.batch_plates import BatchPlate
-from numpyro_gp.rows.call import Call
+from numpyro_gp.rows.call import Call, note_neighbours
 from numpyro_gp.rows.row_facts import Facts
 from numpyro_gp.sites import Trace
 
@@ -139,7 +139,11 @@ def look(model: Model, call: Call) -> Look:
         indices, plates.indices = plates.indices, []  # no tracer is left behind
         return [values for _, values in waiting], indices
 
-    closed, shapes = jax.make_jaxpr(run, return_shape=True)(list(call.arrays))
+    try:
+        closed, shapes = jax.make_jaxpr(run, return_shape=True)(list(call.arrays))
+    except AttributeError as error:
+        note_neighbours(error)
+        raise
     program = written_out(closed)
     # The last results are the rows of plates, in their order.
     own = zip(plates.sizes, plates.names, strict=True)

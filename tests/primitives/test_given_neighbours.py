@@ -248,6 +248,12 @@ def weighed():
         in_plate()
 
 
+def plain():
+    """``X`` where the model takes ``near``: its rows were taken for those of a process of each member."""
+    with numpyro.plate("data", X.size, subsample_size=5) as idx:
+        ngp.gp_regression("y", RBF, jnp.asarray(X)[idx], 0.1, obs=Y)
+
+
 def twice():
     with numpyro.plate("group", 2, dim=-2):
         in_plate()
@@ -272,6 +278,10 @@ def twice():
         (lambda: whole(kernel=ngp.kernels.stack([RBF, RBF])), "the kernel of site 'y' must be one kernel, where rows"),
         (lambda: whole(NEAR.find(X, 3)), "X must be the rows of the fit, near or near.idx., but got new rows. Predict"),
         (lambda: whole()(NEAR), "X must be new rows, but got a Neighbours"),
+        (
+            plain,
+            r"X of site 'y' must be rows with neighbours, near\[idx\], where .* an array of 5 rows in plate 'data'",
+        ),
     ],
 )
 def test_what_is_refused(call, message):

@@ -176,6 +176,20 @@ def test_values_that_a_recipe_or_a_guide_of_a_list_holds_are_those_of_neighbours
     assert sorted(inducing_of(guide)["f"]) == [", its neighbours", ", its rows"]
 
 
+def test_an_array_in_the_place_of_neighbours_is_told_what_the_model_takes():
+    """The one error spoke of axes of ``f``, and the other was Python's, of an attribute."""
+    with pytest.raises(ValueError, match=r"f of site 'y' .* pass near = ngp\.neighbours\(X, 16, others=True\)"):
+        by_fit(counts, X, Y)
+
+    def reads(near, y=None):
+        ngp.starting.lengthscale_prior(near.inputs)
+
+    for call in (by_fit, by_chain):
+        with pytest.raises(AttributeError, match="inputs") as caught:
+            call(reads, X, Y)
+        assert sum("'inputs' of near, rows with their neighbours" in note for note in caught.value.__notes__) == 1
+
+
 def test_data_that_are_given_their_neighbours_are_tied_to_none():
     """The function is integrated out: a posterior of hyper-parameters predicts from whatever data it is given."""
 
