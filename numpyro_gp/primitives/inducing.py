@@ -6,7 +6,7 @@ and nothing but a comparison shows it. So are those of rows by other neighbours,
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from typing import ClassVar, NamedTuple
 
@@ -16,8 +16,8 @@ import numpy as np
 from numpyro_gp.arrays import Array, Model, set_to
 from numpyro_gp.checks import fail, is_known, when_known
 from numpyro_gp.programs.set_up import NEEDS_VALUES
-from numpyro_gp.rows.call import call_of
-from numpyro_gp.rows.look import check_rows, look
+from numpyro_gp.rows.call import Call, call_of
+from numpyro_gp.rows.look import Look, check_rows, look
 from numpyro_gp.rows.neighbours import Neighbours
 from numpyro_gp.sites import Trace
 
@@ -105,10 +105,25 @@ def sites_at_start(
     check_rows(seen, call)
     if not all(map(is_known, call.arrays)):
         return seen.sites, None
+    _tell(seen, call)
+    return seen.sites, found
+
+
+def _tell(seen: Look, call: Call) -> None:
+    """Hand on the inducing inputs that a look at a model has found, those of this call."""
     for own in seen.checks:
         if isinstance(own.check, Told):
             own.run(call.arrays)
-    return seen.sites, found
+
+
+def check_near(model: Model, call: Call, fitted: Inducing) -> None:
+    """Refuse rows with other neighbours than those of a fit, unless the model needs values."""
+    marks = {
+        site: {part: own for part, own in parts.items() if part in (ROWS, INDEX)} for site, parts in fitted.items()
+    }
+    if any(marks.values()):
+        with suppress(*NEEDS_VALUES), compared_with(marks):
+            _tell(look(model, call), call)
 
 
 def compared_with(fitted: Inducing) -> AbstractContextManager[_Asked]:

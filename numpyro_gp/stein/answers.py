@@ -8,6 +8,8 @@ from numpyro.contrib.einstein.steinvi import SteinVIState
 
 from numpyro_gp.arrays import Array, split_arrays
 from numpyro_gp.checks import fail
+from numpyro_gp.guides.fits import fits_of, known_fit
+from numpyro_gp.primitives.inducing import check_near
 from numpyro_gp.programs.keep import run
 from numpyro_gp.programs.private import SteinHooks, key_of_stein_step
 from numpyro_gp.programs.set_up import abstract_trace
@@ -74,8 +76,10 @@ class Answers(SteinHooks):
     def log_density(self, params_or_state: object, *args: object, **kwargs: object) -> Array:
         """Log density of the target at each particle, ``(n,)``, in unconstrained coordinates.
 
-        ``args`` and ``kwargs`` are those of the model; all particles see the same minibatch, if it draws one.
+        ``args`` and ``kwargs`` are those of the model; all particles see the same minibatch, if it draws one. Of values
+        of a process by neighbours they have the `ngp.neighbours` of the fit.
         """
+        self._check_near(params_or_state, args, kwargs)
         density = self.density_at(args, kwargs)
 
         def of_all(free: dict, shared: dict, arrays: list[Array]) -> Array:
@@ -102,6 +106,16 @@ class Answers(SteinHooks):
 
     def _check_rows(self, args: tuple, kwargs: dict) -> None:
         check_rows_of(self.model, call_of(self.model, args, {**kwargs, **self.static_kwargs}))
+
+    def _check_near(self, given: object, args: tuple, kwargs: dict) -> None:
+        """Refuse other neighbours than those of the fit of these particles, as far as it is known which that is."""
+        found, fits = (
+            known_fit(self, self.get_params(given) if isinstance(given, SteinVIState) else given),
+            fits_of(self),
+        )
+        if found is not None or len(fits) == 1:
+            call = call_of(self.model, args, {**kwargs, **self.static_kwargs})
+            check_near(self.model, call, (found or fits[0]).inducing)
 
     def _check_ready(self) -> None:
         if self.guide_sites is None:

@@ -137,6 +137,21 @@ def test_every_engine_knows_them_also_where_the_model_closes_over_them(made, mon
         hidden.predict_at(KEY, NEW, Y)
 
 
+def test_particles_are_judged_by_the_neighbours_of_their_fit():
+    """Their log density by others was that of other functions, and told which of them are stranded."""
+    svgd = ngp.stein.SVGD(counts, optax.adam(0.1), ngp.stein.RBF(), num_stein_particles=2)
+    first, second = (ngp.fit(KEY, svgd, 2, near, Y, progress=False).params for near in (NEAR, OTHERS["units"]))
+    found = svgd.log_density(first, NEAR, Y)
+    assert not np.allclose(svgd.log_density(second, OTHERS["units"], Y), found)
+    for ask in (
+        lambda: svgd.log_density(first, OTHERS["units"], Y),
+        lambda: svgd.log_density(second, NEAR, Y),
+        lambda: ngp.Posterior.from_stein(counts, svgd, first, OTHERS["units"], Y),
+    ):
+        with refused():
+            ask()
+
+
 @pytest.mark.long
 def test_a_saved_posterior_knows_them_and_an_older_one_is_not_asked(tmp_path):
     saved = by_fit(counts, NEAR, Y)
