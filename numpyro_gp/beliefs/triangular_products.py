@@ -17,9 +17,9 @@ from numpyro_gp.linalg import congruence, matmul, moved, nothing, outer_square
 # Smaller products lose in speed what they save, and more bands run slower than what they leave out.
 SMALLEST = 512
 BANDS = 4
-# Where four save little and hold more: with 512 inducing inputs a step of 1024 rows then stays below the 32 MiB above
-# which glibc takes memory from the system anew at each call of a compiled function.
-FEW = 2
+# Below `LARGE` rows, where four would save little and hold more: with 512 inducing inputs a step of 1024 rows stays
+# below the 32 MiB above which glibc takes memory from the system anew at each call of a compiled function.
+FEW, LARGE = 2, 1024
 
 
 def bands_of(size: int, count: int = BANDS) -> list[tuple[int, int]]:
@@ -30,9 +30,10 @@ def bands_of(size: int, count: int = BANDS) -> list[tuple[int, int]]:
     return [(start, min(start + rows, size)) for start in range(0, size, rows)]
 
 
-def _with_bands(matrix: Float[Array, "*batch M N"], axis: int, count: int = BANDS) -> list[tuple[int, int, Array]]:
-    """The bands of an axis, each with its part of the matrix."""
-    bands = bands_of(matrix.shape[axis], count)
+def _with_bands(matrix: Float[Array, "*batch M N"], axis: int, few: bool = False) -> list[tuple[int, int, Array]]:
+    """The bands of an axis, each with its part of the matrix; ``few``: of less than `LARGE` rows only `FEW`."""
+    size = matrix.shape[axis]
+    bands = bands_of(size, FEW if few and size < LARGE else BANDS)
     if len(bands) == 1:
         return [(*bands[0], matrix)]
     parts = lax.split(matrix, [end - start for start, end in bands], axis=matrix.ndim + axis)
@@ -67,7 +68,7 @@ def symmetric_moved(
     symmetric: Float[Array, "*#batch M M"], change: Float[Array, "*#batch M M"]
 ) -> Float[Array, "*#batch M M"]:
     """``A dL`` of a symmetric matrix and a lower triangle in a derivative; its transpose is a triangle of ``A G``."""
-    bands = _with_bands(change, -1, FEW)
+    bands = _with_bands(change, -1, few=True)
     columns = [_transpose(matmul(_transpose(part[..., at:, :]), symmetric[..., at:, :])) for at, _, part in bands]
     return jnp.concatenate(columns, axis=-1)
 
@@ -125,7 +126,7 @@ def _moved_by_transpose(lower: Array, change: Array) -> Array:
 
 def quadratic_forms(inner: Float[Array, "*batch M M"], rows: Float[Array, "M N"]) -> Float[Array, "*batch N"]:
     """``A_n^T Y A_n`` in a derivative, linear in ``Y``; its transpose is ``A diag(h) A^T``, one corner by the other."""
-    blocks = [_with_bands(part, -1, FEW) for _, _, part in _with_bands(inner, -2, FEW)]
+    blocks = [_with_bands(part, -1, few=True) for _, _, part in _with_bands(inner, -2, few=True)]
     found, lead = [], (None,) * (inner.ndim - 2)
     for n, own in enumerate(blocks):
         start, end, diagonal = own[n]

@@ -14,10 +14,11 @@ LOWER, FULL, WIDE = (np.random.default_rng(n).normal(size=(SIZE, c)) for n, c in
 LOWER = np.tril(LOWER)
 
 
-@pytest.fixture(params=[True, False], ids=["bands", "whole"])
+@pytest.fixture(params=["bands", "few bands", "whole"])
 def cut(request, monkeypatch):
-    monkeypatch.setattr(bands, "SMALLEST", 16 if request.param else 1000)
-    assert bands.bands_of(SIZE) == ([(0, 16), (16, 32), (32, 40)] if request.param else [(0, 40)])
+    monkeypatch.setattr(bands, "SMALLEST", 1000 if request.param == "whole" else 16)
+    monkeypatch.setattr(bands, "LARGE", 1000 if request.param == "few bands" else 16)
+    assert bands.bands_of(SIZE) == ([(0, 40)] if request.param == "whole" else [(0, 16), (16, 32), (32, 40)])
 
 
 @pytest.mark.usefixtures("cut")
