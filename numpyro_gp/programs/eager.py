@@ -1,7 +1,8 @@
 """What stands in a model, computed as one compiled program where the model runs eagerly.
 
 NumPyro runs models eagerly before it compiles them: to set up a guide, to find a start of a chain, for a trace. Each
-operation is then a program of its own, a hundred for one Gaussian process.
+operation is then a program of its own, a hundred for one Gaussian process. One program of few numbers takes longer to
+compile than it will ever run, so that the compiler optimises it less.
 """
 
 import functools
@@ -9,16 +10,20 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import jax
+import jaxlib
 import numpy as np
 from jax.tree_util import PyTreeDef
 
 from numpyro_gp.arrays import Function, value_type
 from numpyro_gp.checks import waiting_checks, when_known
+from numpyro_gp.programs.trace import is_traced
 
 NUMBERS = (jax.Array, np.ndarray, np.generic, float, int)
 # Trees that are made of this library alone.
 _known: set[Any] = set()
 MOST_KNOWN = 1000
+# Numbers in the arguments of a program that is optimised less: an array of all pairs of them runs for milliseconds.
+FEW = 2000
 
 
 @value_type(static=("checks",))
@@ -37,23 +42,41 @@ def one_program(function: Function) -> Function:
     arguments the function runs as it stands.
     """
 
-    @jax.jit
-    def compiled(*arguments: object) -> _Outcome:
+    def computed(*arguments: object) -> _Outcome:
         with waiting_checks() as waiting:
             result = function(*arguments)
         return _Outcome(result, tuple(values for _, values in waiting), tuple(check for check, _ in waiting))
+
+    compiled = jax.jit(computed)
+    # Made when it is asked for: the options depend on the device, which an import does not look for.
+    quick = functools.cache(lambda: jax.jit(computed, compiler_options=with_effort(1)))
 
     @functools.wraps(function)
     def call(*arguments: object) -> Any:
         leaves, structure = jax.tree.flatten(arguments)
         if not (all(isinstance(leaf, NUMBERS) for leaf in leaves) and is_of_library(structure)):
             return function(*arguments)
-        outcome = compiled(*arguments)
+        is_few = not is_traced() and sum(map(np.size, leaves)) <= FEW  # options are of a whole program
+        outcome = (quick() if is_few else compiled)(*arguments)
         for check, values in zip(outcome.checks, outcome.values, strict=True):
             when_known(check, *values)
         return outcome.result
 
     return cast("Function", call)
+
+
+def with_effort(effort: int) -> dict[str, Any] | None:
+    """Options of a compiler that is done sooner; None on other devices than CPUs.
+
+    An ``effort`` of 0 is for one call. At 1 it compiles for twice the time and runs four times as fast, small arrays as
+    fast as ever.
+    """
+    if jax.default_backend() != "cpu":
+        return None
+    options: dict[str, Any] = {"xla_backend_optimization_level": effort}
+    if tuple(map(int, jaxlib.__version__.split(".")[:2])) < (0, 10):  # later ones have one code generator
+        options["xla_cpu_use_fusion_emitters"] = False
+    return options
 
 
 def is_of_library(structure: PyTreeDef) -> bool:

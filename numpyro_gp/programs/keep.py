@@ -7,11 +7,10 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 import jax
-import jaxlib
 from jax.extend.core import Jaxpr
 
 from numpyro_gp.arrays import Array, Function, T
-from numpyro_gp.programs.eager import is_of_library
+from numpyro_gp.programs.eager import is_of_library, with_effort
 from numpyro_gp.programs.memory import give_back
 from numpyro_gp.programs.trace import as_function, is_traced, key_of, size_of, traced
 
@@ -121,14 +120,5 @@ def quickly(program: Jaxpr) -> Program:
 
 
 def sooner(program: Jaxpr, most: int, effort: int) -> dict[str, Any] | None:
-    """Options of a compiler that is done sooner; None on other devices than CPUs, and above ``most`` numbers an array.
-
-    An ``effort`` of 0 is for one call. At 1 it compiles for twice the time and runs four times as fast, small arrays as
-    fast as ever.
-    """
-    if jax.default_backend() != "cpu" or size_of(program) > most:
-        return None
-    options: dict[str, Any] = {"xla_backend_optimization_level": effort}
-    if tuple(map(int, jaxlib.__version__.split(".")[:2])) < (0, 10):  # later ones have one code generator
-        options["xla_cpu_use_fusion_emitters"] = False
-    return options
+    """`with_effort`, for a program that has no array of more than ``most`` numbers; None for others."""
+    return with_effort(effort) if size_of(program) <= most else None

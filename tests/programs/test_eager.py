@@ -12,6 +12,7 @@ import numpyro_gp as ngp
 from numpyro_gp.beliefs.basis import Basis
 from numpyro_gp.checks import waiting_checks
 from numpyro_gp.kernels import Coregion, FunctionKernel, Matern32
+from numpyro_gp.programs import eager as module
 from numpyro_gp.programs.eager import is_of_library, one_program
 from tests.compiling import counted
 
@@ -42,6 +43,18 @@ def test_one_program_and_then_none():
     with counted() as programs:
         single(other, Z)
     assert programs.count == 0
+
+
+def test_few_numbers_outside_of_other_programs_are_compiled_with_less_effort(monkeypatch):
+    """Where a program is a part of another, JAX refuses options of its own."""
+    asked, own = [], module.with_effort
+    monkeypatch.setattr(module, "with_effort", lambda effort: asked.append(effort) or own(effort))
+    single = one_program(lambda X: jnp.sum(X[:, 0]))
+    many = jnp.ones((module.FEW + 1, 1))
+    assert (single(many), jax.jit(single)(Z), jax.vmap(single)(Z[None])[0]) == (module.FEW + 1, 1.5, 1.5)
+    assert asked == []
+    assert (single(Z), single(Z), jax.grad(single)(Z)[0, 0]) == (1.5, 1.5, 1.0)
+    assert asked == [1]
 
 
 def test_checks_of_values_follow_and_reach_the_block_outside():
