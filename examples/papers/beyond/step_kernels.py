@@ -4,7 +4,7 @@
 
 A kernel is an instruction of the optimised program that runs; `peers.programs` counts them. A GPU starts each of them
 by itself, and a compiler takes about as long for each. What one is for is read off its scope: the optimiser is outside
-of the gradient, and what is inside of it and in whole numbers draws a minibatch.
+of the gradient, and what is inside of it, in no function of the model and in whole numbers draws a minibatch.
 """
 
 import argparse
@@ -38,7 +38,7 @@ def kind_of(operation, written, scope):
         return COPIES
     if "threefry" in scope or written.strip().startswith("u32"):
         return KEYS
-    if is_of_gradient and "compiled" not in scope and (not is_real or last == "gather"):
+    if "jvp()/" in scope and (not is_real or last == "gather"):  # in no function of the model
         return KEYS
     if operation in ("dot", "custom-call"):
         return PRODUCTS
