@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from numpyro_gp.arrays import Array
-from numpyro_gp.gam.densities_by_nodes import ExpectedDensities, beta, expected, over_nodes, student_t
+from numpyro_gp.gam.densities_by_nodes import NARROW, ExpectedDensities, beta, over_nodes, student_t
 from numpyro_gp.gam.hyperparameters import VectorLayout, evaluate
 from numpyro_gp.gam.model import Model
 from numpyro_gp.likelihoods.expectations import HERMITE_NODES
@@ -21,25 +21,28 @@ from numpyro_gp.likelihoods.rules import gauss_hermite
 from numpyro_gp.likelihoods.softplus import WIDE, softplus_moments
 from numpyro_gp.programs.keep import prepared
 
+# Of the softplus function one number of nodes more than of other densities.
+FEW_NODES = (*NARROW, (12, 0.03))
+
 
 def softplus(mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """``E log(1 + e^t)`` and its first two derivatives in the mean, of the shape of both together."""
-    value, slope, curvature = expected(_plain_softplus, _softplus_beyond, np.asarray(math.pi), mean, variance)
+    if not np.any(variance):
+        return _plain_softplus(mean)
+    mean, variance = np.broadcast_arrays(mean, variance)
+    t, spread, found = mean.ravel(), variance.ravel(), np.empty((3, mean.size))
+    is_wide = spread > WIDE
+    if is_wide.any():
+        found[:, is_wide] = softplus_moments(t[is_wide], spread[is_wide], np)
+    if not is_wide.all():
+        own, most = ~is_wide, spread[~is_wide].max() / math.pi**2  # over the squared distance of a singular point
+        count = next((count for count, limit in FEW_NODES if most <= limit), HERMITE_NODES)
+        found[:, own] = over_nodes(_plain_softplus, gauss_hermite(count), t[own], spread[own])
+    value, slope, curvature = found.reshape(3, *mean.shape)
     return value, slope, curvature
 
 
-def _softplus_beyond(mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Of rows ``(N,)`` where few nodes do not do."""
-    found, is_wide = np.empty((3, len(mean))), variance > WIDE
-    if is_wide.any():
-        found[:, is_wide] = softplus_moments(mean[is_wide], variance[is_wide], np)
-    if not is_wide.all():
-        own = ~is_wide
-        found[:, own] = over_nodes(_plain_softplus, gauss_hermite(HERMITE_NODES), mean[own], variance[own])
-    return tuple(found)
-
-
-def _plain_softplus(t: np.ndarray) -> tuple[np.ndarray, ...]:
+def _plain_softplus(t: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     tail = np.exp(-np.abs(t))
     p = np.where(t > 0, 1.0, tail) / (1 + tail)
     return np.maximum(t, 0) + np.log1p(tail), p, p * (1 - p)
