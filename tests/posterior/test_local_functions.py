@@ -92,6 +92,14 @@ def test_rows_are_drawn_together_at_one_draw_as_at_many_and_in_single_precision(
         own.function_draws(KEY, near.find(NEW, 3), near, Y)
     with pytest.raises(TypeError, match="X must be known where rows have neighbours"):
         jax.jit(lambda rows: own.function_draws(KEY, rows, near, Y))(jnp.asarray(NEW))
+    rough = ngp.Posterior.from_mcmc(
+        lambda near, y: ngp.gp_regression("y", ngp.kernels.Wiener(1.0, -1.0).on(0), near, 0.1, obs=y),
+        {"none": jnp.zeros(1)},
+    )
+    with pytest.raises(
+        TypeError, match=r"the kernel must be one with features.*Draw them.*posterior\.function_draws\("
+    ):
+        rough.functions(KEY, 1, near, Y)
     with pytest.raises(ValueError, match="neighbours must be left out where there are none among the arguments"):
         own.function_draws(KEY, NEW, X, Y, neighbours=3)
 
