@@ -66,8 +66,8 @@ class Kept(Fitted):
 
         A guide that was not run yet in this process is set up on the shapes of the arguments of the fit, which the file
         has after `ngp.fit`. Pass the arguments themselves, ``args`` and ``kwargs``, where it has none or they do not
-        do: where one of them is no array, number or string, where the fit was NumPyro's own run of its own guide, and
-        where a support or a Python branch of the model reads their values.
+        do: where one of them is no array, number, string or `ngp.neighbours`, where the fit was NumPyro's own run of
+        its own guide, and where a support or a Python branch of the model reads their values.
         """
         parts = read_arrays(path)
         if parts[0] not in KINDS:

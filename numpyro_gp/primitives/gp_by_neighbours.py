@@ -93,8 +93,9 @@ class RowPrior(dist.Distribution):
 
     @property
     def dtype(self) -> np.dtype:
-        """Floating point type of the whitened values."""
-        return self.inputs.dtype
+        """Floating point type of the whitened values; where a set-up has kept their shapes alone too."""
+        found: np.dtype = jax.dtypes.canonicalize_dtype(self.rows.near.inputs.dtype)
+        return found
 
     @property
     def inputs(self) -> Array:

@@ -1,6 +1,7 @@
 """Arguments of a model as their shapes, in words that a file can hold: a guide is set up on them without the data."""
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 import jax
@@ -8,6 +9,8 @@ import jax.numpy as jnp
 
 from numpyro_gp.arrays import is_array, is_key
 from numpyro_gp.rows.call import Arguments
+from numpyro_gp.rows.marks import Mark
+from numpyro_gp.rows.neighbours import Neighbours
 
 # What stands in a file as it is.
 PLAIN = (bool, int, float, str, type(None))
@@ -32,7 +35,7 @@ def arguments_of(words: Mapping[str, Any]) -> Arguments:
 
 
 def _words(value: Any) -> dict[str, Any] | None:
-    """A value in words; None of a function, a kernel, rows with their neighbours, and of what holds one."""
+    """A value in words; None of a function, a kernel, and of what holds one."""
     if isinstance(value, jax.ShapeDtypeStruct) or (is_array(value) and not is_key(value)):
         return {"shape": list(value.shape), "dtype": str(value.dtype)}
     if type(value) in PLAIN:
@@ -40,6 +43,10 @@ def _words(value: Any) -> dict[str, Any] | None:
     if type(value) is dict and all(isinstance(name, str) for name in value):
         named = {name: _words(item) for name, item in value.items()}
         return None if None in named.values() else {"dict": named}
+    if isinstance(value, Neighbours):
+        held = {field.name: getattr(value, field.name) for field in fields(value)}
+        mark = None if value.mark is None else list(value.mark)
+        return {"neighbours": {name: _words(item) for name, item in {**held, "mark": mark}.items()}}
     if type(value) in SEQUENCES.values():
         items = [_words(item) for item in value]
         return None if None in items else {type(value).__name__: items}
@@ -53,5 +60,8 @@ def _value(words: Mapping[str, Any]) -> Any:
         return words["value"]
     if "dict" in words:
         return {name: _value(item) for name, item in words["dict"].items()}
+    if "neighbours" in words:
+        held = {name: _value(item) for name, item in words["neighbours"].items()}
+        return Neighbours(**{**held, "mark": held["mark"] and Mark(*held["mark"])})
     ((kind, items),) = words.items()
     return SEQUENCES[kind](map(_value, items))

@@ -167,6 +167,30 @@ def test_a_saved_posterior_knows_them_and_an_older_one_is_not_asked(tmp_path):
     old.predict_at(KEY, NEW, OTHERS["units"], Y)
 
 
+def test_a_fit_by_neighbours_is_loaded_without_its_arguments(tmp_path):
+    """The guide is set up on shapes of rows with neighbours too: they had to be passed, found anew for nothing."""
+    step = ngp.optim.natural_gradient(optax.adam(0.1))
+    for saved, guide in (
+        (by_fit(counts, NEAR, Y, guide=ngp.AutoGP(counts), step=step), ngp.AutoGP(counts)),
+        (by_fit(held, {"near": NEAR, "y": Y}), AutoDelta(held)),
+    ):
+        saved.save(tmp_path / "fit.npz")
+        args = (NEAR, Y) if saved.model is counts else ({"near": NEAR, "y": Y},)
+        loaded = ngp.Posterior.load(tmp_path / "fit.npz", saved.model, guide)
+        found, wanted = (own.predict_at(KEY, NEW, *args).mean for own in (loaded, saved))
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_a_guide_that_is_set_up_inside_of_a_program_knows_the_type_of_its_values():
+    """It has kept shapes alone of rows with neighbours, and predictions asked these for numbers."""
+    guide = ngp.AutoGP(counts)
+    svi = SVI(counts, guide, ngp.optim.natural_gradient(optax.adam(0.1)), Trace_ELBO())
+    state = jax.jit(lambda near: svi.init(KEY, near, Y))(NEAR)
+    posterior = ngp.Posterior.from_svi(counts, guide, svi.get_params(state))
+    # Nothing was said yet: means of counts are exp(1/2), those of the prior.
+    np.testing.assert_allclose(posterior.predict_at(KEY, NEW, NEAR, Y).mean, np.exp(0.5), rtol=1e-5)
+
+
 def test_pseudo_data_belong_to_rows_and_not_to_neighbours():
     """Their marginals at new rows read the nearest pseudo-data, and no neighbours: all that they keep is the order."""
     step = ngp.optim.natural_gradient(optax.adam(0.1))
