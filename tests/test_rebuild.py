@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from examples.papers.beyond import how_long, small_fits
+from examples.papers.beyond import how_long, small_fits, step_floor
 from examples.tools import page_tables, printed_tables, rebuild, run_tables
 from examples.tools.tables import path_of, save
 
@@ -45,6 +45,14 @@ def test_fits_that_compile_sooner_lose_it_again_where_their_steps_are_seen_to_be
     assert small_fits.even(row | {"less_1000": "0.108"}) is None
     assert small_fits.even(row | {"less_1000": "0.2", "less_compile": "3.1"}) == 0.0
     assert small_fits.told(19_849.0) == "20000 steps"
+
+
+def test_a_floor_is_the_operations_of_a_step_by_their_number():
+    """Two and seven eighths of the long products, two and three quarters of the square ones, and the others once."""
+    row = {"long": "8", "square": "4", "factor": "1", "cross": "2", "gram": "3", "adam": "4", "step": "56"}
+    assert step_floor.floor(row) == 23 + 11 + 10
+    line = step_floor.table([row | {"inducing": "512", "batch": "256", "dtype": "float32"}]).splitlines()[-1]
+    assert line == "| 512 | 256 | float32 | 56.0 | 44.0 | 1.27 |"
 
 
 def test_every_saved_figure_is_on_a_page():

@@ -26,6 +26,7 @@ from examples.papers.beyond import (
     neighbours_peers,
     peers_tables,
     small_fits,
+    step_floor,
     step_kernels,
 )
 from examples.papers.day import eleven_tasks
@@ -168,6 +169,7 @@ TABLES = {
     "scale_here": here,
     "small_fits": small_fits.table,
     "stations": functools.partial(means, by=("pooling",), metrics={"log_density": 3, "squared_error": 3}),
+    "step_floor": step_floor.table,
     "step_kernels": step_kernels.table,
     "stein_air_quality, days": stein_air_quality.days_table,
     "stein_air_quality_800": air_quality,

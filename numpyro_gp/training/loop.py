@@ -26,7 +26,7 @@ from numpyro_gp.rows.look import without_whole_gathers
 from numpyro_gp.training.faults import all_finite
 
 # A step with no array of more numbers than this (200 rows by 50 inducing inputs) is optimised less, in half the time.
-# Where that makes it slower, some 16 000 steps lose the one or two seconds saved, so that longer fits get all of it.
+# Where that makes it slower, 20 000 steps or more lose the one or two seconds saved: longer fits get all of it.
 SMALL, FEW = 10_000, 10_000
 
 
