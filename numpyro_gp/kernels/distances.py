@@ -79,9 +79,10 @@ def squared_distances_gram(A: Float[Array, "N D"]) -> Float[Array, "N N"]:
     if A.shape[1] == 1 or (is_single and A.shape[1] <= most):
         return _by_columns(_differences_of_one, A, A)
     products, norms = inner_products(A, A), jnp.sum(A * A, axis=1)
-    # On a CPU a product of rows with themselves is symmetric to the last bit, and reading it by columns as well would
-    # take several times as long as the product does. On other devices it takes no time.
-    twice = 2 * products if jax.default_backend() == "cpu" else products + products.T
+    # On a CPU a large product of rows with themselves is symmetric to the last bit, and reading it by columns as well
+    # would take several times as long as the product does. Of few rows, and on other devices, it takes no time.
+    is_even = A.shape[0] > FEW_ROWS and jax.default_backend() == "cpu"
+    twice = 2 * products if is_even else products + products.T
     return _off_diagonal(jnp.maximum((norms[:, None] + norms[None, :]) - twice, 0))
 
 

@@ -25,8 +25,6 @@ from numpyro_gp.sites import Trace
 Inducing = Mapping[str, Mapping[str, np.ndarray]]
 # Of a process by neighbours, in the place of inducing inputs: the two parts of a mark.
 ROWS, INDEX = ", its rows", ", its neighbours"
-
-
 OF_THE_FIT = "Pass the near with which it was fitted, which near.save(path) keeps."
 Wanted = Callable[[str, str], bool]  # whether a part of a site is asked for
 
