@@ -165,9 +165,11 @@ def inducing_of_sites(sites: Trace) -> Inducing:
 
 def _points(fn: object) -> dict[str, np.ndarray]:
     """Inducing inputs by part, named as the primitives report them, where they are known; of neighbours their mark."""
-    basis = None if isinstance(fn, RowPrior) else getattr(fn, "basis", None)
-    found = parts_of(fn.rows.near) if isinstance(fn, RowPrior) else {}
-    found = {"": basis.inducing} if isinstance(basis, Basis) else found
-    if isinstance(basis, AdditiveBasis):
-        found = {f", component {name!r}": own for name, own in zip(basis.names, basis.inducing, strict=True)}
+    found: dict[str, object] = {}
+    if isinstance(fn, RowPrior):
+        found.update(parts_of(fn.rows.near))
+    elif isinstance(basis := getattr(fn, "basis", None), Basis):
+        found[""] = basis.inducing
+    elif isinstance(basis, AdditiveBasis):
+        found.update((f", component {name!r}", own) for name, own in zip(basis.names, basis.inducing, strict=True))
     return {part: np.asarray(own) for part, own in found.items() if isinstance(own, jax.Array) and is_known(own)}

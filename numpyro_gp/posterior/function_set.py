@@ -149,10 +149,8 @@ def _local(asked: AskedProcess, draws: Draw, num_features: int) -> LocalFunction
             return None
         key_features, normal = _random(draw[0], process.name, process.data.near.inputs.dtype)
         if (found := local_draw(process, key_features, num_features, normal)) is None:
-            cure = (
-                "Draw them at rows that you know, posterior.function_draws(key, X_new, near, y), or register features "
-            )
-            cure += "for the kernel: help(ngp.kernels.features)."
+            cure = "Draw them at rows that you know, posterior.function_draws(key, X_new, near, y), "
+            cure += "or register features for the kernel: help(ngp.kernels.features)."
             fail("the kernel", "one with features, where rows have neighbours", "one without", cure, TypeError)
         return jax.tree.map(jnp.asarray, found), scales_of(process)
 

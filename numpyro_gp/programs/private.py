@@ -70,7 +70,8 @@ def factor_in_rows(matrix: Array) -> Array:
     JAX asks LAPACK for the lower factor in columns, which must be transposed. The upper one in columns is the same
     numbers as the lower one in rows. It has no derivative.
     """
-    name: str = lapack.prepare_lapack_call("potrf_ffi", matrix.dtype)  # type: ignore[no-untyped-call]
+    prepare: Callable[..., str] = lapack.prepare_lapack_call
+    name = prepare("potrf_ffi", matrix.dtype)
     result = jax.ShapeDtypeStruct(matrix.shape, matrix.dtype), jax.ShapeDtypeStruct(matrix.shape[:-2], jnp.int32)
     call = jax.ffi.ffi_call(name, result, vmap_method="broadcast_all", input_output_aliases={0: 0})
     factor, failure = call(matrix, uplo=np.uint8(ord("U")))

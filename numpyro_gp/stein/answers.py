@@ -109,10 +109,8 @@ class Answers(SteinHooks):
 
     def _check_near(self, given: object, args: tuple, kwargs: dict) -> None:
         """Refuse other neighbours than those of the fit of these particles, as far as it is known which that is."""
-        found, fits = (
-            known_fit(self, self.get_params(given) if isinstance(given, SteinVIState) else given),
-            fits_of(self),
-        )
+        params, fits = self.get_params(given) if isinstance(given, SteinVIState) else given, fits_of(self)
+        found = known_fit(self, params)
         if found is not None or len(fits) == 1:
             call = call_of(self.model, args, {**kwargs, **self.static_kwargs})
             check_near(self.model, call, (found or fits[0]).inducing)
