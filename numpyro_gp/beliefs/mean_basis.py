@@ -36,7 +36,7 @@ def mean_norm(
 
 def projected(basis: Basis, points: Float[Array, "G D"], a: Float[Array, "*batch G"]) -> Float[Array, "*batch M"]:
     """``t = R a = L^-1 (K_beta,gamma a)``, never forming ``R`` (mathematics.md section 4.4)."""
-    return matmul(row_times(a, basis.kernel.matrix(points, basis.inducing)), basis.inverse.T)
+    return matmul(row_times(a, basis.kernel.matrix(basis.inducing, points).T), basis.inverse.T)
 
 
 def residual_norm(

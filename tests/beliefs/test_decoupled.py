@@ -187,7 +187,7 @@ ON_A_LINE = Orthogonal(POINTS, jnp.zeros(5), jnp.zeros(3), jnp.eye(3))
         (lambda: Decoupled(POINTS, jnp.zeros(5), jnp.zeros((3, 3)), jnp.array([5])), "from 0 to 4"),
         (lambda: Decoupled(POINTS, jnp.zeros(5), jnp.zeros((3, 3)), jnp.array([1, 1])), "without replacem"),
         (lambda: ON_A_LINE.kl(object()), "single Gaussian process"),
-        (lambda: ON_A_LINE.kl(Basis.build(RBF(1.0, 1.0), jnp.eye(3)[:, :2])), "1 columns"),
+        (lambda: ON_A_LINE.kl(Basis.build(RBF(1.0, 1.0), jnp.eye(3)[:, :2])), "with 2 columns"),
     ],
 )
 def test_bad_beliefs(build, message):
