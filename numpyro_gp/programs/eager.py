@@ -10,12 +10,12 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import jax
-import jaxlib
 import numpy as np
 from jax.tree_util import PyTreeDef
 
 from numpyro_gp.arrays import Function, value_type
 from numpyro_gp.checks import waiting_checks, when_known
+from numpyro_gp.programs.scheduler import compiler_options
 from numpyro_gp.programs.trace import is_traced
 
 NUMBERS = (jax.Array, np.ndarray, np.generic, float, int)
@@ -49,7 +49,7 @@ def one_program(function: Function) -> Function:
 
     compiled = jax.jit(computed)
     # Made when it is asked for: the options depend on the device, which an import does not look for.
-    quick = functools.cache(lambda: jax.jit(computed, compiler_options=with_effort(1)))
+    quick = functools.cache(lambda: jax.jit(computed, compiler_options=compiler_options(1)))
 
     @functools.wraps(function)
     def call(*arguments: object) -> Any:
@@ -63,20 +63,6 @@ def one_program(function: Function) -> Function:
         return outcome.result
 
     return cast("Function", call)
-
-
-def with_effort(effort: int) -> dict[str, Any] | None:
-    """Options of a compiler that is done sooner; None on other devices than CPUs.
-
-    An ``effort`` of 0 is for one call. At 1 it compiles for twice the time and runs four times as fast, small arrays as
-    fast as ever.
-    """
-    if jax.default_backend() != "cpu":
-        return None
-    options: dict[str, Any] = {"xla_backend_optimization_level": effort}
-    if tuple(map(int, jaxlib.__version__.split(".")[:2])) < (0, 10):  # later ones have one code generator
-        options["xla_cpu_use_fusion_emitters"] = False
-    return options
 
 
 def is_of_library(structure: PyTreeDef) -> bool:

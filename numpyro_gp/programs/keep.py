@@ -10,8 +10,9 @@ import jax
 from jax.extend.core import Jaxpr
 
 from numpyro_gp.arrays import Array, Function, T
-from numpyro_gp.programs.eager import is_of_library, with_effort
+from numpyro_gp.programs.eager import is_of_library
 from numpyro_gp.programs.memory import give_back
+from numpyro_gp.programs.scheduler import compiler_options
 from numpyro_gp.programs.trace import as_function, is_traced, key_of, size_of, traced
 
 Program = Callable[..., list[Array]]
@@ -63,7 +64,7 @@ def run(function: Callable[..., T], *arguments: object) -> T:
 
     Where a derivative or another program is being traced it is the function itself, whose rules of derivatives stay.
     """
-    return _run(lambda program: jax.jit(as_function(program)), None, function, arguments)
+    return _run(optimised, None, function, arguments)
 
 
 def run_quickly(function: Callable[..., T], *arguments: object) -> T:
@@ -110,15 +111,20 @@ def compiled(function: Function) -> Function:
     return cast("Function", call)
 
 
+def optimised(program: Jaxpr) -> Program:
+    """A program of no constants as fast as the compiler makes it."""
+    return jax.jit(as_function(program), compiler_options=compiler_options())
+
+
 def quickly(program: Jaxpr) -> Program:
     """A program of no constants compiled for one call: on CPUs the compiler optimises it as little as it can.
 
     A start is thousands of operations that compile for seconds, half of them spent on speed, and run for milliseconds.
     Where arrays are large, they run longer than that.
     """
-    return jax.jit(as_function(program), compiler_options=sooner(program, LARGE, effort=0))
+    return jax.jit(as_function(program), compiler_options=compiler_options(effort_for(program, LARGE, 0)))
 
 
-def sooner(program: Jaxpr, most: int, effort: int) -> dict[str, Any] | None:
-    """`with_effort`, for a program that has no array of more than ``most`` numbers; None for others."""
-    return with_effort(effort) if size_of(program) <= most else None
+def effort_for(program: Jaxpr, most: int, less: int) -> int | None:
+    """Less effort for a program that has no array of more than ``most`` numbers; all of it for others."""
+    return less if size_of(program) <= most else None

@@ -16,9 +16,10 @@ from jax.extend.core import Jaxpr
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import fail
-from numpyro_gp.programs.keep import kept, sooner
+from numpyro_gp.programs.keep import effort_for, kept
 from numpyro_gp.programs.memory import unswept
 from numpyro_gp.programs.private import sites_in_order
+from numpyro_gp.programs.scheduler import compiler_options
 from numpyro_gp.programs.trace import as_function, aval_of, is_traced, traced
 from numpyro_gp.rows.devices import Placement
 from numpyro_gp.rows.feeds import Feed
@@ -51,9 +52,9 @@ def loop_of(engine: object, feed: Feed, state: object, size: int, watch: bool, s
         got = f"{found.structure.children()[0]}"
         fail("the state of update", f"of the structure of the state of init, {structure}", got, "Return all of it.")
     count = len(found.constants)
-    options = sooner(found.program, SMALL, effort=1) if steps <= FEW else None
-    extra = ("loop", size, count, len(leaves), feed.placement, options is None)
-    run = kept(found.program, extra, lambda: compiled_loop(found.program, size, feed.placement, options))
+    effort = effort_for(found.program, SMALL, 1) if steps <= FEW else None
+    extra = ("loop", size, count, len(leaves), feed.placement, effort)
+    run = kept(found.program, extra, lambda: compiled_loop(found.program, size, feed.placement, effort))
 
     def advance(state: object, length: int, arrays: list[Array]) -> tuple:
         with unswept():  # the first call lowers the program
@@ -64,7 +65,7 @@ def loop_of(engine: object, feed: Feed, state: object, size: int, watch: bool, s
 
 
 def compiled_loop(
-    program: Jaxpr, size: int, placement: Placement | None, options: dict[str, Any] | None = None
+    program: Jaxpr, size: int, placement: Placement | None, effort: int | None = None
 ) -> Callable[..., tuple]:
     """The loop over a step that takes constants, a state and arrays, and returns a state, its loss and its health.
 
@@ -82,7 +83,7 @@ def compiled_loop(
         start = (jnp.asarray(0), state, jnp.zeros(size, loss_type), jnp.asarray(True))
         return lax.while_loop(lambda carry: (carry[0] < length) & carry[3], body, start)
 
-    alone = jax.jit(advance, compiler_options=options)
+    alone = jax.jit(advance, compiler_options=compiler_options(effort))
 
     def run(constants: list[Array], state: list[Array], length: int, arrays: list[Array]) -> tuple:
         """Options are of a whole program: a loop that is a part of another, which is traced, has none."""

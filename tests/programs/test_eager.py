@@ -47,8 +47,8 @@ def test_one_program_and_then_none():
 
 def test_few_numbers_outside_of_other_programs_are_compiled_with_less_effort(monkeypatch):
     """Where a program is a part of another, JAX refuses options of its own."""
-    asked, own = [], module.with_effort
-    monkeypatch.setattr(module, "with_effort", lambda effort: asked.append(effort) or own(effort))
+    asked, own = [], module.compiler_options
+    monkeypatch.setattr(module, "compiler_options", lambda effort: asked.append(effort) or own(effort))
     single = one_program(lambda X: jnp.sum(X[:, 0]))
     many = jnp.ones((module.FEW + 1, 1))
     assert (single(many), jax.jit(single)(Z), jax.vmap(single)(Z[None])[0]) == (module.FEW + 1, 1.5, 1.5)

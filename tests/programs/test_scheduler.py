@@ -6,6 +6,7 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from numpyro_gp.programs import scheduler
@@ -69,3 +70,24 @@ def test_the_end_waits_for_programs_that_run():
     assert not result.is_ready()  # else the program is too short to show anything
     scheduler.wait_for_programs()
     assert result.is_ready()
+
+
+def test_operations_come_in_the_order_that_holds_the_least_memory():
+    """Sixteen matrices that could be made side by side: those of one product at a time, and not all of them."""
+
+    def norms(X):
+        return sum(jnp.sum(jnp.cos(jnp.matmul(X, X + n)) ** 2) for n in range(16))
+
+    X = jnp.ones((256, 256))
+    program = jax.jit(norms, compiler_options=scheduler.compiler_options())
+    assert program.lower(X).compile().memory_analysis().temp_size_in_bytes <= 4 * X.nbytes
+    np.testing.assert_allclose(program(X), norms(X), rtol=1e-12)
+
+
+def test_options_are_those_of_a_cpu_and_of_the_version(monkeypatch):
+    assert scheduler.compiler_options(1)["xla_backend_optimization_level"] == 1
+    monkeypatch.setattr(scheduler, "VERSION", (0, 9, 0))
+    assert scheduler.compiler_options() is None
+    assert "xla_cpu_scheduler_type" not in scheduler.compiler_options(0)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert scheduler.compiler_options(1) is None

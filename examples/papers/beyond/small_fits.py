@@ -84,7 +84,7 @@ def seen(case, repeats, blocks):
     """Print seconds of compiling and of a thousand steps, with all effort and with less."""
     import jax
 
-    from numpyro_gp.programs.keep import sooner
+    from numpyro_gp.programs.scheduler import compiler_options
 
     update, start, data = step_of(case)
 
@@ -92,7 +92,7 @@ def seen(case, repeats, blocks):
         return jax.lax.fori_loop(0, length, lambda _, own: update(own, *data)[0], state)
 
     traced = jax.jit(loop).trace(start, 1, *data)
-    ways = {"full": None, "less": sooner(traced.jaxpr.jaxpr, sys.maxsize, effort=1)}
+    ways = {"full": compiler_options(), "less": compiler_options(1)}
     compiled, seconds, blocks_of = {}, {f"{way}_compile": [] for way in ways}, {f"{way}_1000": [] for way in ways}
     for _ in range(repeats):
         for way, options in ways.items():

@@ -2,9 +2,10 @@
 
     python -m examples.papers.beyond.step_floor  # four minutes of one core, with nothing else beside it
 
-The floor counts, each timed by itself in turn with steps: the factor of the Gram matrix, both kernel matrices with
-their gradients, Adam on the matrix of a belief, and products. With triangles in four bands these are 2.875 of M x M by
-M x B and 2.75 of M x M by M x M, the inverse of the factor among them, at the speed of whole products.
+The floor counts, each timed by itself in turn with steps that are compiled as those of a fit: the factor of the Gram
+matrix, both kernel matrices with their gradients, Adam on the matrix of a belief, and products. With triangles in four
+bands these are 2.875 of M x M by M x B and 2.75 of M x M by M x M, the inverse of the factor among them, at the speed
+of whole products.
 """
 
 import argparse
@@ -86,11 +87,14 @@ def seen(size, rows, dtype, rounds):
     import jax
     import numpy as np
 
+    from numpyro_gp.programs.scheduler import compiler_options
+
     jax.config.update("jax_enable_x64", dtype == "float64")
     count = 10 if size < 1024 else 4
     parts = {name: (jax.jit(function), given) for name, (function, given) in operations(size, rows, dtype).items()}
     parts["step"] = step_of(size, rows, dtype, count)
-    programs = {name: (program.lower(*given).compile(), given) for name, (program, given) in parts.items()}
+    options = compiler_options()
+    programs = {name: (program.lower(*given).compile(options), given) for name, (program, given) in parts.items()}
     for program, given in programs.values():
         jax.block_until_ready(program(*given))
     times = {name: [] for name in programs}
