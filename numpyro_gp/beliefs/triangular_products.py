@@ -17,8 +17,8 @@ from numpyro_gp.linalg import congruence, matmul, moved, nothing, outer_square
 # Smaller products lose in speed what they save, and more bands run slower than what they leave out.
 SMALLEST = 512
 BANDS = 4
-# Below `LARGE` rows, where four would save little and hold more: with 512 inducing inputs a step of 1024 rows stays
-# below the 32 MiB above which glibc takes memory from the system anew at each call of a compiled function.
+# Below `LARGE` rows in double precision, where four save little and hold more: with 512 inducing inputs a step of 1024
+# rows stays below the 32 MiB above which glibc takes memory from the system anew at each call of a compiled function.
 FEW, LARGE = 2, 1024
 
 
@@ -31,9 +31,9 @@ def bands_of(size: int, count: int = BANDS) -> list[tuple[int, int]]:
 
 
 def _with_bands(matrix: Float[Array, "*batch M N"], axis: int, few: bool = False) -> list[tuple[int, int, Array]]:
-    """The bands of an axis, each with its part of the matrix; ``few``: of less than `LARGE` rows only `FEW`."""
-    size = matrix.shape[axis]
-    bands = bands_of(size, FEW if few and size < LARGE else BANDS)
+    """The bands of an axis, each with its part of the matrix; ``few``: only `FEW` where `LARGE` says so."""
+    size, is_double = matrix.shape[axis], matrix.dtype.itemsize == 8
+    bands = bands_of(size, FEW if few and is_double and size < LARGE else BANDS)
     if len(bands) == 1:
         return [(*bands[0], matrix)]
     parts = lax.split(matrix, [end - start for start, end in bands], axis=matrix.ndim + axis)

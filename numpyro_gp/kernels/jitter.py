@@ -16,7 +16,7 @@ from scipy.linalg import get_lapack_funcs
 
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import check_nonnegative, fail
-from numpyro_gp.linalg import Square, add_to_diagonal, factor_of, factorise, factorise_from
+from numpyro_gp.linalg import Square, add_to_diagonal, factor_of, factorise, factorise_from, matmul
 
 # Where the search begins, by bytes of a number. In float32 rounding errors of a factor grow by `PER_ROW` with its rows.
 LEAST = {8: 1e-6, 4: 1e-5}
@@ -85,12 +85,13 @@ def least_factor(
     ``start``: a jitter relative to ``unit`` to begin with, in place of `least_jitter`.
     """
     matrix, unit = lax.stop_gradient((matrix, unit))
-    eye = jnp.eye(matrix.shape[-1], dtype=matrix.dtype)[(None,) * (matrix.ndim - 2)]
-    least = least_jitter(matrix.dtype, matrix.shape[-1])
+    size = matrix.shape[-1]
+    is_own = jnp.eye(size, dtype=bool)[(None,) * (matrix.ndim - 2)]
+    least = least_jitter(matrix.dtype, size)
 
     def tried(relative: Array) -> tuple[Array, Array, Bool[Array, "*batch"]]:
         # No scatter, which takes longer to compile than the loop that it would stand in.
-        factor = factor_of(matrix + (relative[..., None] * unit)[..., None] * eye)
+        factor = factor_of(jnp.where(is_own, matrix + (relative[..., None] * unit)[..., None], matrix))
         pivots = jnp.square(jnp.diagonal(factor, axis1=-2, axis2=-1))
         return relative, factor, ~jnp.all(pivots >= 0.5 * relative[..., None] * unit, axis=-1)
 
@@ -100,12 +101,13 @@ def least_factor(
         return count + 1, *tried(jnp.where(is_lost & (count > 0), more, relative))
 
     if start is None:
-        apart = jnp.where(eye != 0, 0, matrix)
-        is_coupled = jnp.any(apart != 0, axis=(-2, -1))
+        # How many others each row has: a sum by a product, as `sum_of_all`.
+        others = matmul(((matrix != 0) & ~is_own).astype(matrix.dtype), jnp.ones((size, 1), matrix.dtype))
+        is_coupled = jnp.any(others > 0, axis=(-2, -1))
         start = jnp.where(is_coupled, least, 0)
     first = lax.stop_gradient(jnp.asarray(start, matrix.dtype))
     first = jnp.broadcast_to(first, matrix.shape[:-2])
-    if matrix.shape[-1] == 1:
+    if size == 1:
         return tried(first)[:2]
     # The first try is a turn of the loop: a second copy of it would be traced and compiled beside.
     begin = (jnp.zeros((), int), first, jnp.zeros_like(matrix), jnp.ones(first.shape, bool))
