@@ -102,9 +102,20 @@ class Average(NamedTuple):
     a: Sloped
     b: Sloped
 
-    def shared(self, x: Sloped, y: Sloped) -> Sloped:
-        """`of_average` of ``a`` at two sets of points."""
-        value = of_average(x.value, y.value, self.b.value)
+    def at_points(self) -> Sloped:
+        """`of_average` of ``a`` at each point twice, ``(N,)``."""
+        return self._with_slopes(of_average(self.a.value, self.a.value, self.b.value), self.a, self.a)
+
+    def from_first(self, size: int) -> Sloped:
+        """`of_average` of ``a`` at the first points and at all, ``(size, N)``."""
+        a, b = self.a.value, self.b.value
+        # In that of the first it is a line: a product of two columns and two rows, for six passes over a matrix.
+        rows = np.stack([(1 + a) / (1 + b), of_average(np.zeros(1), a, b)])
+        columns = np.stack([a[:size], np.ones(size)], axis=1)
+        x = Sloped(a[:size, None], self.a.slopes[:, :size, None])
+        return self._with_slopes(columns @ rows, x, Sloped(a, self.a.slopes[:, None]))
+
+    def _with_slopes(self, value: np.ndarray, x: Sloped, y: Sloped) -> Sloped:
         if not len(x.slopes):
             return without_slopes(value, 0)
         of_b = self.b.slopes.reshape(-1, *(1,) * value.ndim)
@@ -197,10 +208,10 @@ class Curve:
     def __call__(self, lengthscale: float) -> KernelMatrices:
         d, count = deviation(self.kind, self.gaps, lengthscale, self.is_sloped), len(self.weights)
         own, size = self.average(lengthscale, d), len(d.value) - count
-        a, slopes = own.a.value, own.a.slopes
-        shared = own.shared(Sloped(a[:size, None], slopes[:, :size, None]), Sloped(a, slopes[:, None]))
-        value, of_value = d.value[count:, count:] - shared.value, d.slopes[:, count:, count:] - shared.slopes
-        gram, cross = (Sloped(value[:, at], of_value[..., at]) for at in (slice(size), slice(size, None)))
-        rows = Sloped(a[size:], slopes[:, size:])
-        shared = own.shared(rows, rows)
-        return KernelMatrices(gram, cross, Sloped(-shared.value, -shared.slopes))
+        shared, alone = own.from_first(size), own.at_points()
+        value, slopes = d.value[count:, count:], d.slopes[:, count:, count:]
+        gram, cross = (
+            Sloped(value[:, at] - shared.value[:, at], slopes[..., at] - shared.slopes[..., at])
+            for at in (slice(size), slice(size, None))
+        )
+        return KernelMatrices(gram, cross, Sloped(-alone.value[size:], -alone.slopes[:, size:]))
