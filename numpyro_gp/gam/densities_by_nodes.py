@@ -47,13 +47,16 @@ def over_nodes(
     variance: np.ndarray,
     *given: np.ndarray,
 ) -> np.ndarray:
-    """Expectations ``(K, N)``, of so many rows at a time that their nodes stay in the cache."""
+    """Expectations ``(K, ..., N)``, of so many rows at a time that their nodes stay in the cache."""
     (nodes, weights), parts = rule, []
-    for start in range(0, len(mean), AT_ONCE):
-        rows = slice(start, start + AT_ONCE)
-        f = mean[rows] + np.sqrt(variance[rows]) * nodes[:, None]
-        parts.append(np.stack([weights @ one for one in functions(f, *(own[rows] for own in given))]))
-    return np.concatenate(parts, axis=1)
+    at_nodes = nodes.reshape(-1, *(1,) * mean.ndim)
+    step = max(1, AT_ONCE * mean.shape[-1] // max(mean.size, 1))
+    for start in range(0, mean.shape[-1], step):
+        rows = np.s_[..., start : start + step]
+        f = mean[rows] + np.sqrt(variance[rows]) * at_nodes
+        found = functions(f, *(own[rows] for own in given))
+        parts.append(np.stack([(weights @ one.reshape(len(nodes), -1)).reshape(f.shape[1:]) for one in found]))
+    return np.concatenate(parts, axis=-1)
 
 
 def expected(
@@ -71,21 +74,25 @@ def expected(
     """
     if not np.any(variance):
         return functions(mean, *given)
-    ratio, *numbers = np.broadcast_arrays(variance / distance**2, mean, variance, *given)
-    flat = [one.reshape(-1) for one in numbers]
-    group = np.digitize(ratio.reshape(-1), [limit for _, limit in NARROW], right=True)
+    ratio, numbers = np.asarray(variance / distance**2), np.broadcast_arrays(mean, variance, *given)
+    shape = numbers[0].shape
+    if shape and ratio.shape == shape[-1:]:  # rows that are as narrow at every draw are sorted once
+        flat = list(numbers)
+    else:
+        ratio, flat = np.broadcast_to(ratio, shape).reshape(-1), [one.reshape(-1) for one in numbers]
+    group = np.digitize(ratio, [limit for _, limit in NARROW], right=True)
     kinds = np.flatnonzero(np.bincount(group))
     parts = []
     for kind in kinds:
         rows = slice(None) if len(kinds) == 1 else group == kind
-        own = [one[rows] for one in flat]
+        own = [one[..., rows] for one in flat]
         is_narrow = kind < len(NARROW)
         found = over_nodes(functions, gauss_hermite(NARROW[kind][0]), *own) if is_narrow else np.stack(beyond(*own))
         parts.append((rows, found))
-    whole = np.empty((len(parts[0][1]), group.size))
+    whole = np.empty((len(parts[0][1]), *flat[0].shape))
     for rows, found in parts:
-        whole[:, rows] = found
-    return tuple(whole.reshape(-1, *ratio.shape))
+        whole[..., rows] = found
+    return tuple(whole.reshape(-1, *shape))
 
 
 def _log_square(f: np.ndarray, y: np.ndarray, width: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -155,34 +162,33 @@ def student_t(y: np.ndarray, mean: np.ndarray, variance: np.ndarray, df: float, 
 
 def _shares(f: np.ndarray, k: np.ndarray) -> tuple[np.ndarray, ...]:
     """Mean and rest, and both times ``k``, not zero where they underflow."""
-    tail = np.exp(-np.abs(f))
-    large, small = 1 / (1 + tail), tail / (1 + tail)
-    p, q = np.where(f > 0, large, small), np.where(f > 0, small, large)
     least = np.finfo(float).tiny
+    with np.errstate(over="ignore"):  # of what is far from zero one share is nothing
+        p, q = (1 / (1 + np.exp(one)) for one in (-f, f))
     return p, q, np.maximum(k * p, least), np.maximum(k * q, least)
 
 
-def _log_beta(f: np.ndarray, y: np.ndarray, k: np.ndarray) -> tuple[np.ndarray, ...]:
-    """``log p(y | f)`` but for ``log Gamma(k)``."""
+def _log_beta(f: np.ndarray, odds: np.ndarray, k: np.ndarray) -> tuple[np.ndarray, ...]:
+    """``log p(y | f)`` but for what does not depend on f, of data by their ``log y / (1 - y)``."""
     from scipy.special import gammaln
 
     _, _, first, second = _shares(f, k)
-    return ((first - 1) * np.log(y) + (second - 1) * np.log1p(-y) - gammaln(first) - gammaln(second),)
+    return (first * odds - gammaln(first) - gammaln(second),)
 
 
-def _log_beta_slopes(f: np.ndarray, y: np.ndarray, k: np.ndarray) -> tuple[np.ndarray, ...]:
-    """`_log_beta` and its slopes in f, in f again and in k."""
+def _log_beta_slopes(f: np.ndarray, odds: np.ndarray, k: np.ndarray, rest: np.ndarray) -> tuple[np.ndarray, ...]:
+    """`_log_beta` and its slopes in f, in f again and in k; these with ``log(1 - y)``."""
     from scipy.special import digamma, zeta
 
     p, q, first, second = _shares(f, k)
-    of_first, of_second = np.log(y) - digamma(first), np.log1p(-y) - digamma(second)
+    of_first, of_second = odds + rest - digamma(first), rest - digamma(second)
     rate = k * p * q
     away = rate * (of_first - of_second)
     bend = away * (q - p) - rate**2 * (zeta(2, first) + zeta(2, second))
-    return (*_log_beta(f, y, k), away, bend, p * of_first + q * of_second)
+    return (*_log_beta(f, odds, k), away, bend, p * of_first + q * of_second)
 
 
-def _of_shares(functions: Functions, y: np.ndarray, mean: np.ndarray, variance: np.ndarray, k: np.ndarray) -> Any:
+def _of_shares(functions: Functions, mean: np.ndarray, variance: np.ndarray, *given: np.ndarray) -> Any:
     """Expectations of functions that are analytic where the imaginary part is less than pi: the trapezoidal rule."""
 
     def beyond(mean: np.ndarray, variance: np.ndarray, *given: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -191,17 +197,24 @@ def _of_shares(functions: Functions, y: np.ndarray, mean: np.ndarray, variance: 
         weights = step * np.exp(-0.5 * nodes**2) / math.sqrt(2 * math.pi)
         return tuple(over_nodes(functions, (nodes, weights), mean, variance, *given))
 
-    return expected(functions, beyond, np.asarray(math.pi), mean, variance, y, k)
+    return expected(functions, beyond, np.asarray(math.pi), mean, variance, *given)
+
+
+def _beta_constant(log: np.ndarray, rest: np.ndarray, k: np.ndarray) -> np.ndarray:
+    return scipy.special.gammaln(k) + (k - 1) * rest - log
 
 
 def beta_value(y: np.ndarray, mean: np.ndarray, variance: np.ndarray, k: np.ndarray) -> np.ndarray:
     """``log Gamma(k) + E[(k m - 1) log y + (k - k m - 1) log(1 - y) - log Gamma(k m) - log Gamma(k - k m)]``."""
-    return scipy.special.gammaln(k) + _of_shares(_log_beta, y, mean, variance, k)[0]
+    log, rest = np.log(y), np.log1p(-y)
+    return _beta_constant(log, rest, k) + _of_shares(_log_beta, mean, variance, log - rest, k)[0]
 
 
 def beta(y: np.ndarray, mean: np.ndarray, variance: np.ndarray, k: float) -> ExpectedDensities:
     """`beta_value` with its slopes."""
-    from scipy.special import digamma, gammaln
+    from scipy.special import digamma
 
-    value, of_mean, curvature, of_k = _of_shares(_log_beta_slopes, y, mean, variance, np.asarray(k))
-    return ExpectedDensities(gammaln(k) + value, of_mean, 0.5 * curvature, digamma(k) + of_k)
+    log, rest = np.log(y), np.log1p(-y)
+    value, of_mean, curvature, of_k = _of_shares(_log_beta_slopes, mean, variance, log - rest, np.asarray(k), rest)
+    value = _beta_constant(log, rest, np.asarray(k)) + value
+    return ExpectedDensities(value, of_mean, 0.5 * curvature, digamma(k) + of_k)
