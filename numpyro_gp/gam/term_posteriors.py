@@ -7,6 +7,7 @@ says what ``cov v = S`` adds, in the methods of `Dense`.
 from typing import NamedTuple
 
 import numpy as np
+from scipy.linalg.lapack import dgetrf, dgetrs
 
 from numpyro_gp.beliefs.members import Stacks
 from numpyro_gp.gam.row_features import factored
@@ -41,7 +42,8 @@ class Dense(NamedTuple):
 
     def row_variances(self, A: np.ndarray) -> np.ndarray:
         """``a^T S a`` of each row ``(N,)``."""
-        return np.sum((self.half @ A) ** 2, axis=0)
+        seen = self.half @ A
+        return np.einsum("mn,mn->n", seen, seen)
 
     def block_covariances(self, blocks: Stacks) -> list[np.ndarray]:
         """``S_cc`` of each component in stacks."""
@@ -59,8 +61,9 @@ class Dense(NamedTuple):
 
     def log_density(self, values: np.ndarray) -> np.ndarray:
         """Of values ``(M, K)``: ``(K,)``."""
-        away = np.linalg.solve(self.half.T, values - self.mean[:, None])
-        half_log = np.linalg.slogdet(self.half)[1]
+        factors, pivots, _ = dgetrf(self.half)  # of what is solved and of the determinant
+        away, _ = dgetrs(factors, pivots, values - self.mean[:, None], trans=1)
+        half_log = np.log(np.abs(np.diagonal(factors))).sum()
         return -0.5 * np.sum(away**2, axis=0) - half_log - 0.5 * len(self.mean) * np.log(2 * np.pi)
 
 
