@@ -35,6 +35,36 @@ from numpyro_gp.rows.look import look
 DRAWS = 100
 
 
+class OfPseudoData(Sequence[Normal]):
+    """What pseudo-data say of the whitened values at each draw of the hyper-parameters.
+
+    Each is found once: from the factor that features at rows come with or, asked for before these, from its own.
+    """
+
+    def __init__(
+        self, term_features: TermFeatures, found: ModelValues[np.ndarray], shift: np.ndarray, precision: np.ndarray
+    ) -> None:
+        self.term_features, self.shift, self.precision = term_features, shift, precision
+        self.scales, self.lengths = np.asarray(found.scales, float), np.asarray(found.lengths, float)
+        self._found: list[Normal | None] = [None] * len(self.scales)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def __getitem__(self, number: Any) -> Any:
+        own = self._found[number]
+        if own is None:
+            own = self.at(number, self.term_features.factor(self.scales[number], self.lengths[number]))
+        return own
+
+    def at(self, number: int, factor: np.ndarray) -> Normal:
+        """That at a draw whose factor is known."""
+        own = self._found[number]
+        if own is None:
+            own = self._found[number] = conditional(self.shift, self.precision, factor)
+        return own
+
+
 class Draws(NamedTuple):
     """``S`` draws of the hyper-parameters of ``C`` components, the constant as the last, with what follows from them.
 
@@ -77,8 +107,10 @@ class Draws(NamedTuple):
 
     def at(self, X: np.ndarray) -> Iterator[tuple[Normal, ScaledFeatures]]:
         """The distribution of the whitened values of each draw, and the features that they have at encoded rows."""
-        features_at = self.term_features.at(X)
-        return ((own, features_at(scales, lengths)) for scales, lengths, own in self.each())
+        features_at, known = self.term_features.at(X), self.term_posteriors
+        for number, (scales, lengths) in enumerate(zip(self.scales, self.lengths, strict=True)):
+            scaled = features_at(scales, lengths)
+            yield known.at(number, scaled.factor) if isinstance(known, OfPseudoData) else known[number], scaled
 
 
 class GuideNormal(NamedTuple):
@@ -180,17 +212,11 @@ def sample_posterior(
     else:
         count = (DRAWS if len(free.loc) else 1) if num_draws is None else check_count("num_draws", num_draws)
         found = guide_draws(model, key, free, count)
-        term_posteriors = _conditionals(term_features, found, *(np.asarray(params[name], float) for name in said))
+        term_posteriors = OfPseudoData(term_features, found, *(np.asarray(params[name], float) for name in said))
         log_ratio = np.asarray(found.log_density)
     scales, lengths = np.asarray(found.scales, float), np.asarray(found.lengths, float)
     values = {name: np.asarray(value) for name, value in found.values.items()}
     return Draws(term_features, scales, lengths, found.likelihood, values, term_posteriors, log_ratio)
-
-
-def _conditionals(term_features: TermFeatures, found: ModelValues[np.ndarray], *said: np.ndarray) -> list[Normal]:
-    """Those of pseudo-data, ``shift (M,)`` and ``precision (M, M)``."""
-    pairs = zip(np.asarray(found.scales, float), np.asarray(found.lengths, float), strict=True)
-    return [conditional(said[0], said[1], term_features.factor(*own)) for own in pairs]
 
 
 def _of_posterior(
@@ -237,7 +263,7 @@ def _term_posteriors(
 ) -> Sequence[Normal]:
     """The normal distribution of the whitened values at each draw."""
     if isinstance(belief, Conditional):
-        return _conditionals(term_features, at, *(np.asarray(one, float) for one in belief.said))
+        return OfPseudoData(term_features, at, *(np.asarray(one, float) for one in belief.said))
     if isinstance(belief, BlockLowRank):
         stacks = Stacks.of(belief.precision_trils)
         factors = [np.asarray(one, float) for one in stacks.stacked(belief.precision_trils)]

@@ -24,7 +24,7 @@ def latent(draws: Draws, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean and variance ``(S, N)`` of ``f`` at rows, at each draw."""
     offset, means, variances = offset_at(draws.model, X), [], []
     least = 4 * np.finfo(float).eps
-    for term_posterior, (A, prior) in draws.at(X):
+    for term_posterior, (A, prior, _) in draws.at(X):
         means.append(offset + term_posterior.mean @ A)
         whole = prior.sum(axis=0)
         variances.append(np.maximum(whole - np.sum(A**2, axis=0) + term_posterior.row_variances(A), least * whole))

@@ -18,10 +18,14 @@ MANY, MANY_NUMBERS = 4096, 600 * 4096
 
 
 class ScaledFeatures(NamedTuple):
-    """Components at rows: features ``A (M, N)`` and prior variances ``(C, N)``, both with their scales."""
+    """Components at rows: features ``A (M, N)`` and prior variances ``(C, N)``, and the factor ``L (M, M)`` in blocks.
+
+    All have their scales.
+    """
 
     A: np.ndarray
     prior: np.ndarray
+    factor: np.ndarray
 
 
 class TermFeatures:
@@ -53,8 +57,9 @@ class TermFeatures:
         row_features = RowFeatures(self.model, X, False, self.is_of_programs)
 
         def features_at(scales: np.ndarray, lengths: np.ndarray) -> ScaledFeatures:
-            unit, _ = row_features(self._by_component(lengths))
-            return ScaledFeatures(scales[self.repeats, None] * unit.values, scales[:, None] ** 2 * unit.variances)
+            (values, variances, *_), _ = row_features(self._by_component(lengths))
+            own = scales[self.repeats, None]
+            return ScaledFeatures(own * values, scales[:, None] ** 2 * variances, own * row_features.factor)
 
         return features_at
 
@@ -64,4 +69,5 @@ class TermFeatures:
 
     def factor(self, scales: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """``L (M, M)`` of all components as blocks."""
-        return scales[self.repeats, None] * self._first.factors(self._by_component(lengths))
+        self._first(self._by_component(lengths))
+        return scales[self.repeats, None] * self._first.factor

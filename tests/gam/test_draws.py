@@ -10,6 +10,7 @@ import numpyro_gp as ngp
 from numpyro_gp.gam import draws as draws_module
 from numpyro_gp.gam.draws import GuideNormal, guide_draws, guide_normal_of
 from numpyro_gp.gam.hyperparameters import vector_layout_of
+from numpyro_gp.gam.term_features import TermFeatures
 
 RNG = np.random.default_rng(0)
 DATA = {"x": RNG.normal(size=30), "z": RNG.normal(size=30), "n": RNG.poisson(2.0, 30), "y": RNG.normal(size=30)}
@@ -70,3 +71,23 @@ def test_draws_without_programs_are_those_of_programs(family, monkeypatch):
     wanted = guide_draws(model, jax.random.key(3), free, 4)
     assert jax.tree.structure(own) == jax.tree.structure(wanted)
     jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-9), own, wanted)
+
+
+def test_the_factor_of_a_draw_is_found_with_its_features(monkeypatch):
+    """One draw is asked for before there are features; means and covariances are those of factors by themselves."""
+    fit, count, factor = ngp.gam("y ~ s(x) + re(g)", DATA | {"g": list("abc") * 10}), [], TermFeatures.factor
+
+    def counted(self, *given):
+        count.append(1)
+        return factor(self, *given)
+
+    monkeypatch.setattr(TermFeatures, "factor", counted)
+    fit.summary()
+    assert len(count) == 1
+    draws = fit._draws()
+    for number, (scales, lengths, own) in enumerate(draws.each()):
+        L, said = factor(draws.term_features, scales, lengths), draws.term_posteriors
+        covariance = np.linalg.inv(np.eye(len(L)) + L.T @ said.precision @ L)
+        np.testing.assert_allclose(own.half.T @ own.half, covariance, rtol=1e-7, atol=1e-9, err_msg=str(number))
+        np.testing.assert_allclose(own.mean, covariance @ L.T @ said.shift, rtol=1e-7, atol=1e-9)
+    assert len(count) == 1

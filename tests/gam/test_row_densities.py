@@ -10,8 +10,7 @@ import pytest
 from scipy import stats
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.draws import GuideNormal, guide_draws
-from numpyro_gp.gam.draws import _conditionals as conditionals
+from numpyro_gp.gam.draws import GuideNormal, OfPseudoData, guide_draws
 from numpyro_gp.gam.report import facts_of, report_on_rows
 from numpyro_gp.gam.row_densities import _below, _seen, expected_at_all, lower_ends, weights_of
 from numpyro_gp.gam.term_features import TermFeatures
@@ -36,7 +35,7 @@ def test_weights_of_an_exact_belief_are_the_evidence():
         scaled = term_features.at(X)(np.ones(3), np.ones(1))
         B = np.linalg.solve(term_features.factor(np.ones(3), np.ones(1)).T, scaled.A).T
         rate = (np.ones(N) if mass is None else mass) / NOISE**2
-        weights = conditionals(term_features, found, B.T @ (rate * (y - model.start.constant)), (B.T * rate) @ B)
+        weights = OfPseudoData(term_features, found, B.T @ (rate * (y - model.start.constant)), (B.T * rate) @ B)
         draws = as_draws(term_features, found, weights)
         looked = report_on_rows(draws, 0.9, np.random.default_rng(0))
         logs = weights_of(draws, looked.at.log_ratio, looked.densities.expected).log_weights.reshape(30, -1)
@@ -63,7 +62,7 @@ def test_rows_left_out_have_the_density_of_all_others():
     found = guide_draws(model, jax.random.key(0), GuideNormal(np.array([0.1, -0.2]), 1e-6 * np.eye(2), False), 4)
     scaled = term_features.at(X)(*(own[0] for own in (np.asarray(found.scales), np.asarray(found.lengths))))
     B = np.linalg.solve(term_features.factor(np.asarray(found.scales)[0], np.zeros(0)).T, scaled.A).T
-    weights = conditionals(term_features, found, B.T @ left / 1.44, B.T @ B / 1.44)
+    weights = OfPseudoData(term_features, found, B.T @ left / 1.44, B.T @ B / 1.44)
     draws = as_draws(term_features, found, weights)
     looked = report_on_rows(draws, 0.9, np.random.default_rng(0))
     K = scaled.A.T @ scaled.A
