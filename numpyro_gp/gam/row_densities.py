@@ -67,22 +67,32 @@ def row_draws(
 
     What of the table goes over all draws, too, is added to ``shares``.
     """
-    offset, first, parts = offset_at(draws.model, X), draws.term_features.blocks.first, []
+    offset, first, found = offset_at(draws.model, X), draws.term_features.blocks.first, None
     weighed = max(1, min(WEIGHED, MOST_EXPECTED // len(X)) // draws.size)
-    for (term_posterior, scaled), values in zip(draws.at(X), drawn, strict=True):
-        prior = scaled.prior.sum(axis=0)
+    for s, ((term_posterior, scaled), values) in enumerate(zip(draws.at(X), drawn, strict=True)):
+        if found is None:
+            found = _room(draws.size, len(X), len(first), values.shape[1], weighed)
         of_each = scaled.prior - np.add.reduceat(scaled.A**2, first, axis=0)
         left = np.maximum(of_each.sum(axis=0), 0)
         points = offset + values.T @ scaled.A
-        f = points + np.sqrt(left) * rng.normal(size=points.shape)
+        f = rng.standard_normal(out=found.f[s])
+        f *= np.sqrt(left)
+        f += points
         ratio = -0.5 * np.sum(values**2, axis=0) - 0.5 * len(values) * np.log(2 * np.pi)
-        ratio -= term_posterior.log_density(values)
-        variance = left + term_posterior.row_variances(scaled.A)
-        own = np.mean(prior - scaled.prior[-1]), np.mean(of_each, axis=1)
-        parts.append((offset + term_posterior.mean @ scaled.A, variance, points[:weighed], left, f, *own, ratio))
+        found.log_ratio[s] = ratio - term_posterior.log_density(values)
+        found.mean[s], found.points[s] = offset + term_posterior.mean @ scaled.A, points[:weighed]
+        found.variance[s], found.left[s] = left + term_posterior.row_variances(scaled.A), left
+        found.prior[s], found.open[s] = np.mean(scaled.prior[:-1].sum(axis=0)), np.mean(of_each, axis=1)
         if shares is not None:
             shares.add(term_posterior, scaled, of_each, values)
-    return RowDraws(*(np.stack(leaves) for leaves in zip(*parts, strict=True)))
+    assert found is not None
+    return found
+
+
+def _room(S: int, N: int, C: int, K: int, weighed: int) -> RowDraws:
+    """What is filled draw by draw: stacks of so many rows would be as much memory again."""
+    shapes = (S, N), (S, N), (S, min(K, weighed), N), (S, N), (S, K, N), (S,), (S, C), (S, K)
+    return RowDraws(*map(np.empty, shapes))
 
 
 class Densities(NamedTuple):

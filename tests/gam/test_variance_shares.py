@@ -16,6 +16,7 @@ from numpyro_gp.gam.draws import sample_posterior
 from numpyro_gp.gam.effects import effects_of, moments_at
 from numpyro_gp.gam.report import report_on_rows
 from numpyro_gp.gam.term_features import TermFeatures
+from numpyro_gp.gam.variance_shares import Spread
 from tests.gam.known import kernel_of_term
 
 N, NOISE = 12, 0.4
@@ -114,3 +115,15 @@ def test_moments_and_effects_equal_dense_formulas():
     np.testing.assert_allclose(line.half_width(0.9, simultaneous=True), line.half_width(0.9), rtol=0.1)
     wide = effects["s(x)"]
     assert 1.2 * wide.half_width(0.9) < wide.half_width(0.9, simultaneous=True) < 2.5 * wide.half_width(0.9)
+
+
+def test_covariances_over_draws_are_those_of_all_of_them_at_once():
+    """Also where functions are far from zero beside what draws differ by."""
+    values = 1e6 + RNG.normal(size=(20, 3, 5))
+    values[:, 1] += values[:, 0]
+    found = Spread()
+    for one in values:
+        found.add(one)
+    wanted = np.mean([np.cov(values[:, :, n].T, bias=True) for n in range(5)], axis=0)
+    np.testing.assert_allclose(found.covariance, wanted, rtol=1e-7)
+    assert found.count == 20
