@@ -1,10 +1,10 @@
 """Programs that are compiled once for all functions that compute the same, so that no change of a model is missed."""
 
 import functools
-from collections import OrderedDict
+import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any, Generic, cast
 
 import jax
 from jax.extend.core import Jaxpr
@@ -12,18 +12,30 @@ from jax.extend.core import Jaxpr
 from numpyro_gp.arrays import Array, Function, T
 from numpyro_gp.programs.eager import is_of_library
 from numpyro_gp.programs.memory import give_back
+from numpyro_gp.programs.program_key import key_of
 from numpyro_gp.programs.scheduler import compiler_options
-from numpyro_gp.programs.trace import as_function, is_traced, key_of, size_of, traced
+from numpyro_gp.programs.trace import as_function, is_traced, size_of, traced
 
 Program = Callable[..., list[Array]]
 # How many programs are kept: those used last.
 SIZE = 64
 # A program with an array of more numbers than this (512 points by 20 000 rows) is optimised even if it runs once.
 LARGE = 10_000_000
-_programs: OrderedDict[object, Any] = OrderedDict()
+_programs: dict[object, "_Kept[Any]"] = {}
+_uses = itertools.count()
 _built = 0
 # Why programs could not be kept: a parameter of an operation that has no hash. Of the last of them, and not themselves.
 without_key: list[str] = []
+
+
+class _Kept(Generic[T]):
+    """What was made of a program, and when it was used last.
+
+    That is no order of the dictionary: to move a program in there, all of its key would be looked at again.
+    """
+
+    def __init__(self, made: T) -> None:
+        self.made, self.used = made, 0
 
 
 def kept(program: Jaxpr, extra: object, build: Callable[[], T]) -> T:
@@ -36,18 +48,20 @@ def kept(program: Jaxpr, extra: object, build: Callable[[], T]) -> T:
         return build()
     try:
         key = (key_of(program), extra)
-        found: T | None = _programs.pop(key, None)
+        found: _Kept[T] | None = _programs.get(key)
     except TypeError as error:
         without_key.append(str(error))
         del without_key[:-SIZE]
         return build()
     if found is None:
         global _built
-        found, _built = build(), _built + 1
-    _programs[key] = found
+        found, _built = _Kept(build()), _built + 1
+        _programs[key] = found
+    found.used = next(_uses)
     while len(_programs) > SIZE:
-        _programs.popitem(last=False)
-    return found
+        oldest = min([*_programs.items()], key=lambda item: item[1].used)[0]  # of a copy: other threads keep theirs
+        _programs.pop(oldest, None)
+    return found.made
 
 
 @contextmanager

@@ -52,15 +52,16 @@ def with_known_keys(program: Jaxpr, constants: Sequence[Any]) -> tuple[Jaxpr, li
     known = {var: words for var, value in zip(program.invars, constants) if (words := words_of(value)) is not None}
     given, equations = set(known), []
     for equation in program.eqns:
-        rule, first = RULES.get(equation.primitive.name), next(iter(equation.invars), None)
+        rule = RULES.get(equation.primitive.name)
+        first = equation.invars[0] if rule else None
         words = known.get(first) if isinstance(first, Var) else None
         found = None if rule is None or words is None else rule(words, **equation.params)
         if found is None:
             equations.append(equation)
         else:
             known[equation.outvars[0]] = found
-    read = {*variables_of(program.outvars), *(var for one in equations for var in variables_of(one.invars))}
-    made = [var for var in known if var in read - given]
+    read = set(variables_of(program.outvars)).union(*(variables_of(one.invars) for one in equations))
+    made = [var for var in known if var in read and var not in given]
     new = replaced(program, invars=[*made, *program.invars], eqns=equations)
     return new, [*(_value(var, known[var]) for var in made), *constants]
 

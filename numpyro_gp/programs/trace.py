@@ -1,16 +1,13 @@
-"""A function as a program: what it computes, which is also the key by which it is kept, and its early and late part.
+"""A function as a program: its operations one after the other, and its early and late part.
 
-The key of a program is all that it does: its operations with their parameters, the shapes and types of all its
-values, and the numbers written in it, those inside of loops and branches too. A closure, a global number, a method or
-the precision that changed gives another program. Arrays that the function closes over are inputs.
+Arrays that the function closes over are inputs.
 """
 
-from collections.abc import Callable, Hashable, Iterable
+import functools
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 from jax.core import ShapedArray
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var, jaxpr_as_fun
 from jax.tree_util import PyTreeDef
@@ -21,8 +18,8 @@ from numpyro_gp.programs.alone import alone
 # Operations that call a program, and where they hold it; and those that have rules of derivatives beside it.
 CALLS = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr"}
 RULED = {"custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr", "custom_vjp_call_jaxpr": "fun_jaxpr"}
-# Arrays inside of a program count by their numbers up to this size in bytes, larger ones by identity.
-COMPARED = 2**16
+HOLDERS = (ClosedJaxpr, tuple)  # parameters of operations that are programs, or may hold some
+WHOLE = frozenset({int})  # the types in a shape, or in axes
 # Operations whose result is larger than what it is made of, and those that keep it so: they are cheap, and repeated
 # in the second part where handing their result over would cost a number for each row and posterior draw.
 SPREADING = frozenset({"broadcast_in_dim", "iota"})
@@ -65,8 +62,8 @@ def traced(function: Callable[..., object], *arguments: object) -> Traced:
         results.append(result)
         return found
 
-    flat = written_out(jax.make_jaxpr(of_leaves)(*leaves))
-    program = replaced(live(flat.jaxpr), constvars=[], invars=[*flat.jaxpr.constvars, *flat.jaxpr.invars])
+    flat = written_out(jax.make_jaxpr(of_leaves)(*leaves), dead=False)
+    program = replaced(flat.jaxpr, constvars=[], invars=[*flat.jaxpr.constvars, *flat.jaxpr.invars])
     return Traced(program, list(flat.consts), results[-1])
 
 
@@ -80,54 +77,72 @@ def as_function(program: Jaxpr) -> Callable[..., list[Array]]:
     return jaxpr_as_fun(ClosedJaxpr(program, []))
 
 
-def written_out(closed: ClosedJaxpr) -> ClosedJaxpr:
+def written_out(closed: ClosedJaxpr, *, dead: bool = True) -> ClosedJaxpr:
     """A program with its inner calls written out: a jitted helper hides nothing, and its constants are those of all.
 
-    A program runs forward, and rules of derivatives go, but not inside of another trace, which may take some.
+    A program runs forward, and rules of derivatives go, but not inside of another trace, which may take some. Without
+    ``dead`` it is left without operations that nothing needs, as `live` leaves it.
     """
-    calls = CALLS if is_traced() else CALLS | RULED
-    constants: dict[int, tuple[Var, Any]] = {}
-    equations: list[object] = []
+    into = _Written(CALLS if is_traced() else CALLS | RULED)
+    inputs = [Var(var.aval) for var in closed.jaxpr.invars]
+    results = into.place(closed.jaxpr, [*map(into.constant, closed.jaxpr.constvars, closed.consts), *inputs])
+    # One helper that is called many times has one loop, or branch, in all places.
+    inside = functools.cache(functools.partial(written_out, dead=dead))
+    wanted, equations = set(variables_of(results)), []
+    for equation, own, made, where in reversed(into.lines):
+        if dead or equation.effects or not wanted.isdisjoint(made):
+            wanted.update(variables_of(own))
+            parameters = _parameters(equation.params, inside)
+            equations.append(equation.replace(invars=own, outvars=made, params=parameters, source_info=where))
+    variables = [var for var, _ in into.constants.values()]
+    flat = replaced(closed.jaxpr, constvars=variables, invars=inputs, outvars=results, eqns=equations[::-1])
+    return ClosedJaxpr(flat, [value for _, value in into.constants.values()])
 
-    def constant(var: Var, value: object) -> Var:
-        return constants.setdefault(id(value), (Var(var.aval), value))[0]
 
-    def place(program: Jaxpr, inputs: list[Any], scope: Any = None) -> list[Any]:
+class _Written:
+    """The operations of a program and of what it calls, in their order: each with its values and its scope."""
+
+    def __init__(self, calls: dict[str, str]) -> None:
+        self.calls = calls
+        self.constants: dict[int, tuple[Var, Any]] = {}
+        self.lines: list[tuple[Any, list[Any], list[Var], Any]] = []
+
+    def constant(self, var: Var, value: object) -> Var:
+        return self.constants.setdefault(id(value), (Var(var.aval), value))[0]
+
+    def place(self, program: Jaxpr, inputs: list[Any], scope: Any = None) -> list[Any]:
+        """Write a program that is called with these inputs; its results."""
         known = dict(zip(program.constvars + program.invars, inputs, strict=True))
         for equation in program.eqns:
             own = [atom if isinstance(atom, Literal) else known[atom] for atom in equation.invars]
-            inner = equation.params.get(calls.get(equation.primitive.name, ""))
+            name, where = equation.primitive.name, equation.source_info
             # An inner program does not know the scope in which it is called.
-            stack = equation.source_info.name_stack
-            mark = equation.source_info if len(stack) and ANY_POINT in str(stack) else scope
+            mark = where if len(where.name_stack) and ANY_POINT in str(where.name_stack) else scope
+            inner = equation.params.get(self.calls[name]) if name in self.calls else None
             if isinstance(inner, ClosedJaxpr):
-                results = place(inner.jaxpr, [*map(constant, inner.jaxpr.constvars, inner.consts), *own], mark)
-            else:
-                results = [Var(var.aval) for var in equation.outvars]
-                parameters = _parameters(equation.params, written_out)
-                where = equation.source_info if mark is None else mark
-                equations.append(equation.replace(invars=own, outvars=results, params=parameters, source_info=where))
-            known.update(zip(equation.outvars, results, strict=True))
+                held = map(self.constant, inner.jaxpr.constvars, inner.consts)
+                known.update(zip(equation.outvars, self.place(inner.jaxpr, [*held, *own], mark), strict=True))
+                continue
+            made = []
+            for var in equation.outvars:
+                known[var] = new = Var(var.aval)
+                made.append(new)
+            self.lines.append((equation, own, made, mark or where))
         return [atom if isinstance(atom, Literal) else known[atom] for atom in program.outvars]
-
-    inputs = [Var(var.aval) for var in closed.jaxpr.invars]
-    results = place(closed.jaxpr, [*map(constant, closed.jaxpr.constvars, closed.consts), *inputs])
-    variables = [var for var, _ in constants.values()]
-    flat = replaced(closed.jaxpr, constvars=variables, invars=inputs, outvars=results, eqns=equations)
-    return ClosedJaxpr(flat, [value for _, value in constants.values()])
 
 
 def _parameters(parameters: dict[str, Any], change: Callable[[ClosedJaxpr], object]) -> dict[str, Any]:
     """The parameters of an operation with the programs in them changed; themselves where there are none."""
-    if any(map(_may_hold_programs, parameters.values())):
-        return {name: _each_program(value, change) for name, value in parameters.items()}
+    for value in parameters.values():
+        if isinstance(value, HOLDERS) and _holds_program(value):
+            return {name: _each_program(value, change) for name, value in parameters.items()}
     return parameters
 
 
-def _may_hold_programs(parameter: object) -> bool:
-    """Whether a parameter is a program, or a tuple of more than numbers."""
+def _holds_program(parameter: object) -> bool:
+    """Whether a parameter is a program, or a tuple with one."""
     if isinstance(parameter, tuple):
-        return any(isinstance(item, (ClosedJaxpr, tuple)) for item in parameter)
+        return not WHOLE.issuperset(map(type, parameter)) and any(map(_holds_program, parameter))
     return isinstance(parameter, ClosedJaxpr)
 
 
@@ -135,76 +150,10 @@ def _each_program(parameter: object, change: Callable[[ClosedJaxpr], object]) ->
     """A parameter of an operation, changed where it is a program or a tuple that holds some."""
     if isinstance(parameter, ClosedJaxpr):
         return change(parameter)
-    if isinstance(parameter, tuple) and _may_hold_programs(parameter):
+    if isinstance(parameter, tuple) and _holds_program(parameter):
         items = [_each_program(item, change) for item in parameter]
         return type(parameter)(*items) if hasattr(parameter, "_fields") else tuple(items)
     return parameter
-
-
-# ---------------------------------------------------------------------------------------------- what it computes
-
-
-def key_of(program: Jaxpr) -> Hashable:
-    """What a program computes: equal keys and equal inputs give equal results.
-
-    Raises a TypeError where a parameter of an operation has no hash.
-    """
-    return _signature(program, ())
-
-
-def _signature(program: Jaxpr, constants: Iterable[object]) -> tuple[object, ...]:
-    numbers: dict[Any, int] = {}
-    for var in program.constvars + program.invars:
-        numbers[var] = len(numbers)
-    lines = []
-    for equation in program.eqns:
-        inputs = tuple(_atom(atom, numbers) for atom in equation.invars)
-        numbers.update({var: len(numbers) + at for at, var in enumerate(equation.outvars)})
-        results = tuple(var.aval for var in equation.outvars)
-        parameters = tuple((name, _parameter(value)) for name, value in sorted(equation.params.items()))
-        lines.append((equation.primitive, inputs, results, parameters))
-    inputs = tuple(var.aval for var in program.constvars + program.invars)
-    outputs = tuple(_atom(atom, numbers) for atom in program.outvars)
-    return inputs, tuple(map(_content, constants)), tuple(lines), outputs
-
-
-def _atom(atom: object, numbers: dict[object, int]) -> object:
-    if not isinstance(atom, Literal):
-        return numbers[atom]
-    return atom.aval, np.asarray(atom.val).tobytes()
-
-
-def _parameter(value: object) -> object:
-    if isinstance(value, ClosedJaxpr):
-        return _signature(value.jaxpr, value.consts)
-    if isinstance(value, Jaxpr):
-        return _signature(value, ())
-    if isinstance(value, (tuple, list)):
-        return tuple(_parameter(item) for item in value)
-    return _content(value) if isinstance(value, (np.ndarray, jax.Array)) else (type(value), value)
-
-
-def _content(value: object) -> object:
-    """A constant by its numbers, a large one of JAX, which cannot change, by its identity."""
-    if isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
-        return str(value.dtype), _content(jax.random.key_data(value))
-    if isinstance(value, jax.Array) and (value.nbytes > COMPARED or not value.is_fully_addressable):
-        return Same(value)
-    array = np.asarray(value)
-    return array.shape, str(array.dtype), array.tobytes()
-
-
-class Same:
-    """A value that equals itself alone; it is held, so that nothing else takes its address."""
-
-    def __init__(self, value: object) -> None:
-        self.value = value
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Same) and self.value is other.value
-
-    def __hash__(self) -> int:
-        return id(self.value)
 
 
 def aval_of(atom: Any) -> ShapedArray:
@@ -214,12 +163,15 @@ def aval_of(atom: Any) -> ShapedArray:
 
 def size_of(program: Jaxpr) -> int:
     """Numbers in the largest array that a program makes, also inside of loops and branches."""
-    sizes = [int(getattr(var.aval, "size", 0)) for equation in program.eqns for var in equation.outvars]
+    made = {id(var.aval): var.aval for equation in program.eqns for var in equation.outvars}
+    sizes = [int(getattr(aval, "size", 0)) for aval in made.values()]
+    inside = functools.cache(lambda inner: sizes.append(size_of(inner.jaxpr)))
     for equation in program.eqns:
         for value in equation.params.values():
-            _each_program(value, lambda inner: sizes.append(size_of(inner.jaxpr)))
             if isinstance(value, Jaxpr):
                 sizes.append(size_of(value))
+            elif isinstance(value, HOLDERS):
+                _each_program(value, inside)
     return max(sizes, default=0)
 
 

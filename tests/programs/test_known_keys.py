@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from numpyro_gp.programs.known_keys import MOST, with_known_keys
-from numpyro_gp.programs.trace import as_function, key_of, traced
+from numpyro_gp.programs.program_key import key_of
+from numpyro_gp.programs.trace import as_function, traced
 from tests.precision import x64
 
 KEY = jax.random.key(2**31 + 11)

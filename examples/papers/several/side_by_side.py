@@ -27,7 +27,8 @@ from examples.papers.several import long_runs
 from examples.tools.datasets import HERE
 from examples.tools.run_queue import Problem, Run, append, row_of, version
 from numpyro_gp.programs.keep import run
-from numpyro_gp.programs.trace import as_function, key_of, traced
+from numpyro_gp.programs.program_key import key_of
+from numpyro_gp.programs.trace import as_function, traced
 
 
 class Together(NamedTuple):
