@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -12,6 +13,7 @@ from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_choice, check_count, check_positive, check_type, fail
 from numpyro_gp.guides.natural import is_natural, is_of_rows
 from numpyro_gp.programs.keep import run
+from numpyro_gp.programs.trace import as_function, traced
 
 __all__ = ["check_natural_steps", "natural_gradient", "ramp"]
 
@@ -176,7 +178,10 @@ def check_natural_steps(optimiser: Any, params: Mapping[str, object]) -> None:
 
     own = {name: zeros[name] for name in natural}
     with suppress(*NOT_LINEAR):
-        jax.eval_shape(lambda: jax.linear_transpose(lambda own: steps(1, own, jnp.zeros(())), own)(own))
+        # What other parameters get falls away before it is transposed.
+        found = traced(lambda own: steps(1, own, jnp.zeros(())), own)
+        step, leaves = partial(as_function(found.program), *found.constants), jax.tree.leaves(own)
+        jax.eval_shape(lambda: jax.linear_transpose(step, *leaves)(leaves))
         return
     every = lambda size: steps(2, jax.tree.map(lambda leaf: jnp.full_like(leaf, size), own), size)  # noqa: E731
     once, twice = run(every, jnp.asarray(1e-4)), run(every, jnp.asarray(2e-4))
