@@ -5,7 +5,7 @@ functions a mixture of normals. Likelihoods of the user's are compiled.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from numpyro_gp.arrays import Array
-from numpyro_gp.gam.densities_by_nodes import NARROW, ExpectedDensities, beta, over_nodes, student_t
+from numpyro_gp.gam.densities_by_nodes import NARROW, ExpectedDensities, Functions, beta, over_nodes, student_t
 from numpyro_gp.gam.hyperparameters import VectorLayout, evaluate
 from numpyro_gp.gam.model import Model
 from numpyro_gp.likelihoods.expectations import HERMITE_NODES
@@ -27,24 +27,38 @@ FEW_NODES = (*NARROW, (12, 0.03))
 
 def softplus(mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """``E log(1 + e^t)`` and its first two derivatives in the mean, of the shape of both together."""
-    if not np.any(variance):
-        return _plain_softplus(mean)
-    mean, variance = np.broadcast_arrays(mean, variance)
-    t, spread, found = mean.ravel(), variance.ravel(), np.empty((3, mean.size))
-    is_wide = spread > WIDE
-    if is_wide.any():
-        found[:, is_wide] = softplus_moments(t[is_wide], spread[is_wide], np)
-    if not is_wide.all():
-        own, most = ~is_wide, spread[~is_wide].max() / math.pi**2  # over the squared distance of a singular point
-        count = next((count for count, limit in FEW_NODES if most <= limit), HERMITE_NODES)
-        found[:, own] = over_nodes(_plain_softplus, gauss_hermite(count), t[own], spread[own])
-    value, slope, curvature = found.reshape(3, *mean.shape)
+    value, slope, curvature = _of_softplus(_plain_softplus, slice(0, 3), mean, variance)
     return value, slope, curvature
 
 
-def _plain_softplus(t: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def sigmoid(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    """``E sigmoid(t)``, the first of these derivatives by itself."""
+    return _of_softplus(lambda t: (_plain_sigmoid(t)[1],), slice(1, 2), mean, variance)[0]
+
+
+def _of_softplus(functions: Functions, own: slice, mean: np.ndarray, variance: np.ndarray) -> Sequence[np.ndarray]:
+    """Expectations of some of the softplus function and its derivatives, from the functions without a variance."""
+    if not np.any(variance):
+        return functions(mean)
+    mean, variance = np.broadcast_arrays(mean, variance)
+    t, spread, found = mean.ravel(), variance.ravel(), np.empty((own.stop - own.start, mean.size))
+    is_wide = spread > WIDE
+    if is_wide.any():
+        found[:, is_wide] = softplus_moments(t[is_wide], spread[is_wide], np)[own]
+    if not is_wide.all():
+        rows, most = ~is_wide, spread[~is_wide].max() / math.pi**2  # over the squared distance of a singular point
+        count = next((count for count, limit in FEW_NODES if most <= limit), HERMITE_NODES)
+        found[:, rows] = over_nodes(functions, gauss_hermite(count), t[rows], spread[rows])
+    return tuple(found.reshape(-1, *mean.shape))
+
+
+def _plain_sigmoid(t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     tail = np.exp(-np.abs(t))
-    p = np.where(t > 0, 1.0, tail) / (1 + tail)
+    return tail, np.where(t > 0, 1.0, tail) / (1 + tail)
+
+
+def _plain_softplus(t: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    tail, p = _plain_sigmoid(t)
     return np.maximum(t, 0) + np.log1p(tail), p, p * (1 - p)
 
 

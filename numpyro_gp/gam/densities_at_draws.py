@@ -11,7 +11,7 @@ import jax
 import numpy as np
 import scipy
 
-from numpyro_gp.gam.densities import bernoulli, exponential, gamma, negative_binomial, poisson, softplus
+from numpyro_gp.gam.densities import bernoulli, exponential, gamma, negative_binomial, poisson, sigmoid, softplus
 from numpyro_gp.gam.densities_by_nodes import ExpectedDensities, beta_value, student_t_value
 from numpyro_gp.gam.family import NAMED
 from numpyro_gp.likelihoods.links import mean_of, normal_cdf
@@ -69,8 +69,7 @@ def _exp(mean: np.ndarray, variance: np.ndarray, *parameters: object) -> np.ndar
 
 
 def _sigmoid(mean: np.ndarray, variance: np.ndarray, *parameters: object) -> np.ndarray:  # noqa: ARG001
-    """``E sigmoid(f)``, the slope of ``E softplus(f)``."""
-    return softplus(mean, variance)[1]
+    return sigmoid(mean, variance)
 
 
 def _until_binomial(y: np.ndarray, f: np.ndarray, trials: np.ndarray) -> np.ndarray:

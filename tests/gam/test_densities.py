@@ -32,6 +32,7 @@ def test_softplus_is_the_integral_for_any_spread():
         for found in (each, own.softplus(mean, variance)):
             for one, other, atol in zip(found, wanted, (1e-10, 3e-10, 3e-9), strict=True):
                 np.testing.assert_allclose(one, other, rtol=0, atol=atol)
+        np.testing.assert_allclose(own.sigmoid(mean, variance), wanted[1], rtol=0, atol=3e-10)
 
 
 CASES = {"bernoulli": LABELS, "poisson": COUNTS, "negative_binomial": COUNTS, "beta": SHARES}
