@@ -61,6 +61,7 @@ class Expectations(NamedTuple):
         return 0.5 * (jnp.sum(self.mean**2, axis=-1) + spread) - self.half_log_det
 
 
+@jax.jit  # a guide asks for it in the trace of each fit and of each prediction: JAX remembers this part of it
 def _found(shift: Array, precision: Array) -> tuple[Expectations, tuple[Array, Array, Array, Array]]:
     """By one Cholesky of the index-reversed precision; and ``m``, ``C``, ``C^-1`` and the precision itself."""
     root, root_inverse = inverse_factors(precision)
