@@ -11,12 +11,12 @@ import jax.numpy as jnp
 from jaxtyping import Bool, Float
 
 from numpyro_gp.arrays import Array, Shape
-from numpyro_gp.linalg import cholesky, einsum, half_log_det, sum_of_all
+from numpyro_gp.linalg import cholesky, einsum, half_log_det, row_sums
 
 
 def covariance_kl(factor: Float[Array, "*batch M M"]) -> Float[Array, ""]:
     """``kl(C) = (|C|_F^2 - M)/2 - sum_i log C_ii``, summed over leading axes (mathematics.md section 3.1)."""
-    return 0.5 * (sum_of_all(factor**2) - factor.size / factor.shape[-1]) - jnp.sum(half_log_det(factor))
+    return 0.5 * (jnp.sum(row_sums(factor**2)) - factor.size / factor.shape[-1]) - jnp.sum(half_log_det(factor))
 
 
 class Whitened(NamedTuple):

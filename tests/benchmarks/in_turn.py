@@ -4,8 +4,9 @@
     python -m tests.benchmarks.in_turn --before /tmp/before
 
 Each version has a process on one thread, which builds and compiles what the benchmarks of this folder time; then both
-are asked for it in turns, for a fifth of a second at once, so that what else the machine does meets both alike. Steps are compiled
-as each version's `fit` does. A ratio is the median over the rounds, of medians; above one the other version is quicker.
+are asked for it in turns, for a fifth of a second at once, so that what else the machine does meets both alike. Steps
+are compiled as each version's `fit` does. A ratio is the median over the rounds, of medians; above one the other
+version is quicker.
 """
 
 import argparse

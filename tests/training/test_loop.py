@@ -45,18 +45,20 @@ class Wide(Countdown):
 
 def test_few_steps_of_small_arrays_are_compiled_sooner(monkeypatch):
     """By the steps in all, which a run that goes on has too: its program, and so its last bits, stay the same."""
-    asked, build = [], loop.compiled_loop
-    monkeypatch.setattr(loop, "compiled_loop", lambda *args: asked.append(args[-1]) or build(*args))
+    asked, own = [], loop.compiler_options
+    monkeypatch.setattr(loop, "compiler_options", lambda effort: asked.append(own(effort)) or asked[-1])
 
-    def effort(size, steps, most):
+    def options(size, steps, most):
         monkeypatch.setattr(loop, "FEW", most)
         fit(KEY, Wide(size), steps, DATA, progress=False, chunk_size=5)
         return asked[-1]
 
-    assert effort(SMALL, 20, 20) == 1
-    assert effort(SMALL, 21, 20) is None
-    assert effort(SMALL + 1, 20, 20) is None
-    assert len(asked) == 3
+    assert options(SMALL, 20, 20)["xla_backend_optimization_level"] == 1
+    assert options(SMALL, 21, 20) == own()
+    assert options(SMALL + 1, 20, 20) == own()
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert options(SMALL - 1, 20, 20) is None
+    assert len(asked) == 4
 
 
 def test_a_loop_of_small_arrays_may_be_a_part_of_another_program():
