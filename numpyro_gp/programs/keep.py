@@ -14,7 +14,7 @@ from numpyro_gp.programs.eager import is_of_library
 from numpyro_gp.programs.memory import give_back
 from numpyro_gp.programs.program_key import key_of
 from numpyro_gp.programs.scheduler import compiler_options
-from numpyro_gp.programs.trace import as_function, is_traced, size_of, traced
+from numpyro_gp.programs.trace import as_function, bytes_of, is_traced, size_of, traced
 
 Program = Callable[..., list[Array]]
 # How many programs are kept: those used last.
@@ -127,7 +127,7 @@ def compiled(function: Function) -> Function:
 
 def optimised(program: Jaxpr) -> Program:
     """A program of no constants as fast as the compiler makes it."""
-    return jax.jit(as_function(program), compiler_options=compiler_options())
+    return jax.jit(as_function(program), compiler_options=compiler_options(largest=bytes_of(program)))
 
 
 def quickly(program: Jaxpr) -> Program:
@@ -136,7 +136,8 @@ def quickly(program: Jaxpr) -> Program:
     A start is thousands of operations that compile for seconds, half of them spent on speed, and run for milliseconds.
     Where arrays are large, they run longer than that.
     """
-    return jax.jit(as_function(program), compiler_options=compiler_options(effort_for(program, LARGE, 0)))
+    options = compiler_options(effort_for(program, LARGE, 0), largest=bytes_of(program))
+    return jax.jit(as_function(program), compiler_options=options)
 
 
 def effort_for(program: Jaxpr, most: int, less: int) -> int | None:

@@ -19,6 +19,8 @@ from numpyro_gp.programs.private import xla_has_started
 
 FLAG = "--xla_cpu_enable_concurrency_optimized_scheduler"
 VERSION = jaxlib.version.__version_info__
+# Bytes of the largest array from which a program should hold little: 512 inducing inputs, or by 1024 rows in float32.
+LEAST_MEMORY_FROM = 2**21
 
 
 def can_stop(version: str) -> bool:
@@ -42,11 +44,12 @@ def choose_scheduler(version: str = jaxlib.__version__) -> None:
         )
 
 
-def compiler_options(effort: int | None = None) -> dict[str, Any] | None:
-    """Options of the compiler for a program on a CPU; None on other devices.
+def compiler_options(effort: int | None = None, *, largest: int = 0) -> dict[str, Any] | None:
+    """Options of the compiler for a program on a CPU whose largest array has so many bytes; None on other devices.
 
-    Operations come in the order that holds the least memory at once. By default those that could run side by side come
-    together, and all that they make is held: a step of 5000 mean points takes 37 MiB for 31, and a tenth longer.
+    By default operations that could run side by side come together, and all that they make is held: a step of 5000 mean
+    points takes 37 MiB for 31, and half as long again. Where arrays are large they come in the order that holds the
+    least at once; small ones would wait for each other, up to a tenth of a step.
 
     An ``effort`` of 0 is for a program that runs once. At 1 it compiles for twice the time and runs four times as fast,
     small arrays as fast as ever. None is all of it.
@@ -54,7 +57,7 @@ def compiler_options(effort: int | None = None) -> dict[str, Any] | None:
     if jax.default_backend() != "cpu":
         return None
     options: dict[str, Any] = {}
-    if VERSION >= (0, 9, 1):  # earlier ones have no such option
+    if largest >= LEAST_MEMORY_FROM and VERSION >= (0, 9, 1):  # earlier ones have no such option
         options["xla_cpu_scheduler_type"] = "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"
     if effort is not None:
         options["xla_backend_optimization_level"] = effort

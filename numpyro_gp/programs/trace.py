@@ -163,13 +163,22 @@ def aval_of(atom: Any) -> ShapedArray:
 
 def size_of(program: Jaxpr) -> int:
     """Numbers in the largest array that a program makes, also inside of loops and branches."""
+    return _largest(program, lambda array: int(getattr(array, "size", 0)))
+
+
+def bytes_of(program: Jaxpr) -> int:
+    """The same in bytes."""
+    return _largest(program, lambda array: array.size * array.dtype.itemsize if hasattr(array, "size") else 0)
+
+
+def _largest(program: Jaxpr, measure: Callable[[Any], int]) -> int:
     made = {id(var.aval): var.aval for equation in program.eqns for var in equation.outvars}
-    sizes = [int(getattr(aval, "size", 0)) for aval in made.values()]
-    inside = functools.cache(lambda inner: sizes.append(size_of(inner.jaxpr)))
+    sizes = [measure(aval) for aval in made.values()]
+    inside = functools.cache(lambda inner: sizes.append(_largest(inner.jaxpr, measure)))
     for equation in program.eqns:
         for value in equation.params.values():
             if isinstance(value, Jaxpr):
-                sizes.append(size_of(value))
+                sizes.append(_largest(value, measure))
             elif isinstance(value, HOLDERS):
                 _each_program(value, inside)
     return max(sizes, default=0)

@@ -20,7 +20,7 @@ from numpyro_gp.programs.keep import effort_for, kept
 from numpyro_gp.programs.memory import unswept
 from numpyro_gp.programs.private import sites_in_order
 from numpyro_gp.programs.scheduler import compiler_options
-from numpyro_gp.programs.trace import as_function, aval_of, is_traced, traced
+from numpyro_gp.programs.trace import as_function, aval_of, bytes_of, is_traced, traced
 from numpyro_gp.rows.devices import Placement
 from numpyro_gp.rows.feeds import Feed
 from numpyro_gp.rows.look import without_whole_gathers
@@ -83,7 +83,7 @@ def compiled_loop(
         start = (jnp.asarray(0), state, jnp.zeros(size, loss_type), jnp.asarray(True))
         return lax.while_loop(lambda carry: (carry[0] < length) & carry[3], body, start)
 
-    alone = jax.jit(advance, compiler_options=compiler_options(effort))
+    alone = jax.jit(advance, compiler_options=compiler_options(effort, largest=bytes_of(program)))
 
     def run(constants: list[Array], state: list[Array], length: int, arrays: list[Array]) -> tuple:
         """Options are of a whole program: a loop that is a part of another, which is traced, has none."""

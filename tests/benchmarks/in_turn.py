@@ -3,19 +3,22 @@
     git worktree add /tmp/before 5838771
     python -m tests.benchmarks.in_turn --before /tmp/before
 
-Each version has a process on one thread, which builds and compiles what the benchmarks of this folder time; then both
-are asked for it in turns, for a fifth of a second at once, so that what else the machine does meets both alike. Steps
-are compiled as each version's `fit` does. A ratio is the median over the rounds, of medians; above one the other
-version is quicker.
+Each version has a process on one thread, which builds and compiles what the benchmarks of this folder time. Steps are
+compiled as each version's `fit` does, and their programs are then loaded into one process: in two of them the same
+program can take a tenth more, by where its memory lies. What runs more than a program is asked of the version's own.
+Both are asked in turns, for a fifth of a second at once, so that what else the machine does meets both alike. A ratio
+is the median over the rounds, of medians; above one the other version is quicker.
 """
 
 import argparse
 import json
 import os
+import pickle
 import subprocess
 import sys
 import tempfile
 import time
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -115,27 +118,33 @@ def gams(register):
     register.add("gam, y ~ s(x0) + s(x1), 20 000 rows", lambda: ngp.gam("y ~ s(x0) + s(x1)", many))
 
 
-def options_of_fit():
-    """How this version compiles a long fit; older ones left it to the compiler."""
+def options_of_fit(program):
+    """How this version compiles a long fit of such steps; older ones left it to the compiler."""
     from numpyro_gp.programs import scheduler
 
-    return scheduler.compiler_options() if hasattr(scheduler, "compiler_options") else None
+    if not hasattr(scheduler, "compiler_options"):
+        return None
+    from numpyro_gp.programs.trace import bytes_of
+
+    return scheduler.compiler_options(largest=bytes_of(program.jaxpr))
 
 
 GROUPS = {"steps": steps, "predictions": predictions, "gams": gams}
 
 
 class Register:
-    """What is timed, by name; each is called once, and compiled, when it is added."""
+    """What is timed, by name; each is called once, and compiled, when it is added. Programs are kept in a folder."""
 
-    def __init__(self):
-        self.calls = {}
+    def __init__(self, folder):
+        self.folder, self.calls, self.programs = Path(folder), {}, []
 
     def add(self, name, call, *inputs):
         import jax
 
         if hasattr(call, "lower"):
-            call = call.lower(*inputs).compile(options_of_fit())
+            (self.folder / f"{len(self.programs)}.pickle").write_bytes(pickle.dumps(compiled(call, inputs)))
+            self.programs.append(name)
+            return
         call(*inputs)
         self.calls[name] = call, inputs, jax.config.jax_enable_x64
 
@@ -164,29 +173,84 @@ class Register:
 
     def timed(self, name, count):
         """Processor seconds of some calls."""
-        import jax
-
         call, inputs, double = self.calls[name]
-        jax.config.update("jax_enable_x64", double)
-        found = []
-        for _ in range(count):
-            start = time.process_time()
-            made = call(*inputs)
-            # A fit of a gam has nothing to wait for.
-            jax.block_until_ready([leaf for leaf in jax.tree.leaves(made) if isinstance(leaf, jax.Array)])
-            found.append(time.process_time() - start)
-        return found
+        return seconds_of(call, inputs, double, count)
 
 
-def serve(group):
+def seconds_of(call, inputs, double, count):
+    """Processor seconds of each call, in the precision in which it was built."""
+    import jax
+
+    jax.config.update("jax_enable_x64", double)
+    found = []
+    for _ in range(count):
+        start = time.process_time()
+        made = call(*inputs)
+        # A fit of a gam has nothing to wait for.
+        jax.block_until_ready([leaf for leaf in jax.tree.leaves(made) if isinstance(leaf, jax.Array)])
+        found.append(time.process_time() - start)
+    return found
+
+
+def compiled(call, inputs):
+    """A jitted function as a program that another process can load, with its inputs and its precision."""
+    import jax
+    from jax.experimental.serialize_executable import serialize
+
+    leaves, structure = jax.tree.flatten(inputs)
+    is_key = [isinstance(leaf, jax.Array) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key) for leaf in leaves]
+    given = [np.asarray(jax.random.key_data(leaf) if key else leaf) for leaf, key in zip(leaves, is_key, strict=True)]
+
+    def flat(*arrays):
+        found = [jax.random.wrap_key_data(a) if key else a for a, key in zip(arrays, is_key, strict=True)]
+        made = jax.tree.leaves(call(*jax.tree.unflatten(structure, found)))
+        return [jax.random.key_data(a) if jax.dtypes.issubdtype(a.dtype, jax.dtypes.prng_key) else a for a in made]
+
+    traced = jax.jit(flat).trace(*given)
+    return serialize(traced.lower().compile(options_of_fit(traced.jaxpr))), given, jax.config.jax_enable_x64
+
+
+def loaded(path):
+    """What `seconds_of` takes, of a file of such a program."""
+    import jax
+    from jax.experimental.serialize_executable import deserialize_and_load
+
+    jax.numpy.linalg.cholesky(jax.numpy.eye(2))  # it finds LAPACK only where JAX has looked for it
+    program, inputs, double = pickle.loads(path.read_bytes())
+    jax.config.update("jax_enable_x64", double)
+    return deserialize_and_load(*program), [*map(jax.numpy.asarray, inputs)], double
+
+
+@contextmanager
+def on_one_core():
+    """Threads that hand work to each other on two cores take time of both, from run to run another."""
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    before = os.sched_getaffinity(0)
+
+    def place(cores):
+        for thread in os.listdir("/proc/self/task"):
+            with suppress(ProcessLookupError):
+                os.sched_setaffinity(int(thread), cores)
+
+    place({max(before)})
+    try:
+        yield
+    finally:
+        place(before)
+
+
+def serve(group, folder):
     """In a process of its own: one version builds a group, says its names, and times what it is asked for."""
     said = os.fdopen(os.dup(1), "w")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what benchmarks print is not an answer
-    register = Register()
+    register = Register(folder)
     GROUPS[group](register)
-    print(json.dumps([*register.calls]), file=said, flush=True)
-    for line in sys.stdin:
-        print(json.dumps(register.timed(*json.loads(line))), file=said, flush=True)
+    print(json.dumps([register.programs, [*register.calls]]), file=said, flush=True)
+    with on_one_core():
+        for line in sys.stdin:
+            print(json.dumps(register.timed(*json.loads(line))), file=said, flush=True)
 
 
 class Version:
@@ -197,7 +261,7 @@ class Version:
         self.folder = tempfile.TemporaryDirectory()
         Path(self.folder.name, "numpyro_gp").symlink_to((tree / "numpyro_gp").resolve())
         paths = {"PYTHONPATH": f"{self.folder.name}:{ROOT}", "PYTHONSAFEPATH": "1"}
-        command = [sys.executable, "-m", "tests.benchmarks.in_turn", "--serve", group]
+        command = [sys.executable, "-m", "tests.benchmarks.in_turn", "--serve", group, self.folder.name]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         self.process = subprocess.Popen(command, cwd=ROOT, env=os.environ | THREADS | paths, text=True, **pipes)
 
@@ -209,26 +273,45 @@ class Version:
         self.process.stdin.flush()
         return self.answer()
 
+    def asked(self, name):
+        """The seconds of some calls by their number."""
+        return lambda count: self.ask(name, count)
+
+    def program(self, at):
+        """The same for a program that it left in its folder."""
+        parts = loaded(Path(self.folder.name, f"{at}.pickle"))
+        seconds_of(*parts, 1)
+        return lambda count: seconds_of(*parts, count)
+
     def end(self):
         self.process.stdin.close()
         self.process.wait()
         self.folder.cleanup()
 
 
+def row_of(group, name, both, rounds):
+    """Milliseconds of both versions and their ratio."""
+    once = np.median([one(3) for one in both])
+    count, times = int(np.clip(BLOCK / once, 1, 60)), [[], []]
+    for turn in range(rounds):
+        for at in (0, 1) if turn % 2 else (1, 0):
+            times[at].append(np.median(both[at](count)))
+    before, now = np.array(times)
+    numbers = {"before_ms": 1e3 * np.median(before), "now_ms": 1e3 * np.median(now)}
+    numbers = {key: f"{value:.4g}" for key, value in numbers.items()}
+    return {"group": group, "what": name} | numbers | {"ratio": f"{np.median(now / before):.3f}"}
+
+
 def compared(group, trees, rounds):
-    """Rows of a group: milliseconds of both versions and their ratio."""
+    """Rows of a group."""
     both = [Version(group, tree) for tree in trees]
-    first, second = [one.answer() for one in both]
-    for name in [name for name in first if name in second]:
-        once = np.median([one.ask(name, 3) for one in both])
-        count, times = int(np.clip(BLOCK / once, 1, 60)), [[], []]
-        for turn in range(rounds):
-            for at in (0, 1) if turn % 2 else (1, 0):
-                times[at].append(np.median(both[at].ask(name, count)))
-        before, now = np.array(times)
-        numbers = {"before_ms": 1e3 * np.median(before), "now_ms": 1e3 * np.median(now)}
-        numbers = {key: f"{value:.4g}" for key, value in numbers.items()}
-        yield {"group": group, "what": name} | numbers | {"ratio": f"{np.median(now / before):.3f}"}
+    (programs, calls), (others, other_calls) = [one.answer() for one in both]
+    with on_one_core():
+        for name in [name for name in programs if name in others]:
+            places = programs.index(name), others.index(name)
+            yield row_of(group, name, [one.program(at) for one, at in zip(both, places, strict=True)], rounds)
+        for name in [name for name in calls if name in other_calls]:
+            yield row_of(group, name, [one.asked(name) for one in both], rounds)
     for one in both:
         one.end()
 
@@ -239,13 +322,15 @@ def main():
     parser.add_argument("--groups", nargs="+", default=[*GROUPS], choices=[*GROUPS])
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--out", type=Path, default=OUT)
-    parser.add_argument("--serve", choices=[*GROUPS], help=argparse.SUPPRESS)
+    parser.add_argument("--serve", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
-        serve(options.serve)
+        serve(*options.serve)
         return
     if options.before is None:
         parser.error("--before must be the folder of another version. Make one by git worktree add FOLDER COMMIT.")
+    if not THREADS.items() <= os.environ.items():  # one thread from the start: programs are timed here too
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], os.environ | THREADS)
     rows = [row for row in read(options.out) if row["group"] not in options.groups]
     for group in options.groups:
         for row in compared(group, (options.before, ROOT), options.rounds):

@@ -61,12 +61,13 @@ def test_a_program_that_runs_once_is_compiled_quickly_on_a_cpu_unless_its_arrays
     small, large = (traced(loop(size), 1.0)[0] for size in (LARGE, LARGE + 1))
     quickly(small)
     quickly(large)
-    for_many = compiler_options()
     keep.optimised(small)
+    keep.optimised(traced(loop(10), 1.0)[0])
+    held_little = compiler_options(largest=LARGE)
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     quickly(small)
     assert asked[0]["xla_backend_optimization_level"] == 0
-    assert asked[1:] == [for_many, for_many, None]
+    assert asked[1:] == [held_little, held_little, None, None]
 
 
 def test_a_program_that_runs_once_gives_its_results():

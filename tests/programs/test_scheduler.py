@@ -79,15 +79,16 @@ def test_operations_come_in_the_order_that_holds_the_least_memory():
         return sum(jnp.sum(jnp.cos(jnp.matmul(X, X + n)) ** 2) for n in range(16))
 
     X = jnp.ones((256, 256))
-    program = jax.jit(norms, compiler_options=scheduler.compiler_options())
+    program = jax.jit(norms, compiler_options=scheduler.compiler_options(largest=scheduler.LEAST_MEMORY_FROM))
     assert program.lower(X).compile().memory_analysis().temp_size_in_bytes <= 4 * X.nbytes
     np.testing.assert_allclose(program(X), norms(X), rtol=1e-12)
 
 
 def test_options_are_those_of_a_cpu_and_of_the_version(monkeypatch):
     assert scheduler.compiler_options(1)["xla_backend_optimization_level"] == 1
+    assert scheduler.compiler_options(largest=scheduler.LEAST_MEMORY_FROM - 1) is None
     monkeypatch.setattr(scheduler, "VERSION", (0, 9, 0))
-    assert scheduler.compiler_options() is None
-    assert "xla_cpu_scheduler_type" not in scheduler.compiler_options(0)
+    assert scheduler.compiler_options(largest=scheduler.LEAST_MEMORY_FROM) is None
+    assert "xla_cpu_scheduler_type" not in scheduler.compiler_options(0, largest=scheduler.LEAST_MEMORY_FROM)
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     assert scheduler.compiler_options(1) is None

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from numpyro_gp.programs.scheduler import LEAST_MEMORY_FROM
 from numpyro_gp.programs.trace import traced
 from numpyro_gp.training import loop
 from numpyro_gp.training.fit import fit
@@ -46,7 +47,9 @@ class Wide(Countdown):
 def test_few_steps_of_small_arrays_are_compiled_sooner(monkeypatch):
     """By the steps in all, which a run that goes on has too: its program, and so its last bits, stay the same."""
     asked, own = [], loop.compiler_options
-    monkeypatch.setattr(loop, "compiler_options", lambda effort: asked.append(own(effort)) or asked[-1])
+    monkeypatch.setattr(
+        loop, "compiler_options", lambda effort, largest: asked.append(own(effort, largest=largest)) or asked[-1]
+    )
 
     def options(size, steps, most):
         monkeypatch.setattr(loop, "FEW", most)
@@ -56,9 +59,10 @@ def test_few_steps_of_small_arrays_are_compiled_sooner(monkeypatch):
     assert options(SMALL, 20, 20)["xla_backend_optimization_level"] == 1
     assert options(SMALL, 21, 20) == own()
     assert options(SMALL + 1, 20, 20) == own()
+    assert options(LEAST_MEMORY_FROM // 4, 20, 20) == own(largest=LEAST_MEMORY_FROM)
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     assert options(SMALL - 1, 20, 20) is None
-    assert len(asked) == 4
+    assert len(asked) == 5
 
 
 def test_a_loop_of_small_arrays_may_be_a_part_of_another_program():

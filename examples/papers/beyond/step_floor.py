@@ -93,7 +93,7 @@ def seen(size, rows, dtype, rounds):
     count = 10 if size < 1024 else 4
     parts = {name: (jax.jit(function), given) for name, (function, given) in operations(size, rows, dtype).items()}
     parts["step"] = step_of(size, rows, dtype, count)
-    options = compiler_options()
+    options = compiler_options(largest=size * max(size, rows) * np.dtype(dtype).itemsize)
     programs = {name: (program.lower(*given).compile(options), given) for name, (program, given) in parts.items()}
     for program, given in programs.values():
         jax.block_until_ready(program(*given))
