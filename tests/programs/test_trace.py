@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from numpyro_gp.programs.trace import _parameters, as_function, is_traced, size_of, split, traced
+from numpyro_gp.programs.trace import _parameters, as_function, bytes_of, is_traced, size_of, split, traced
 
 
 def names(program):
@@ -167,7 +167,11 @@ def test_rules_of_derivatives_are_written_out():
 
 def test_size_of_the_largest_array_and_where_operations_are_traced():
     program = traced(lambda x: jax.lax.fori_loop(0, 2, lambda _, y: y + jnp.ones(70).sum(), x), 1.0).program
-    assert size_of(program) == 70
+    assert (size_of(program), bytes_of(program)) == (70, 560)
+    program = traced(lambda x: (x * jnp.ones(70, "float32"), jnp.ones(40) + 1), jnp.float32(1.0)).program
+    assert (size_of(program), bytes_of(program)) == (70, 320)
+    program = traced(lambda x: jax.random.split(x, 5), jax.random.key(0)).program
+    assert (size_of(program), bytes_of(program)) == (5, 40)  # of keys
     seen = []
     jax.make_jaxpr(lambda x: seen.append(is_traced()) or x)(1.0)
     assert seen == [True]
