@@ -5,7 +5,7 @@
 
 Each version has a process on one thread, which builds and compiles what the benchmarks of this folder time. Steps are
 compiled as each version's `fit` does, and their programs are then loaded into one process: in two of them the same
-program can take a tenth more, by where its memory lies. What runs more than a program is asked of the version's own.
+program can take a tenth more. What runs more than a program is asked of the version's own.
 Both are asked in turns, for a fifth of a second at once, so that what else the machine does meets both alike. A ratio
 is the median over the rounds, of medians; above one the other version is quicker.
 """
