@@ -31,31 +31,27 @@ import sys
 from functools import partial
 from inspect import ismodule
 
-from numpyro_gp.programs.memory import unswept
-
-# Modules leave nothing to collect, and looking through all objects of JAX among them takes a third of the import.
-with unswept():
-    from numpyro_gp import beliefs, gam, guides, kernels, likelihoods, means, optim, plots, starting, stein
-    from numpyro_gp.additive import anova, effects, sobol
-    from numpyro_gp.criticism import Comparison, compare, conditional_density, diagnose, metrics
-    from numpyro_gp.guides import AutoGP
-    from numpyro_gp.objectives import ImportanceWeightedELBO
-    from numpyro_gp.plots.additive import plot_effects
-    from numpyro_gp.posterior import Posterior, Prediction, Predictor, PseudoData, conditioned, pseudo_data
-    from numpyro_gp.primitives import functionals
-    from numpyro_gp.primitives.additive_gp import AdditiveGP, additive_gp
-    from numpyro_gp.primitives.gp import gp
-    from numpyro_gp.primitives.noisy_inputs import noisy_inputs
-    from numpyro_gp.primitives.observe import latent_inputs, observe
-    from numpyro_gp.primitives.point_pattern import point_pattern, thinned
-    from numpyro_gp.primitives.process import GaussianProcess
-    from numpyro_gp.primitives.recall import recall
-    from numpyro_gp.primitives.regression import gp_regression
-    from numpyro_gp.programs.scheduler import choose_scheduler
-    from numpyro_gp.rows.neighbours import Neighbours, neighbours
-    from numpyro_gp.sites import Belief
-    from numpyro_gp.starting import deep, inducing
-    from numpyro_gp.training import HMC, NUTS, FitInterrupted, FitResult, NonFiniteLoss, fit
+from numpyro_gp import beliefs, gam, guides, kernels, likelihoods, means, optim, plots, starting, stein
+from numpyro_gp.additive import anova, effects, sobol
+from numpyro_gp.criticism import Comparison, compare, conditional_density, diagnose, metrics
+from numpyro_gp.guides import AutoGP
+from numpyro_gp.objectives import ImportanceWeightedELBO
+from numpyro_gp.plots.additive import plot_effects
+from numpyro_gp.posterior import Posterior, Prediction, Predictor, PseudoData, conditioned, pseudo_data
+from numpyro_gp.primitives import functionals
+from numpyro_gp.primitives.additive_gp import AdditiveGP, additive_gp
+from numpyro_gp.primitives.gp import gp
+from numpyro_gp.primitives.noisy_inputs import noisy_inputs
+from numpyro_gp.primitives.observe import latent_inputs, observe
+from numpyro_gp.primitives.point_pattern import point_pattern, thinned
+from numpyro_gp.primitives.process import GaussianProcess
+from numpyro_gp.primitives.recall import recall
+from numpyro_gp.primitives.regression import gp_regression
+from numpyro_gp.programs.scheduler import choose_scheduler
+from numpyro_gp.rows.neighbours import Neighbours, neighbours
+from numpyro_gp.sites import Belief
+from numpyro_gp.starting import deep, inducing
+from numpyro_gp.training import HMC, NUTS, FitInterrupted, FitResult, NonFiniteLoss, fit
 
 __version__ = "0.2.0"
 

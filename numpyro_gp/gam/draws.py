@@ -1,14 +1,13 @@
 """Draws of the posterior of an additive model as numbers: hyper-parameters, and the normal distribution of the terms.
 
 A fit by ``ngp.gam`` is a normal distribution of the unconstrained hyper-parameters, and beside each of them one of the
-whitened values. Draws of the first are those that the library's own posterior makes under the same key.
+whitened values. Its draws come from NumPy's generator, seeded by the words of the key: nothing compiles.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from numpyro_gp.arrays import Array
@@ -27,7 +26,6 @@ from numpyro_gp.posterior import Posterior
 from numpyro_gp.posterior.sources import Source
 from numpyro_gp.posterior.tracing import Draw, check_source, draws_of, trace_at
 from numpyro_gp.programs.keep import run, run_quickly
-from numpyro_gp.programs.threefry import normal, split, words_of
 from numpyro_gp.rows.call import call_of
 from numpyro_gp.rows.look import look
 
@@ -119,35 +117,32 @@ class GuideNormal(NamedTuple):
     Attributes
     ----------
     loc, root : array (d,), (d, d)
-    by_site : bool
-        Whether each site is drawn by itself, as `AutoNormal` does.
     """
 
     loc: np.ndarray
     root: np.ndarray
-    by_site: bool
 
 
 def guide_normal_of(model: Model, params: Mapping[str, object]) -> GuideNormal | None:
     """The distribution that parameters of ``ngp.gam``'s own guides are; None of other ones."""
     shapes = vector_layout_of(model).shapes
     if {"auto_loc", "auto_scale_tril"} <= set(params):
-        return GuideNormal(np.asarray(params["auto_loc"]), np.asarray(params["auto_scale_tril"]), False)
+        return GuideNormal(np.asarray(params["auto_loc"]), np.asarray(params["auto_scale_tril"]))
     names = [(f"{name}_auto_loc", f"{name}_auto_scale") for name in shapes]
     if not names or not {name for pair in names for name in pair} <= set(params):
         return None
     loc, scale = (np.concatenate([np.asarray(params[pair[at]]).ravel() for pair in names]) for at in (0, 1))
-    return GuideNormal(loc, np.diag(scale), True)
+    return GuideNormal(loc, np.diag(scale))
 
 
 def guide_draws(model: Model, key: Array, free: GuideNormal, count: int) -> ModelValues[np.ndarray]:
     """The `ModelValues` of draws of a fit by ``ngp.gam``, whose density is that of the prior over that of the fit.
 
-    In NumPy where the model has the priors and JAX the random numbers that they have by themselves: nothing compiles.
+    In NumPy where the model has the priors that it has by itself: nothing compiles.
     """
     layout = vector_layout_of(model)
-    dtype, sizes = layout.dtype, [len(at) for at in layout.places.values()]
-    noise = _standard_normals(key, sizes if free.by_site else [sum(sizes)], count, dtype)
+    dtype = layout.dtype
+    noise = np.random.default_rng(np.ravel(jax.random.key_data(key))).standard_normal((count, len(free.loc)))
     rows = free.loc + noise @ np.asarray(free.root, float).T
     own_density = -0.5 * (noise**2 + np.log(2 * np.pi)).sum(axis=1) - np.log(np.diag(free.root)).sum()
     if layout.priors is None:
@@ -164,26 +159,6 @@ def guide_draws(model: Model, key: Array, free: GuideNormal, count: int) -> Mode
     density = np.array([one.log_density for one in each]) - own_density
     scales = np.array([one.scales for one in each])
     return ModelValues(scales, lengths, model.family.stacked(values, count, dtype), values, density, {})
-
-
-def _standard_normals(key: Array, sizes: Sequence[int], count: int, dtype: np.dtype) -> np.ndarray:
-    """Numbers ``(count, d)`` in pieces, those of the library's posterior: `handlers.seed` goes from site to site."""
-    words = words_of(key)
-    if words is None:  # of a generator that only JAX knows
-
-        def one(key: Array) -> Array:
-            key, pieces = jax.random.split(key)[0], [jnp.zeros(0, dtype)]  # as `posterior.tracing.trace_at` has it
-            for size in sizes:
-                key, own = jax.random.split(key)
-                pieces.append(jax.random.normal(own, (size,), dtype))
-            return jnp.concatenate(pieces)
-
-        return np.asarray(run_quickly(lambda key: jax.vmap(one)(jax.random.split(key, count)), key), float)
-    keys, pieces = split(split(words, count))[:, 0], [np.zeros((count, 0))]
-    for size in sizes:
-        keys, own = np.moveaxis(split(keys), -2, 0)
-        pieces.append(normal(own, size, dtype))
-    return np.concatenate(pieces, axis=1)
 
 
 def sample_posterior(
@@ -206,24 +181,25 @@ def sample_posterior(
     """
     model = term_features.model
     free = None if params is None else guide_normal_of(model, params)
-    said = [f"f{NATURAL_MARK}{name}" for name in ("shift", "precision")]
-    if params is None or free is None or not set(said) <= set(params):
-        found, term_posteriors, log_ratio = _of_posterior(term_features, posterior(), free, key, num_draws)
+    if params is None or free is None:
+        found, term_posteriors = _of_posterior(term_features, posterior(), key, num_draws)
+        log_ratio = None
     else:
         count = (DRAWS if len(free.loc) else 1) if num_draws is None else check_count("num_draws", num_draws)
         found = guide_draws(model, key, free, count)
-        term_posteriors = OfPseudoData(term_features, found, *(np.asarray(params[name], float) for name in said))
         log_ratio = np.asarray(found.log_density)
+        names = [f"f{NATURAL_MARK}{name}" for name in ("shift", "precision")]
+        if set(names) <= set(params):
+            term_posteriors = OfPseudoData(term_features, found, *(np.asarray(params[name], float) for name in names))
+        else:
+            term_posteriors = _of_belief(term_features, found, _read(posterior(), model, key, 1)[0])
     scales, lengths = np.asarray(found.scales, float), np.asarray(found.lengths, float)
     values = {name: np.asarray(value) for name, value in found.values.items()}
     return Draws(term_features, scales, lengths, found.likelihood, values, term_posteriors, log_ratio)
 
 
-def _of_posterior(
-    term_features: TermFeatures, posterior: Posterior, free: GuideNormal | None, key: Array, num_draws: int | None
-) -> tuple[ModelValues[np.ndarray], Sequence[Normal], np.ndarray | None]:
-    """Draws of the library's own posterior: chains, particles, and guides of any kind."""
-    model = term_features.model
+def _read(posterior: Posterior, model: Model, key: Array, num_draws: int | None) -> tuple[Any, Callable[[], Any]]:
+    """Return the value of the process at the first draw of a posterior, and what reads the values of all its draws."""
     X = model.arguments[0]  # one row is enough, but for a likelihood that has a number for each
     call = call_of(posterior.model, (X if has_numbers(model.family, len(X)) else X[:1],), {})
     is_random = check_source(posterior, call, look(posterior.fitted_model, call).sites, frozenset({"data"}))
@@ -238,37 +214,41 @@ def _of_posterior(
     first = jax.tree.map(lambda leaf: leaf[0], draws_of(key, index))
     at = lambda source, draw, arrays: values_at(posterior.at(source), draw, arrays)["f"]  # noqa: E731
     belief = run(at, posterior.source, first, call.arrays)
-    is_one = isinstance(belief, (Conditional, BlockLowRank))  # the same at every draw, as parameters are
+    is_fixed = isinstance(belief, (Conditional, BlockLowRank))  # the same at every draw, as parameters are
 
     def one(own: Posterior, draw: Draw, arrays: list[Array]) -> tuple[ModelValues[Array], object]:
         values = values_at(own, draw, arrays)
-        given = {name: x for name, x in values.items() if name != "f"}
-        f = values["f"]
-        found = None if is_one else (f.whitened() if isinstance(f, AbstractBelief) else f)
-        return evaluate(model, given, is_free=False), found
+        f = values.pop("f")
+        whitened = None if is_fixed else (f.whitened() if isinstance(f, AbstractBelief) else f)
+        return evaluate(model, values, is_free=False), whitened
 
     def every(source: Source, draws: object, arrays: list[Array]) -> Any:
         return jax.lax.map(lambda draw: one(posterior.at(source), draw, arrays), draws)
 
-    found, each = jax.tree.map(np.asarray, run(every, posterior.source, draws_of(key, index), call.arrays))
-    term_posteriors = _term_posteriors(term_features, found, belief if is_one else None, each)
-    log_ratio = None
-    if free is not None and posterior.guide is not None:
-        log_ratio = np.asarray(guide_draws(model, key, free, len(index)).log_density)
-    return found, term_posteriors, log_ratio
+    return belief, lambda: jax.tree.map(np.asarray, run(every, posterior.source, draws_of(key, index), call.arrays))
 
 
-def _term_posteriors(
-    term_features: TermFeatures, at: ModelValues[np.ndarray], belief: object, each: np.ndarray | tuple[np.ndarray, ...]
-) -> Sequence[Normal]:
-    """The normal distribution of the whitened values at each draw."""
+def _of_posterior(
+    term_features: TermFeatures, posterior: Posterior, key: Array, num_draws: int | None
+) -> tuple[ModelValues[np.ndarray], Sequence[Normal]]:
+    """Draws of the library's own posterior: chains, particles, and guides of any kind."""
+    belief, read = _read(posterior, term_features.model, key, num_draws)
+    found, each = read()
+    if each is None:
+        return found, _of_belief(term_features, found, belief)
+    if not isinstance(each, tuple):
+        return found, [Point(np.asarray(values, float)) for values in each]
+    return found, [Dense(np.asarray(m, float), np.asarray(root, float).T) for m, root in zip(*each, strict=True)]
+
+
+def _of_belief(term_features: TermFeatures, at: ModelValues[np.ndarray], belief: AbstractBelief) -> Sequence[Normal]:
+    """The normal distribution of the whitened values at each draw, by a belief that is the same at all."""
     if isinstance(belief, Conditional):
-        return OfPseudoData(term_features, at, *(np.asarray(one, float) for one in belief.said))
+        return OfPseudoData(term_features, at, *(np.asarray(part, float) for part in belief.said))
     if isinstance(belief, BlockLowRank):
         stacks = Stacks.of(belief.precision_trils)
-        factors = [np.asarray(one, float) for one in stacks.stacked(belief.precision_trils)]
+        factors = [np.asarray(part, float) for part in stacks.stacked(belief.precision_trils)]
         mean, W = np.asarray(belief.mean, float), np.asarray(belief.W, float)
         return [LowRank(mean, factors, W, term_features.blocks)] * len(at.scales)
-    if not isinstance(each, tuple):
-        return [Point(np.asarray(own, float)) for own in each]
-    return [Dense(np.asarray(m, float), np.asarray(root, float).T) for m, root in zip(*each, strict=True)]
+    mean, root = belief.whitened()
+    return [Dense(np.asarray(mean, float), np.asarray(root, float).T)] * len(at.scales)

@@ -24,7 +24,6 @@ from numpyro_gp.optim import natural_gradient
 from numpyro_gp.posterior import Posterior, conditioned
 from numpyro_gp.programs.alone import alone
 from numpyro_gp.programs.set_up import in_one_program, swapped
-from numpyro_gp.programs.threefry import part_of
 from numpyro_gp.stein import SVGD
 from numpyro_gp.stein.auto import auto
 from numpyro_gp.training import NUTS, FitResult
@@ -182,15 +181,19 @@ def run(
     By variational inference, from which chains start too: steps in the hyper-parameters alone where terms and rows
     allow it, else stochastic ones in all.
     """
-    # Keys are made where they are used: the steps of most fits need none.
     most = (num_steps or 2000) if engine == "svi" else 600
     is_held = sum(model.sizes) * len(model.rows.y) <= MOST_FEATURES
+
+    def key_of(number: int) -> Array:
+        """Split the key where it is used: the steps of most fits need none, and a split compiles."""
+        return jax.random.split(jax.random.split(jax.random.key(0) if key is None else key)[0])[number]
+
     if engine == "svgd":
-        found = particles(part_of(part_of(key, 0), 1), model, num_steps or 20, progress)
+        found = particles(key_of(1), model, num_steps or 20, progress)
     elif batch is None and is_joint(model) and (is_held or (tables and has_tables(model))):
         found = by_quasi_newton(model, most, tables)
     else:
-        found = by_stochastic_steps(part_of(part_of(key, 0), 0), model, most, batch, progress)
+        found = by_stochastic_steps(key_of(0), model, most, batch, progress)
     if engine == "nuts":
-        found = chains(part_of(part_of(key, 0), 1), model, num_steps or 500, progress, found)
+        found = chains(key_of(1), model, num_steps or 500, progress, found)
     return found._replace(notes=(*found.notes, *rounded_away(model)))

@@ -2,13 +2,15 @@
 
 import os
 
+import jax
+import numpy as np
+
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_choice, check_count, check_key, fail
 from numpyro_gp.gam.engines import of_values, run
 from numpyro_gp.gam.model import model
 from numpyro_gp.gam.result import Fit
 from numpyro_gp.gam.saved import read
-from numpyro_gp.programs.threefry import part_of
 
 
 def fit(
@@ -74,7 +76,11 @@ def fit(
         fail("tables", "True or False", f"{tables!r:.60}", cure, TypeError)
     built = model(terms, data, family, response=response, weights=weights, trials=trials, measure=measure)
     found = run(key, built, engine, num_steps, batch, tables, progress)
-    return Fit._later(found, built, engine, part_of(key, 1))
+    if key is None:  # the words of jax.random.split(jax.random.key(0))[1]: to make it would be all that compiles
+        later = jax.random.wrap_key_data(np.array([928981903, 3453687069], np.uint32), impl="threefry2x32")
+    else:
+        later = jax.random.split(key)[1]
+    return Fit._later(found, built, engine, later)
 
 
 def load(path: str | os.PathLike[str], family: object = None) -> Fit:

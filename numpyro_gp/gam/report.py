@@ -18,7 +18,6 @@ from numpyro_gp.gam.term_kernels import CURVE, SMOOTH
 from numpyro_gp.gam.term_posteriors import Point
 from numpyro_gp.gam.variance_shares import Row, Shares
 from numpyro_gp.posterior import Posterior
-from numpyro_gp.programs.memory import keep_blocks
 
 # Rows that are looked at, at most, and numbers in their features at all draws: some seconds.
 MOST_ROWS, MOST_NUMBERS = 5000, 60_000_000
@@ -43,7 +42,6 @@ def some_rows(count: int, most: int) -> np.ndarray:
 
 def report_on_rows(draws: Draws, level: float, rng: np.random.Generator) -> RowReport:
     """Look at the rows of the fit, or at some of them, at every draw."""
-    keep_blocks()
     model, term_features = draws.model, draws.term_features
     most = min(MOST_ROWS, MOST_NUMBERS // (draws.size * len(term_features.repeats)))
     places = some_rows(len(model.rows.y), most)

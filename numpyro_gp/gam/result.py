@@ -141,7 +141,7 @@ class Fit:
         return np.random.default_rng([number, *np.ravel(jax.random.key_data(self.key)).tolist()])
 
     def predict(self, data: object, *, num_samples: int | None = None) -> Prediction:
-        """Predict the response for the rows of a table; as `Posterior.predict`, which gives the same numbers.
+        """Predict the response for the rows of a table, as `Posterior.predict` does but for its random draws.
 
         Quantiles of a named family are those of `quantiles`, in NumPy, where a posterior compiles what draws them.
 

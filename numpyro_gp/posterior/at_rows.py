@@ -15,7 +15,6 @@ from numpyro_gp.posterior.fitted import Fitted
 from numpyro_gp.posterior.near import FEW_DRAWS, RowFinder, check_neighbours, finder_of
 from numpyro_gp.posterior.prediction import Prediction
 from numpyro_gp.posterior.sources import Source
-from numpyro_gp.programs.keep import tidied
 from numpyro_gp.programs.trace import is_traced
 from numpyro_gp.rows.batches import Layout, batch_of, layout_of
 from numpyro_gp.rows.call import Call
@@ -114,11 +113,10 @@ class RowPredictor:
         known = known or Reused()
         if known.of_chunks is None:
             known.axis = len(jax.eval_shape(lambda: one_draw(fixed, first, (rows, 0))).batch_shape) - 1
-        with tidied():
-            chunks = predict_chunks(one_draw, fixed, draws, rows, total, size, axes, start, known)
-            key = self._key if asked.name is None else tracing.key_of(self._key, asked.name)  # noise of its own
-            key = jax.random.fold_in(key, start) if start else key
-            return Prediction(chunks, chunks.sizes, key, known.axis)
+        chunks = predict_chunks(one_draw, fixed, draws, rows, total, size, axes, start, known)
+        key = self._key if asked.name is None else tracing.key_of(self._key, asked.name)  # noise of its own
+        key = jax.random.fold_in(key, start) if start else key
+        return Prediction(chunks, chunks.sizes, key, known.axis)
 
     def _with_neighbours(self, X: Functional | NewRows | Array) -> Functional | NewRows | Array:
         """New rows with those of the data that are nearest, found before anything is traced."""

@@ -21,7 +21,6 @@ from numpyro_gp.posterior.prediction import Prediction
 from numpyro_gp.posterior.sources import Source
 from numpyro_gp.primitives.local_process import LocalProcess
 from numpyro_gp.primitives.process import GaussianProcess
-from numpyro_gp.programs.keep import tidied
 from numpyro_gp.rows.call import Call
 from numpyro_gp.rows.cuts import row_axes, rows_to_cut
 from numpyro_gp.rows.joint_rows import JointRows
@@ -114,10 +113,9 @@ def predict_rows(
         warn_of_one_piece(total, size, f"it computes with the numbers of the rows of plate {counted[0]!r}")
         size = total
     fixed, draws = (posterior.source, rest), (key, index)
-    with tidied():
-        chunks = predict_chunks(one_draw, fixed, draws, part, total, size, places, first, known)
-        key = tracing.key_of(key, plan.site) if plan.has_others else key
-        return Prediction(chunks, chunks.sizes, jax.random.fold_in(key, first) if first else key, axis)
+    chunks = predict_chunks(one_draw, fixed, draws, part, total, size, places, first, known)
+    key = tracing.key_of(key, plan.site) if plan.has_others else key
+    return Prediction(chunks, chunks.sizes, jax.random.fold_in(key, first) if first else key, axis)
 
 
 FEWEST_DRAWS, MOST_DRAWS, DATA_OF_EACH_ROW = 100, 10_000, 8

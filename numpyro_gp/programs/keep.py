@@ -2,8 +2,7 @@
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, Generic, cast
 
 import jax
@@ -11,7 +10,6 @@ from jax.extend.core import Jaxpr
 
 from numpyro_gp.arrays import Array, Function, T
 from numpyro_gp.programs.eager import is_of_library
-from numpyro_gp.programs.memory import give_back
 from numpyro_gp.programs.program_key import key_of
 from numpyro_gp.programs.scheduler import compiler_options
 from numpyro_gp.programs.trace import as_function, bytes_of, is_traced, size_of, traced
@@ -23,7 +21,6 @@ SIZE = 64
 LARGE = 10_000_000
 _programs: dict[object, "_Kept[Any]"] = {}
 _uses = itertools.count()
-_built = 0
 # Why programs could not be kept: a parameter of an operation that has no hash. Of the last of them, and not themselves.
 without_key: list[str] = []
 
@@ -54,23 +51,13 @@ def kept(program: Jaxpr, extra: object, build: Callable[[], T]) -> T:
         del without_key[:-SIZE]
         return build()
     if found is None:
-        global _built
-        found, _built = _Kept(build()), _built + 1
+        found = _Kept(build())
         _programs[key] = found
     found.used = next(_uses)
     while len(_programs) > SIZE:
         oldest = min([*_programs.items()], key=lambda item: item[1].used)[0]  # of a copy: other threads keep theirs
         _programs.pop(oldest, None)
     return found.made
-
-
-@contextmanager
-def tidied() -> Iterator[None]:
-    """Give back the memory of a compiler at the end of statements that built programs, not of those that found them."""
-    before = _built
-    yield
-    if _built > before:
-        give_back()
 
 
 def run(function: Callable[..., T], *arguments: object) -> T:

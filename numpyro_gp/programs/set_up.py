@@ -27,8 +27,6 @@ from numpyro_gp.arrays import T, current_trace, set_to
 from numpyro_gp.checks import waiting_checks, when_known
 from numpyro_gp.programs.alone import alone
 from numpyro_gp.programs.keep import kept, quickly
-from numpyro_gp.programs.known_keys import with_known_keys
-from numpyro_gp.programs.memory import unswept
 from numpyro_gp.programs.private import Args, Message, active_handlers, is_validated
 from numpyro_gp.programs.trace import is_traced, traced
 
@@ -75,7 +73,6 @@ def is_set_up_here() -> bool:
 
 
 @alone
-@unswept()
 def in_one_program(function: Callable[[], T], *owners: object) -> T:
     """``function()`` as one program; ``owners``, and the handlers around it, are left as if it had run eagerly.
 
@@ -130,9 +127,8 @@ def _compiled(function: Callable[[], T], watched: tuple[object, ...]) -> T:
         return list(found.values())
 
     start = traced(run)
-    program, constants = with_known_keys(start.program, start.constants)
-    compute = kept(program, "set-up", lambda: quickly(program))
-    values = dict(zip(found, compute(*constants), strict=True))
+    compute = kept(start.program, "set-up", lambda: quickly(start.program))
+    values = dict(zip(found, compute(*start.constants), strict=True))
     swapped((left, watched), lambda tracer: values.get(id(tracer), tracer))
     result: T = left[0]
     for check, own in left[1]:

@@ -9,7 +9,6 @@ import tqdm
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_key
-from numpyro_gp.programs.keep import tidied
 from numpyro_gp.rows.call import Arguments
 from numpyro_gp.rows.feeds import feed_of
 from numpyro_gp.training.checkpoints import FitResult, check_checkpoint
@@ -149,11 +148,10 @@ def fit(
         if "unexpected keyword" in str(error):
             error.add_note(f"Keywords of `fit` itself: {', '.join(own)}.")
         raise
-    with tidied():
-        job, position, pace, start = prepare(key, svi_or_stein, feed, run)
-        done, shows = min(position.steps, run.num_steps), progress and job.is_first
-        with tqdm.tqdm(total=run.num_steps, initial=done, disable=not shows, file=sys.stderr) as bar:
-            position, failure = run_chunks(job, position, pace, bar)
+    job, position, pace, start = prepare(key, svi_or_stein, feed, run)
+    done, shows = min(position.steps, run.num_steps), progress and job.is_first
+    with tqdm.tqdm(total=run.num_steps, initial=done, disable=not shows, file=sys.stderr) as bar:
+        position, failure = run_chunks(job, position, pace, bar)
     result = written(job, position)
     if failure is not None:
         raise non_finite(job, position, result, *failure)

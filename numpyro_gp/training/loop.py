@@ -17,7 +17,6 @@ from jax.extend.core import Jaxpr
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import fail
 from numpyro_gp.programs.keep import effort_for, kept
-from numpyro_gp.programs.memory import unswept
 from numpyro_gp.programs.private import sites_in_order
 from numpyro_gp.programs.scheduler import compiler_options
 from numpyro_gp.programs.trace import as_function, aval_of, bytes_of, is_traced, traced
@@ -57,8 +56,7 @@ def loop_of(engine: object, feed: Feed, state: object, size: int, watch: bool, s
     run = kept(found.program, extra, lambda: compiled_loop(found.program, size, feed.placement, effort))
 
     def advance(state: object, length: int, arrays: list[Array]) -> tuple:
-        with unswept():  # the first call lowers the program
-            done, after, losses, healthy = run(found.constants, jax.tree.leaves(state), length, arrays)
+        done, after, losses, healthy = run(found.constants, jax.tree.leaves(state), length, arrays)
         return done, jax.tree.unflatten(structure, after), losses, healthy
 
     return advance

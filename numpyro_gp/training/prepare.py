@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_count, check_nonnegative, fail
 from numpyro_gp.optim import check_natural_steps
-from numpyro_gp.programs.memory import unswept
 from numpyro_gp.rows.feeds import Feed, check_guide
 from numpyro_gp.training.checkpoints import FitResult, Position, starting_position
 from numpyro_gp.training.engines import check_data, check_objective
@@ -53,7 +52,6 @@ class Asked(NamedTuple):
         return self._replace(num_steps=count, chunk_size=size)
 
 
-@unswept()
 def prepare(key: Array, engine: object, feed: Feed, run: Asked) -> tuple[Job, Position, Pace, dict[str, object] | None]:
     """What does not change, where it starts, how fast it goes, and a new fit's first parameters; or a refusal."""
     state, begun = initial_state(key, engine, run.num_steps, run.init_params, feed)

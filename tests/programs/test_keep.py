@@ -1,8 +1,13 @@
 """Programs that are kept: nothing is compiled twice, and nothing that changed is missed."""
 
+import os
+import subprocess
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from numpyro_gp.programs import keep
 from numpyro_gp.programs.keep import LARGE, kept, quickly, run
@@ -105,3 +110,43 @@ def test_a_program_without_a_key_is_counted_and_compiled_each_time():
     assert [kept(strange, None, object) is kept(strange, None, object) for _ in range(2)] == [False, False]
     assert len(keep.without_key) == 4
     del keep.without_key[:]
+
+
+FIRST = """
+import jax, numpy as np, numpyro, optax
+import numpyro_gp as ngp
+
+names = []
+note = lambda event, seconds, **more: names.append(more.get("fun_name")) if "backend_compile" in event else None
+jax.monitoring.register_event_duration_secs_listener(note)
+X, key = np.linspace(-1.0, 1.0, 30, dtype=np.float32)[:, None], jax.random.key(0)
+
+def model(X, y=None):
+    scale = numpyro.sample("scale", numpyro.distributions.LogNormal(0.0, 0.3))
+    noise = numpyro.sample("noise", numpyro.distributions.LogNormal(-1.0, 0.3).expand([2]).to_event(1))
+    f = ngp.gp("f", ngp.kernels.RBF(1.0, scale), Z)
+    with numpyro.plate("data", len(X)):
+        ngp.observe("y", f(X), ngp.likelihoods.Gaussian(noise.sum()), obs=y)
+
+Z = X[::8]
+guide = ngp.AutoGP(model, rest=numpyro.infer.autoguide.AutoNormal)
+svi = numpyro.infer.SVI(model, guide, optax.adam(0.01), numpyro.infer.Trace_ELBO())
+names.clear()
+result = ngp.fit(key, svi, 5, X, X[:, 0], progress=False)
+of_fit = len(names)
+ngp.Posterior.from_svi(model, guide, result.params).predict(key, X)
+print(of_fit, len(names) - of_fit)
+"""
+
+
+@pytest.mark.long
+def test_a_first_fit_and_prediction_compile_few_programs():
+    """The smallest program keeps a megabyte. Parameters are checked without one for each operation: these were ten more.
+
+    A fit is its start, its loop, and NumPyro's softplus of two shapes; a prediction is one program, and its moments.
+    """
+    command = [sys.executable, "-c", FIRST]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, "XLA_FLAGS": ""})
+    fit, prediction = map(int, done.stdout.split())
+    assert fit <= 4
+    assert prediction <= 2
