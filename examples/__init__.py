@@ -1,1 +1,1 @@
-"""Illustrations, `python -m examples.NAME`; experiments in `papers`, and what makes pages of them in `tools`."""
+"""Illustrations, `python -m examples.NAME`; studies by subject in `studies`, what both share in `tools`."""

@@ -19,7 +19,7 @@ from numpyro import handlers
 from numpyro.infer import SVI, Trace_ELBO
 
 import numpyro_gp as ngp
-from examples.papers.additive.additive_fits import fit, hold, show
+from examples.studies.additive.additive_fits import fit, hold, show
 from numpyro_gp.guides.natural import natural_to_mean
 from numpyro_gp.likelihoods import Gaussian
 from numpyro_gp.plots.additive import draw_effects

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from examples.papers.importance import deep_models
+from examples.studies.importance import deep_models
 from examples.tools.datasets import load, split_mask, standardise
 from examples.tools.tables import save
 from numpyro_gp.criticism.conditional_density import shapiro_wilk

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import matplotlib
 import numpy as np
 
-from examples.papers.importance import deep_models
+from examples.studies.importance import deep_models
 from numpyro_gp.criticism.conditional_density import density_on_grid, latent_posterior, shapiro_wilk
 
 MODELS = ["GP", "GP-GP", "LV-GP", "LV-GP-GP", "LV-GP-GP-GP"]

@@ -3,7 +3,7 @@
     python -m examples.functionals [eight] [monotone] [cox]    # rows that are there are not made again
 
 ``functionals_eight.csv``: held-out density of a function of eight inputs from 60 points, by their values and by values
-and gradients, hyper-parameters at their mode (GPyTorch's rows: ``papers/beyond/peers/eight_inputs_gpytorch.py``).
+and gradients, hyper-parameters at their mode (GPyTorch's rows: ``studies/peers/libraries/eight_inputs_gpytorch.py``).
 ``functionals_monotone.csv``: 100 draws of the gallery's model at 200 inputs, by SVI and NUTS, with the shape and not.
 ``functionals_cox.csv``: patterns from the prior of the model, and one row for each and way to fit it: coverage of 90 %
 bands at 60 places, hyper-parameters, and events beside counts in 200 bins. Seconds are of one processor.

@@ -12,7 +12,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from examples.papers.gam.gam_fits import beside_peers, optional, table
+from examples.studies.gam.gam_fits import beside_peers, optional, table
 from examples.tools.datasets import load, split_mask
 
 NAMES = ["recency", "donations", "since_first"]

@@ -15,7 +15,7 @@ import jax
 import numpy as np
 from scipy import stats
 
-from examples.papers.gam.gam_fits import beside_peers, optional, table
+from examples.studies.gam.gam_fits import beside_peers, optional, table
 from examples.tools.datasets import load, split_mask
 
 NAMES = ["hour", "month", "year", "workingday", "weather", "temperature", "humidity", "wind"]

@@ -7,8 +7,8 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import logistic
 
-from examples.papers.beyond.beyond import Interval
-from examples.papers.beyond.beyond_tables import chosen, published, read, table, verdict
+from examples.studies.peers.beyond import Interval
+from examples.studies.peers.beyond_tables import chosen, published, read, table, verdict
 from examples.tools.tables import save
 
 pytestmark = pytest.mark.experiments

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from examples.papers.day import eleven_data
-from examples.papers.day import eleven_tasks as own
-from examples.papers.day.eleven_peers import Predicted
+from examples.studies.eleven_tasks import eleven_data
+from examples.studies.eleven_tasks import eleven_tasks as own
+from examples.studies.eleven_tasks.eleven_peers import Predicted
 from examples.tools.tables import read
 
 ROWS = read(own.ROWS, own.NUMBERS)

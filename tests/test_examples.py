@@ -17,11 +17,11 @@ import numpyro
 import pytest
 
 import numpyro_gp as ngp
-from examples.papers.importance import deep_models
+from examples.studies.importance import deep_models
 
 ROOT = Path(__file__).parent.parent
-# Illustrations lie in `examples` itself, experiments in `examples/papers`; what they share has no main.
-FOLDERS = ("*.py", "papers/*/*.py")
+# Illustrations lie in `examples` itself, studies in `examples/studies`; what they share has no main.
+FOLDERS = ("*.py", "studies/*/*.py")
 FOUND = sorted(path for folder in FOLDERS for path in (ROOT / "examples").glob(folder) if path.stem != "__init__")
 PROGRAMS = [path for path in FOUND if "def main(" in path.read_text()]
 NAMES = [".".join(path.relative_to(ROOT / "examples").with_suffix("").parts) for path in PROGRAMS]
@@ -43,11 +43,11 @@ def test_every_program_imports_and_calls_names_that_are_there():
 
 def test_every_folder_of_experiments_says_what_to_run():
     """A README for each, which names its programs; what makes pages of rows, and what programs share, lies elsewhere."""
-    folders = {path.parent for path in PROGRAMS if path.parent.name != "examples"}
-    assert len(folders) == 10
+    folders = {path.parent for path in PROGRAMS if path.parent.name not in ("examples", "tables")}
+    assert len(folders) == 14
     for folder in folders:
         words = (folder / "README.md").read_text()
-        named = {f"examples.papers.{folder.name}.{path.stem}" for path in PROGRAMS if path.parent == folder}
+        named = {f"examples.studies.{folder.name}.{path.stem}" for path in PROGRAMS if path.parent == folder}
         assert not {program for program in named if f"python -m {program}" not in words}, folder.name
     assert not [path for path in (ROOT / "examples" / "tools").glob("*.csv")]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from examples.tools import facts, facts_deep, facts_stein, rebuild
+from examples.studies.tables import facts, facts_deep, facts_stein, rebuild
 from examples.tools.tables import path_of, rows_of, save
 
 PARTICLES = "stein.auto, 20 particles"
@@ -18,13 +18,15 @@ def test_every_fact_is_on_a_page_and_every_mark_is_a_fact():
     assert sorted(named) == sorted(facts.FACTS)
     assert sum(text.count("<!--.-->") for text in PAGES.values()) == len(named)
     for page, text in PAGES.items():
-        assert facts.restated(text, rebuild.RESULTS) == text, f"{page.name}: run python -m examples.tools.rebuild"
+        assert facts.restated(text, rebuild.RESULTS) == text, (
+            f"{page.name}: run python -m examples.studies.tables.rebuild"
+        )
 
 
 def test_words_and_rows_do_not_change_alone(tmp_path):
     """A word changed by hand is put right; a row that changes turns the sentence round."""
     text = (rebuild.PAGES / "stein.md").read_text()
-    assert facts.restated(text, rebuild.RESULTS) == text, "run python -m examples.tools.rebuild"
+    assert facts.restated(text, rebuild.RESULTS) == text, "run python -m examples.studies.tables.rebuild"
     assert "No more than 0.02 nats are missing, by 95 % intervals, on 8 of 11 sets" in text
     assert facts.restated(text.replace("intervals, on 8 of 11", "intervals, on 8 of 12"), rebuild.RESULTS) == text
     for name in (

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from examples.papers.gam.gam_interactions import MAIN, judged
-from examples.papers.gam.gam_interactions_tables import CHOSEN, compare, parse
+from examples.studies.gam.gam_interactions import MAIN, judged
+from examples.studies.gam.gam_interactions_tables import CHOSEN, compare, parse
 
 pytestmark = pytest.mark.experiments
 

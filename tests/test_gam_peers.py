@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from examples.papers.gam import gam_peers_tables as tables
-from examples.papers.gam.peers import __main__ as gam_peers
-from examples.papers.gam.peers import rivals, simulations
-from examples.papers.gam.peers.programs import __main__ as programs
-from examples.tools import rebuild
+from examples.studies.gam import gam_peers_tables as tables
+from examples.studies.gam.peers import __main__ as gam_peers
+from examples.studies.gam.peers import rivals, simulations
+from examples.studies.gam.peers.programs import __main__ as programs
+from examples.studies.tables import rebuild
 from examples.tools.tables import rows_of
 
 pytestmark = pytest.mark.experiments

@@ -96,7 +96,7 @@ def test_nuts_finds_the_values_that_made_the_data():
     parameter that is a standard deviation off: their mean rank is then 0.26 away, 3.6 standard errors.
     """
     found = optimised(
-        "examples.papers.beyond.calibration", "run", "robust", np.linspace(-3.0, 3.0, 10)[:, None], 16, 15
+        "examples.studies.calibration.calibration", "run", "robust", np.linspace(-3.0, 3.0, 10)[:, None], 16, 15
     )
     assert len(found.ranks) >= 3
     assert found.passed(1e-3), str(found)

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from examples.papers.beyond import peers_tables
-from examples.papers.beyond.peers import __main__ as driver
-from examples.papers.beyond.peers import in_one_process
-from examples.papers.beyond.peers.jobs import ENVIRONMENTS, PLACES, Job, Place, jobs, python_of, quick
-from examples.papers.beyond.peers.keep import keep
-from examples.papers.beyond.peers.problem import log_density, parts, problem_of
-from examples.papers.beyond.peers.programs import counts, largest
-from examples.papers.beyond.peers.report import report
-from examples.papers.beyond.peers.timing import Stopwatch
+from examples.studies.peers import peers_tables
+from examples.studies.peers.libraries import __main__ as driver
+from examples.studies.peers.libraries import in_one_process
+from examples.studies.peers.libraries.jobs import ENVIRONMENTS, PLACES, Job, Place, jobs, python_of, quick
+from examples.studies.peers.libraries.keep import keep
+from examples.studies.peers.libraries.problem import log_density, parts, problem_of
+from examples.studies.peers.libraries.programs import counts, largest
+from examples.studies.peers.libraries.report import report
+from examples.studies.peers.libraries.timing import Stopwatch
 
 pytestmark = pytest.mark.experiments
 
@@ -203,7 +203,7 @@ def test_a_peer_that_is_missing_or_stops_leaves_a_line_with_the_reason(monkeypat
     monkeypatch.setitem(driver.PLACES, "GPflow", Place("nowhere"))
     (line,) = driver.lines_of(Job("adam"), "GPflow", "", options)
     assert line["failed"].startswith("stopped: ")
-    assert "examples.papers.beyond.peers.nowhere" in line["failed"]
+    assert "examples.studies.peers.libraries.nowhere" in line["failed"]
 
 
 @pytest.mark.long

@@ -6,19 +6,21 @@ import shutil
 
 import pytest
 
-from examples.papers.beyond import how_long, small_fits, step_floor
-from examples.tools import page_tables, printed_tables, rebuild, run_tables
+from examples.studies.speed import how_long, small_fits, step_floor
+from examples.studies.tables import page_tables, printed_tables, rebuild, run_tables
 from examples.tools.tables import path_of, save
 
 PAGES = rebuild.pages()
-ROWS = [*rebuild.RESULTS.glob("results/*.csv"), *rebuild.RESULTS.glob("papers/*/*.csv")]
+ROWS = [*rebuild.RESULTS.glob("results/*.csv"), *rebuild.RESULTS.glob("studies/*/*.csv")]
 
 
 def test_tables_of_the_pages_are_those_of_the_rows():
     shown = set()
     for page in PAGES:
         text = page.read_text()
-        assert rebuild.rebuilt(text, rebuild.RESULTS) == text, f"{page.name}: run python -m examples.tools.rebuild"
+        assert rebuild.rebuilt(text, rebuild.RESULTS) == text, (
+            f"{page.name}: run python -m examples.studies.tables.rebuild"
+        )
         for match in rebuild.TABLE.finditer(text):
             shown.add(match[2] if match[3] is None else f"{match[2]}, {match[3]}")
             lines = match[4].splitlines()
@@ -58,7 +60,7 @@ def test_a_floor_is_the_operations_of_a_step_by_their_number():
 def test_every_saved_figure_is_on_a_page():
     """Else it shows runs that nobody speaks of, and nobody looks at it."""
     words = "\n".join(page.read_text() for page in rebuild.PAGES.parent.rglob("*.md"))
-    saved = [*rebuild.RESULTS.glob("results/*.png"), *rebuild.RESULTS.glob("papers/*/*.png")]
+    saved = [*rebuild.RESULTS.glob("results/*.png"), *rebuild.RESULTS.glob("studies/*/*.png")]
     assert len(saved) > 20
     assert [figure.name for figure in saved if str(figure.relative_to(rebuild.RESULTS)) not in words] == []
 
@@ -67,7 +69,7 @@ def test_rows_lie_once_beside_their_programs(tmp_path):
     """A file of rows is found wherever it lies, and refused where there are two of it or none."""
     assert path_of(rebuild.RESULTS, "stein_regression.csv").parent.name == "stein"
     assert [path.name for path in ROWS if path_of(rebuild.RESULTS, path.name) != path] == []
-    for folder in ("results", "papers/stein"):
+    for folder in ("results", "studies/stein"):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "a.csv").touch()
     with pytest.raises(FileNotFoundError, match=r"a.csv must be below .* once, but is 2 times"):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from examples.tools import run_tables as own
+from examples.studies.tables import run_tables as own
 from examples.tools.run_queue import COLUMNS
 from examples.tools.tables import save
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from examples.papers.beyond import series_engines as own
+from examples.studies.series import series_engines as own
 from examples.tools.guide_figures import GUIDE
 from examples.tools.tables import read
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from examples.papers.beyond import series_forecasts as own
+from examples.studies.series import series_forecasts as own
 from examples.tools.guide_figures import GUIDE
 from examples.tools.tables import read
 

@@ -6,8 +6,8 @@ import jax
 import numpy as np
 import pytest
 
-from examples.papers.several import long_runs
-from examples.papers.several.side_by_side import alone, job_of, main, problems_of, together
+from examples.studies.side_by_side import long_runs
+from examples.studies.side_by_side.side_by_side import alone, job_of, main, problems_of, together
 from examples.tools.datasets import HERE
 from tests.compiling import counted
 

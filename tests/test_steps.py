@@ -11,10 +11,10 @@ import pytest
 from numpyro.infer import SVI, Trace_ELBO
 
 import numpyro_gp as ngp
-from examples.papers.beyond.peers.jobs import Job
-from examples.papers.beyond.peers.problem import problem_of
-from examples.papers.beyond.peers.programs import counts, instructions, largest, lowered, sizes
-from examples.papers.beyond.step_kernels import KEYS, OPTIMISER, kinds
+from examples.studies.peers.libraries.jobs import Job
+from examples.studies.peers.libraries.problem import problem_of
+from examples.studies.peers.libraries.programs import counts, instructions, largest, lowered, sizes
+from examples.studies.speed.step_kernels import KEYS, OPTIMISER, kinds
 from tests.compiling import operations
 
 ROWS = 12

@@ -7,10 +7,10 @@ import pytest
 from scipy import optimize
 
 import numpyro_gp as ngp
-from examples.papers.additive import additive_numbers
-from examples.papers.deep import decoupled_map, gradient_noise
-from examples.papers.importance import importance_weighting, latent_scores, normality, weights_from_fit
-from examples.papers.orthogonal import decoupled_convergence
+from examples.studies.additive import additive_numbers
+from examples.studies.deep import decoupled_map, gradient_noise
+from examples.studies.importance import importance_weighting, latent_scores, normality, weights_from_fit
+from examples.studies.orthogonal import decoupled_convergence
 
 pytestmark = pytest.mark.experiments
 

@@ -102,7 +102,7 @@ def markdown(head, lines):
 
 def path_of(folder, name):
     """Where a file of rows is: in a folder, or, of the folder of all examples, beside the program that wrote it."""
-    known = (folder / name, folder / "results" / name, *folder.glob(f"papers/*/{name}"))
+    known = (folder / name, folder / "results" / name, *folder.glob(f"studies/*/{name}"))
     own = [path for path in known if path.exists()]
     if len(own) != 1:
         raise FileNotFoundError(f"{name} must be below {folder} once, but is {len(own)} times")

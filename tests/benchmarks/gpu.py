@@ -2,7 +2,7 @@
 
     python -m tests.benchmarks.gpu --out rows.csv [--only adam neighbours] [--quick]
 
-Data, starts and models are those of `examples.papers.beyond.peers`: 36 000 rows of 8 columns, batches of 1024, Matern-5/2.
+Data, starts and models are those of `studies.peers.libraries`: 36 000 rows of 8 columns, batches of 1024, Matern-5/2.
 Milliseconds of the wall clock, medians of blocks of steps, the first block, which compiles, left out. GPyTorch is the
 faster one of its two strategies. Where PyTorch is missing, its columns are empty.
 """
@@ -23,11 +23,11 @@ from numpyro.infer import SVI, Trace_ELBO
 from numpyro.infer.autoguide import AutoDelta
 
 import numpyro_gp as ngp
-from examples.papers.beyond.neighbours import model as by_neighbours
-from examples.papers.beyond.peers import ours
-from examples.papers.beyond.peers import problem as given
-from examples.papers.beyond.peers.jobs import Job
-from examples.papers.beyond.peers.timing import Stopwatch
+from examples.studies.neighbours.neighbours import model as by_neighbours
+from examples.studies.peers.libraries import ours
+from examples.studies.peers.libraries import problem as given
+from examples.studies.peers.libraries.jobs import Job
+from examples.studies.peers.libraries.timing import Stopwatch
 from tests.precision import x64
 
 COLUMNS = ("device", "dtype", "task", "size", "unit", "ours", "compile_seconds", "gpytorch", "ratio", "versions")
@@ -133,7 +133,7 @@ def theirs(job: Job, way: str) -> Callable[[int], Any]:
     import gpytorch
     import torch
 
-    from examples.papers.beyond.peers import by_gpytorch as peer
+    from examples.studies.peers.libraries import by_gpytorch as peer
 
     torch.manual_seed(0)
     torch.set_default_dtype(getattr(torch, job.dtype))

@@ -23,13 +23,13 @@ from pathlib import Path
 
 import numpy as np
 
+from examples.studies.tables.page_tables import versions
 from examples.tools.clock import THREADS
-from examples.tools.page_tables import versions
 from examples.tools.run_queue import version
 from examples.tools.tables import read, save
 
 ROOT = Path(__file__).parent.parent.parent
-OUT = ROOT / "examples" / "papers" / "beyond" / "versions.csv"
+OUT = ROOT / "examples" / "studies" / "speed" / "versions.csv"
 BLOCK = 0.2  # seconds of one turn
 
 

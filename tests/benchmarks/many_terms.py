@@ -6,7 +6,7 @@ Each number of terms has a process of its own, on one processor, in float32. Sec
 first two steps in minibatches of 2048 with all that they compile, and of a step after that: fifty-five less five, by fifty.
 With ``--whole``, in another process, a fit ends by its own rule; then come its summary, its figure as a file, and
 predictions of 1000 new rows. Memory is the largest that the process of the whole fit held, without ``--whole`` that of
-the steps. Rows go to ``examples/papers/gam/gam_many_terms.csv``.
+the steps. Rows go to ``examples/studies/gam/gam_many_terms.csv``.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 ROWS, BATCH, RANK = 50_000, 2048, 20
-OUT = Path(__file__).parent.parent.parent / "examples" / "papers" / "gam" / "gam_many_terms.csv"
+OUT = Path(__file__).parent.parent.parent / "examples" / "studies" / "gam" / "gam_many_terms.csv"
 FIELDS = ["terms", "rows", "first_seconds", "step_ms", "steps", "fit_seconds", "summary_seconds", "figure_seconds"]
 FIELDS += ["prediction_seconds", "peak_mb"]
 

@@ -1,7 +1,7 @@
 """How often a program stops for ever under the two schedulers of jaxlib 0.10.
 
-    python -m tests.benchmarks.stops plain 20 --out examples/papers/beyond/stops.csv
-    python -m tests.benchmarks.stops imported 200 --out examples/papers/beyond/stops.csv
+    python -m tests.benchmarks.stops plain 20 --out examples/studies/speed/stops.csv
+    python -m tests.benchmarks.stops imported 200 --out examples/studies/speed/stops.csv
 
 The smallest program found: four products, each followed by a batch of five triangular solves, 3000 times. A solve's
 batch is spread over the threads that wait for it, and two such waits at a time are for ever on two cores. A process

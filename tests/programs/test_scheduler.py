@@ -50,7 +50,7 @@ def test_too_late_is_said_with_what_to_set(monkeypatch):
 
 def test_the_results_say_how_often_it_stopped():
     """Rows of ``python -m tests.benchmarks.stops``: the chosen scheduler never, the default of jaxlib 0.10.2 often."""
-    with (EXAMPLES / "papers" / "beyond" / "stops.csv").open() as file:
+    with (EXAMPLES / "studies" / "speed" / "stops.csv").open() as file:
         rows = {row["how"]: row for row in csv.DictReader(file)}
     assert int(rows["imported"]["stopped"]) == 0
     assert int(rows["imported"]["runs"]) >= 200

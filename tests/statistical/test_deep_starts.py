@@ -9,7 +9,7 @@ import numpyro.distributions as dist
 import pytest
 
 import numpyro_gp as ngp
-from examples.papers.importance import deep_models
+from examples.studies.importance import deep_models
 
 ROWS, STEPS = 100, 200
 # The mean log density of standardised targets under a model that takes everything for noise: -log(2 pi e) / 2.

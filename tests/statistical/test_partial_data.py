@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from examples.papers.beyond import partial_data
+from examples.studies.calibration import partial_data
 
-RESULTS = Path(__file__).parents[2] / "examples" / "papers" / "beyond"
+RESULTS = Path(__file__).parents[2] / "examples" / "studies" / "calibration"
 
 
 def counts(name):

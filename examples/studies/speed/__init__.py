@@ -1,0 +1,1 @@
+"""Experiments of one kind: `README.md` here says what to run."""

@@ -1,0 +1,1 @@
+"""Makes the tables of the pages, and the numbers in their words, from rows."""
