@@ -15,6 +15,7 @@ from jax.scipy.stats import norm
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.base import AbstractBelief
+from numpyro_gp.beliefs.basis import AbstractBasis
 from numpyro_gp.beliefs.pseudo_rows import PseudoRows
 from numpyro_gp.checks import check_count, check_key, fail
 from numpyro_gp.guides.local_sites import data_plates
@@ -28,6 +29,8 @@ from numpyro_gp.primitives.given_neighbours import GivenNeighbours
 from numpyro_gp.primitives.local_process import SeenProcesses
 from numpyro_gp.primitives.marginal_likelihood import CollapsedMarginal, ExactMarginal, Marginal
 from numpyro_gp.primitives.observe import shifted
+from numpyro_gp.primitives.opening import basis_under
+from numpyro_gp.primitives.plates import Plates
 from numpyro_gp.programs.keep import run
 from numpyro_gp.programs.private import mask_of
 from numpyro_gp.rows.call import Arguments, Call, is_data
@@ -223,7 +226,12 @@ class PointsAt(tracing.Values):
 
     def draw(self, belief: AbstractBelief, key: Array, site: Site) -> Array:
         """A point from a belief."""
-        return belief.draw_whitened(key, (), unwrap(site["fn"]).basis_of(belief))
+        return belief.draw_whitened(key, (), self.basis(belief, site))
+
+    @staticmethod
+    def basis(belief: AbstractBelief, site: Site) -> AbstractBasis:
+        """What a belief stands on at its site."""
+        return basis_under(belief, unwrap(site["fn"]), Plates.of(site["cond_indep_stack"]))
 
 
 def log_likelihood(fn: object, y: Array, key: Array | None = None) -> Array | None:
