@@ -45,6 +45,11 @@ class Likelihood(abc.ABC):
         """Number of latent functions."""
         return 1
 
+    @property
+    def mean_function(self) -> int | None:
+        """Number of the latent function that data stand around, where others are of other units: it takes offsets."""
+        return None
+
     def expected_log_prob(
         self, y: ArrayLike, mean: ArrayLike, variance: ArrayLike, *, covariance: ArrayLike | None = None
     ) -> Array:

@@ -37,6 +37,10 @@ class _Wrapped(Likelihood):
         return self.likelihood.num_latent
 
     @property
+    def mean_function(self) -> int | None:
+        return self.likelihood.mean_function
+
+    @property
     def uncensored(self) -> Likelihood:
         """The likelihood of the values themselves."""
         return self.likelihood.uncensored

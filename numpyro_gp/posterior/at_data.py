@@ -57,7 +57,7 @@ class AtData(Kept):
         num_samples: int | None = None,
         chunk_size: int = 8192,
         neighbours: int | str | None = None,
-        offset: ArrayLike | None = None,
+        offset: ArrayLike | Sequence[ArrayLike | None] | None = None,
         noise: ArrayLike | None = None,
         **kwargs: object,
     ) -> Prediction | Iterator[Prediction]:

@@ -256,7 +256,7 @@ def log_likelihood(fn: object, y: Array, key: Array | None = None) -> Array | No
     if not isinstance(inner, Observation):
         return fn.log_prob(y)
     if isinstance(seen := inner.seen_of, SeenProcesses) and (left_out := seen.left_out()) is not None:
-        f = left_out if seen.offset is None else shifted(seen.name, left_out, jnp.asarray(seen.offset))
+        f = left_out if seen.offset is None else shifted(seen.name, left_out, seen.offset, inner.likelihood)
         terms = Observation(f, inner.likelihood).predictive_log_prob(y)
     elif key is None:
         terms = inner.predictive_log_prob(y)
