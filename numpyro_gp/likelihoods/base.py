@@ -50,6 +50,10 @@ class Likelihood(abc.ABC):
         """Number of the latent function that data stand around, where others are of other units: it takes offsets."""
         return None
 
+    def draw(self, key: Array, f: ArrayLike) -> Array:
+        """Draw ``y`` given values of the latent functions."""
+        return self.conditional(f).sample(key)
+
     def expected_log_prob(
         self, y: ArrayLike, mean: ArrayLike, variance: ArrayLike, *, covariance: ArrayLike | None = None
     ) -> Array:

@@ -40,6 +40,10 @@ class _Wrapped(Likelihood):
     def mean_function(self) -> int | None:
         return self.likelihood.mean_function
 
+    def draw(self, key: Array, f: ArrayLike) -> Array:
+        """Draw the values themselves."""
+        return self.likelihood.draw(key, f)
+
     @property
     def uncensored(self) -> Likelihood:
         """The likelihood of the values themselves."""
