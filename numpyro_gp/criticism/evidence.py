@@ -33,6 +33,7 @@ from numpyro_gp.posterior.draws import (
     are_whitened,
     belief_trace,
     check_full,
+    collapsed_left_out,
     data_sites,
     draws_at_data,
     is_hyperparameter,
@@ -182,7 +183,7 @@ class _RowDensities:
             if by_neighbours:
                 mean, variance = (value[fn.rows] for value in fn.given(y).left_out())
             else:
-                mean, variance = fn.each(_left_out if isinstance(fn, CollapsedMarginal) else leave_one_out, y)
+                mean, variance = fn.each(collapsed_left_out if isinstance(fn, CollapsedMarginal) else leave_one_out, y)
             term = norm.logpdf(y, mean, jnp.sqrt(variance))
             noise = next(jnp.sqrt(jnp.mean(f.noise)) for f, _ in calls if f.name == name and f.noise is not None)
         elif isinstance(fn, Observation) and isinstance(fn.likelihood, Gaussian):
@@ -261,12 +262,6 @@ def lower_end(site: Site) -> float:
     low = getattr(_plain(site["fn"]).support, "lower_bound", None)
     value = None if low is None else known(low)
     return math.nan if value is None or value.size != 1 else float(value)
-
-
-def _left_out(loc: Array, data: GaussianData, y: Array) -> tuple[Array, Array]:
-    """Leave-one-out moments under the collapsed bound's model."""
-    mean, variance = data.leave_one_out((y - loc) / data.scale)
-    return loc + data.scale * mean, data.scale**2 * variance
 
 
 def _gap(f: GaussianProcess, inputs: Array, site: Site) -> Array | float:

@@ -122,7 +122,7 @@ def test_leave_one_out_of_exact_regression():
 
 @pytest.mark.long
 def test_regression_sites_and_ordinary_sites():
-    """Exact: the leave-one-out density; collapsed: none, because the bound is no density; NumPyro's own: log_prob."""
+    """Exact, or by inducing points: the leave-one-out density, by its formula; NumPyro's own: log_prob."""
 
     def both(X, y=None, inducing=None, count=None):
         noise = numpyro.sample("noise", dist.LogNormal(-1.2, 0.3))
@@ -136,7 +136,13 @@ def test_regression_sites_and_ordinary_sites():
     np.testing.assert_allclose(found.log_likelihood["y"][1], stats.norm.logpdf(Y, mean, np.sqrt(variance)), atol=1e-7)
     np.testing.assert_allclose(found.log_likelihood["count"][0], stats.poisson.logpmf(count, 2.0))
     assert set(found.replicated) == {"count"}
-    assert set(posterior.draws(KEY, X, Y, inducing=Z, count=count).log_likelihood) == {"count"}
+    found = posterior.draws(KEY, X, Y, inducing=Z, count=count)
+    assert set(found.replicated) == {"count"}
+    whole, cross = gram(np.asarray(X), 1.3, 0.8), np.asarray(KERNEL.matrix(X, Z))
+    explained = cross @ np.linalg.solve(gram(np.asarray(Z), 1.3, 0.8), cross.T)
+    mean, variance = leave_one_out(jnp.zeros(N), jnp.asarray(explained + 0.2 * np.eye(N)), Y)
+    spread = np.sqrt(variance + np.diag(whole - explained))
+    np.testing.assert_allclose(found.log_likelihood["y"][1], stats.norm.logpdf(Y, mean, spread), atol=1e-4)
 
 
 def test_masked_data_and_local_sites_of_the_training_data():
@@ -306,3 +312,21 @@ def test_log_likelihoods_average_to_the_density_of_the_prediction(recipe, mean):
     y = prediction.mean
     terms = np.asarray(posterior.draws(KEY, X, y, num_samples=2000).log_likelihood["y"])
     np.testing.assert_allclose(np.log(np.exp(terms).mean(0)), prediction.log_density(y), atol=0.2)
+
+
+def test_hyperparameters_say_where_the_draws_of_a_site_in_a_plate_are():
+    """A bare KeyError before."""
+
+    def grouped(X, y=None):
+        noise = numpyro.sample("noise", dist.LogNormal(-1.2, 0.3))
+        with numpyro.plate("groups", 2):
+            u = numpyro.sample("u", dist.Normal(0.0, 1.0))
+        with numpyro.plate("data", X.shape[0]):
+            numpyro.sample("y", dist.Normal(u[0] + u[1], noise), obs=y)
+
+    posterior = ngp.Posterior.from_mcmc(grouped, {"noise": jnp.ones(3), "u": jnp.zeros((3, 2))})
+    found = posterior.hyperparameters(KEY, X, Y)
+    assert set(found) == set(jax.tree.map(jnp.mean, found)) == {"noise"}
+    with pytest.raises(KeyError, match=r"outside every plate, of \['noise'\], but got 'u', which is in a plate"):
+        found["u"]
+    assert posterior.draws(KEY, X, Y).latent["u"].shape == (3, 2)
