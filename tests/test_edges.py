@@ -148,7 +148,7 @@ def test_an_offset_is_the_logarithm_of_an_exposure():
 
 
 @pytest.mark.parametrize("kind", ["outputs", "tuple", "joint", "values"])
-def test_an_offset_moves_every_function_of_a_datum(kind):
+def test_an_offset_moves_every_output_of_a_datum_and_no_log_variance(kind):
     normal, offset = dist.Normal(jnp.zeros((4, 2)), jnp.ones((4, 2))), jnp.arange(4.0)
     f = {
         "outputs": normal.to_event(1),
@@ -162,7 +162,8 @@ def test_an_offset_moves_every_function_of_a_datum(kind):
     with handlers.seed(rng_seed=0), handlers.trace() as trace, numpyro.plate("data", 4):
         ngp.observe("y", f, likelihood, offset=offset)
     found = trace["y"]["fn"].mean_latent
-    np.testing.assert_array_equal(found, offset if kind == "values" else np.tile(offset[:, None], 2))
+    wanted = np.tile(offset[:, None], 2) if kind == "outputs" else np.stack([offset, np.zeros(4)], axis=-1)
+    np.testing.assert_array_equal(found, offset if kind == "values" else wanted)
 
 
 def test_an_offset_of_another_shape_is_refused():

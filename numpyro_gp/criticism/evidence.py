@@ -33,6 +33,7 @@ from numpyro_gp.posterior.draws import (
     are_whitened,
     belief_trace,
     check_full,
+    collapsed_left_out,
     data_sites,
     draws_at_data,
     is_hyperparameter,
@@ -65,7 +66,8 @@ class Fact(NamedTuple):
     ``by_jitter`` is the least part of ``left`` that is there for the factorisation alone; ``is_exact`` tells a process
     without inducing inputs.
     ``lengthscales`` and ``extent`` ``(S, L)`` are those of ``columns``, where all parts of a kernel have one that is a
-    distance. ``gap`` is that between an upper bound of the log evidence and the collapsed bound, per datum.
+    distance. ``gap`` is that between an upper bound of the log evidence and the collapsed bound, per datum. ``at_half``
+    is what the inducing inputs would leave of the variance at half the lengthscales.
     """
 
     left: np.ndarray
@@ -77,6 +79,7 @@ class Fact(NamedTuple):
     size: int
     columns: tuple[int, ...]
     is_exact: bool
+    at_half: np.ndarray | None = None
 
 
 class Evidence(NamedTuple):
@@ -182,7 +185,7 @@ class _RowDensities:
             if by_neighbours:
                 mean, variance = (value[fn.rows] for value in fn.given(y).left_out())
             else:
-                mean, variance = fn.each(_left_out if isinstance(fn, CollapsedMarginal) else leave_one_out, y)
+                mean, variance = fn.each(collapsed_left_out if isinstance(fn, CollapsedMarginal) else leave_one_out, y)
             term = norm.logpdf(y, mean, jnp.sqrt(variance))
             noise = next(jnp.sqrt(jnp.mean(f.noise)) for f, _ in calls if f.name == name and f.noise is not None)
         elif isinstance(fn, Observation) and isinstance(fn.likelihood, Gaussian):
@@ -228,10 +231,15 @@ class _RowDensities:
         columns = tuple(column for read, _ in own for column in read)
         self.notes[f.name] = {"size": f.basis.size, "columns": columns, "is_exact": is_exact}
         found = {"left": left, "prior": prior, "by_jitter": by_jitter, "lengthscales": None, "extent": None}
+        found |= {"at_half": None}
         if own and inputs.ndim == 2:
             points = terms(inputs, f.columns).points.reshape(-1, f.columns)
             extent = points.max(axis=0) - points.min(axis=0)
             found |= {"lengthscales": jnp.concatenate([x for _, x in own]), "extent": extent[jnp.asarray(columns)]}
+            if isinstance(f.basis, Basis) and f.basis.inducing.shape == (f.basis.size, f.columns) and not is_exact:
+                # Half of a lengthscale is twice the distance.
+                closer, rows = Basis.build(f.basis.kernel, 2 * f.basis.inducing), 2 * inputs[few]
+                found["at_half"] = jnp.mean(closer.diagonal(rows) - jnp.sum(closer.features(rows) ** 2, axis=-2))
         return found
 
 
@@ -261,12 +269,6 @@ def lower_end(site: Site) -> float:
     low = getattr(_plain(site["fn"]).support, "lower_bound", None)
     value = None if low is None else known(low)
     return math.nan if value is None or value.size != 1 else float(value)
-
-
-def _left_out(loc: Array, data: GaussianData, y: Array) -> tuple[Array, Array]:
-    """Leave-one-out moments under the collapsed bound's model."""
-    mean, variance = data.leave_one_out((y - loc) / data.scale)
-    return loc + data.scale * mean, data.scale**2 * variance
 
 
 def _gap(f: GaussianProcess, inputs: Array, site: Site) -> Array | float:

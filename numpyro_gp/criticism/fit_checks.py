@@ -14,7 +14,15 @@ from numpyro_gp.rows.nearest import nearest
 UNEXPLAINED, OF_NOISE, PROVEN, FLOOR, AT_END = 0.05, 0.5, 0.02, 0.01, 1.1
 # Share of the prior variance above which inducing inputs may be what residuals are due to.
 OPEN = 0.01
+# The same at half the lengthscale, above which they keep it long.
+HALF = 0.05
 R_HAT, ESS_PER_CHAIN = 1.05, 100.0
+# What else helps chains that have not met, by the coordinates that they run in.
+BESIDE = {
+    "plain": "start where ngp.conditioned puts the chains",
+    "conditioned": "condition on a fit of more steps",
+    "none": "give the hyper-parameters priors that exclude other modes",
+}
 # Of normal data: least skewness and excess kurtosis, and how many standard errors they must be away.
 SKEWNESS, KURTOSIS, ERRORS = 0.5, 1.0, 6.0
 # Correlation of neighbours, distance from uniform, and the same in units of 1 / sqrt(N).
@@ -40,7 +48,15 @@ def r_hat(case: Case) -> Iterator[Finding]:
     if worst and (largest := max(worst.values())) > R_HAT:
         where = max(worst, key=worst.__getitem__)
         text = f"R-hat of {where} is {largest:.2f}, above {R_HAT}, so the chains have not reached one distribution"
-        yield Finding("R-hat", text, largest, R_HAT, "warm up longer, or start where ngp.conditioned puts the chains")
+        yield Finding("R-hat", text, largest, R_HAT, f"warm up longer, or {BESIDE[_coordinates(case)]}")
+
+
+def _coordinates(case: Case) -> str:
+    """Of chains: "plain" where they hold a process as the model has it, "conditioned" on a fit, and "none" without."""
+    stored = {} if case.posterior is None or case.posterior.samples is None else case.posterior.samples
+    if any(f"{name}_conditioned" in stored for name in case.evidence.processes):
+        return "conditioned"
+    return "plain" if any(name in stored for name in case.evidence.processes) else "none"
 
 
 def divergences(case: Case) -> Iterator[Finding]:
@@ -92,7 +108,8 @@ def effective_draws(case: Case) -> Iterator[Finding]:
     if sizes and (least := min(sizes.values())) < wanted:
         where = min(sizes, key=sizes.__getitem__)
         text = f"The chains hold {least:.0f} independent draws of {where}, and {wanted:.0f} are needed"
-        yield Finding("effective draws", text, least, wanted, "run them longer, or sample ngp.conditioned(model, ...)")
+        other = ", or sample ngp.conditioned(model, ...)" if _coordinates(case) == "plain" else ""
+        yield Finding("effective draws", text, least, wanted, f"run them longer{other}")
 
 
 # -------------------------------------------------------------------------------------------- noise and functions
@@ -204,6 +221,11 @@ def follow(case: Case) -> Iterator[Finding]:
 def _of_what_follows(case: Case) -> str:
     """What to try where a function has not learnt what there is: more inducing inputs only where they leave a part."""
     facts = case.evidence.processes.values()
+    # Few of them keep a lengthscale long, at which nothing is left: `enough` would say that they do.
+    few = [fact.size for fact in facts if fact.at_half is not None and fact.at_half.mean() > HALF * fact.prior.mean()]
+    if few:
+        wanted = f"take more inducing inputs, {4 * max(few)}, and start from a shorter lengthscale"
+        return f"{wanted}, which {max(few)} forbid"
     if any(fact.left.mean() > OPEN * fact.prior.mean() for fact in facts):
         return "take more inducing inputs, as many as ngp.inducing.enough(kernel, X) says"
     start = "start from a shorter lengthscale, or take a rougher kernel or one that reads more columns"

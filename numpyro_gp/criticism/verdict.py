@@ -41,6 +41,15 @@ LOOKS: tuple[Callable[[Case], Iterator[Finding]], ...] = (
 )
 
 
+class Findings(tuple[Finding, ...]):
+    """What `verdict` has printed, a tuple of `Finding`; to print it names them, and does not say them twice."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"{len(self)} findings: {', '.join(one.fault for one in self)}" if self else "no findings"
+
+
 def verdict(
     posterior: Posterior,
     *data: object,
@@ -71,6 +80,7 @@ def verdict(
     Returns
     -------
     tuple of Finding
+        Printed once: to print what is returned gives their names.
 
     Examples
     --------
@@ -102,7 +112,7 @@ def verdict(
             print(f"No fault was found in {chains}inducing inputs, lengthscales, noise, residuals and calibration.")
         else:
             print(f"No fault was found in {chains}inducing inputs and lengthscales. Such data are not judged.")
-    return found
+    return Findings(found)
 
 
 def findings(case: Case) -> tuple[Finding, ...]:

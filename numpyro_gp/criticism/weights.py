@@ -18,7 +18,7 @@ from numpyro_gp.posterior.draws import PointsAt, are_whitened, belief_trace
 from numpyro_gp.posterior.posterior import Posterior
 from numpyro_gp.programs.keep import run_quickly
 from numpyro_gp.rows.call import call_of
-from numpyro_gp.sites import Site, unwrap
+from numpyro_gp.sites import Site
 
 GOOD, POOR = 0.5, 0.7
 
@@ -130,7 +130,7 @@ class _WeighedPoints(PointsAt):
 
     def draw(self, belief: AbstractBelief, key: Array, site: Site) -> Array:
         value = super().draw(belief, key, site)
-        normal = whitened_normal(site["name"], belief, unwrap(site["fn"]).basis_of(belief))
+        normal = whitened_normal(site["name"], belief, self.basis(belief, site))
         self.log_prob = self.log_prob + jnp.sum(normal.log_prob(value))
         return value
 

@@ -45,6 +45,15 @@ class Likelihood(abc.ABC):
         """Number of latent functions."""
         return 1
 
+    @property
+    def mean_function(self) -> int | None:
+        """Number of the latent function that data stand around, where others are of other units: it takes offsets."""
+        return None
+
+    def draw(self, key: Array, f: ArrayLike) -> Array:
+        """Draw ``y`` given values of the latent functions."""
+        return self.conditional(f).sample(key)
+
     def expected_log_prob(
         self, y: ArrayLike, mean: ArrayLike, variance: ArrayLike, *, covariance: ArrayLike | None = None
     ) -> Array:
@@ -187,8 +196,10 @@ class CallableLikelihood(Likelihood):
     """A likelihood of your own, made of any function from latent values to a NumPyro distribution: see `as_likelihood`.
 
     Expectations are by Gauss-Hermite quadrature with 20 nodes for each of up to three latent functions (their product,
-    turned by the Cholesky factor of the covariance), 1024 quasi-random points beyond. Likelihoods much narrower than
-    the latent standard deviation need the composite rule of the built-in ones: here their error is not controlled.
+    turned by the Cholesky factor of the covariance), 1024 quasi-random points beyond. The predictive density of one
+    latent function has its nodes about the peak, however narrow. Of several, and in the bound, likelihoods much
+    narrower than the latent standard deviation need the composite rule of the built-in ones: here their error is not
+    controlled.
 
     Parameters
     ----------

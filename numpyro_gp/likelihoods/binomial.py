@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
@@ -12,12 +13,15 @@ from numpyro_gp.arrays import Array, ArrayLike, store, value_type
 from numpyro_gp.checks import check_array, fail, known, when_known
 from numpyro_gp.likelihoods.base import check_each_target, like
 from numpyro_gp.likelihoods.by_density import ByDensity
-from numpyro_gp.likelihoods.counts import wide_negative_binomial
+from numpyro_gp.likelihoods.counts import MANY, poisson_draw, wide_negative_binomial
 from numpyro_gp.likelihoods.deviances import negative_binomial_deviance, stirling
 from numpyro_gp.likelihoods.expectations import composite_cuts, expect
 from numpyro_gp.likelihoods.links import expected_mean
 from numpyro_gp.likelihoods.points import Latent
 from numpyro_gp.likelihoods.softplus import WIDE
+
+# Of more than `MANY` trials: variance above which successes are normal to a hundredth of their spread.
+NORMAL = 1e4
 
 
 def are_trials(values: np.ndarray) -> np.ndarray:
@@ -82,6 +86,20 @@ class Binomial(ByDensity):
         values = jnp.asarray(f)
         trials = jnp.broadcast_to(jnp.asarray(self.trials).astype(int), values.shape)
         return dist.Binomial(trials, logits=values, validate_args=False)
+
+    def draw(self, key: Array, f: ArrayLike) -> Array:
+        """Draw successes, in the floating point type of ``f``.
+
+        Of very many trials by a normal that is rounded, or where the rarer outcome is rare as Poisson's.
+        """
+        values = jnp.asarray(f)
+        trials, sign = like("trials", self.trials, values), jnp.where(values > 0, -1, 1)
+        rate = trials * sigmoid(sign * values)  # of the rarer outcome
+        spread = rate * sigmoid(-sign * values)
+        few = dist.Binomial(jnp.minimum(trials, MANY).astype(int), logits=values, validate_args=False).sample(key)
+        normal = jnp.round(rate + jnp.sqrt(spread) * jax.random.normal(key, rate.shape, rate.dtype))
+        rarer = jnp.clip(jnp.where(spread > NORMAL, normal, poisson_draw(key, rate)), 0, trials)
+        return jnp.where(trials <= MANY, few.astype(rate.dtype), jnp.where(sign > 0, rarer, trials - rarer))
 
     def check_targets(self, y: ArrayLike) -> None:
         """Targets must be whole numbers from 0 to the trials."""

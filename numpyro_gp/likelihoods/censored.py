@@ -37,6 +37,14 @@ class _Wrapped(Likelihood):
         return self.likelihood.num_latent
 
     @property
+    def mean_function(self) -> int | None:
+        return self.likelihood.mean_function
+
+    def draw(self, key: Array, f: ArrayLike) -> Array:
+        """Draw the values themselves."""
+        return self.likelihood.draw(key, f)
+
+    @property
     def uncensored(self) -> Likelihood:
         """The likelihood of the values themselves."""
         return self.likelihood.uncensored

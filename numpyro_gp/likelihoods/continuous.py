@@ -87,6 +87,7 @@ class HeteroscedasticGaussian(Likelihood):
     """
 
     num_latent = 2  # ``f`` and ``g``
+    mean_function = 0
 
     def conditional(self, f: ArrayLike) -> dist.Distribution:
         """``N(f[..., 0], exp(f[..., 1]))``."""

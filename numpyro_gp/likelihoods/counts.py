@@ -1,5 +1,6 @@
 """Likelihoods of counts, all with a log link (mathematics.md section 7.1)."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
@@ -14,9 +15,24 @@ from numpyro_gp.likelihoods.expectations import composite_cuts, expect, log_expe
 from numpyro_gp.likelihoods.points import Latent
 from numpyro_gp.likelihoods.softplus import WIDE, expected_softplus
 
+# Counts above are normal to a thousandth of their spread; JAX draws them too wide in single precision, and none above
+# the largest whole number of 32 bits.
+MANY = 1e6
+
+
+def poisson_draw(key: Array, rate: Array) -> Array:
+    """Counts in the floating point type of their rate, those of large rates by a normal that is rounded."""
+    few = jax.random.poisson(key, jnp.minimum(rate, MANY)).astype(rate.dtype)
+    many = jnp.round(rate + jnp.sqrt(rate) * jax.random.normal(key, rate.shape, rate.dtype))
+    return jnp.where(rate <= MANY, few, jnp.where(jnp.isinf(rate), rate, many))
+
 
 class _Counts(ByDensity):
     """Whole numbers from zero on, of mean ``exp(f)``."""
+
+    def draw(self, key: Array, f: ArrayLike) -> Array:
+        """Draw counts, in the floating point type of ``f``, which holds those that whole numbers of 32 bits do not."""
+        return poisson_draw(key, self.conditional(f).mean)
 
     def check_targets(self, y: ArrayLike) -> None:
         """Targets must be counts."""
@@ -166,6 +182,13 @@ class NegativeBinomial(_Counts):
         """Negative binomial with mean ``exp(f)`` and concentration ``r``."""
         f = jnp.asarray(f)
         return dist.NegativeBinomial2(jnp.exp(f), like("r", self.r, f), validate_args=False)
+
+    def draw(self, key: Array, f: ArrayLike) -> Array:
+        """Draw a rate, then a count, in the floating point type of ``f``."""
+        key_rate, key_count = jax.random.split(key)
+        mean = jnp.exp(jnp.asarray(f))
+        r = like("r", self.r, mean)
+        return poisson_draw(key_count, mean * jax.random.gamma(key_rate, r) / r)
 
     def _expected(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         r = like("r", self.r, y)

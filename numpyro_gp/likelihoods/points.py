@@ -14,12 +14,15 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, over_axes
-from numpyro_gp.likelihoods.rules import gauss_hermite, quasi_normal, spread_points, tensor_hermite
+from numpyro_gp.likelihoods.rules import FIXED, gauss_hermite, pieces, quasi_normal, spread_points, tensor_hermite
 from numpyro_gp.linalg import identity_like, small_cholesky
 
 TENSOR_LIMIT = 3
 # A standard deviation of as many roundings of the mean spreads points no more than rounding does.
 FLAT = 32
+# Standard deviations at which the peak of a product is looked for, and edges of pieces about it.
+SEARCHED = np.concatenate([-np.geomspace(40.0, 8.5, 12), np.linspace(-8.0, 8.0, 33), np.geomspace(8.5, 40.0, 12)])
+PEAK = np.concatenate([-np.geomspace(10.0, 1e-4, 11), [0.0], np.geomspace(1e-4, 10.0, 11)])
 
 
 class Latent(NamedTuple):
@@ -97,12 +100,17 @@ def at_points(
     if covariance is not None:
         either = is_flat[..., :, None] | is_flat[..., None, :]
         covariance = jnp.where(either, still.covariance, covariance)
-    points, weights = latent_points(Latent(latent.mean, variance, covariance), count)
-    values = jax.vmap(function)(points)
-    if is_log:
+    if is_log and count == 1:
+        nodes, log_weights = jax.lax.stop_gradient(_peak_nodes(function, still))
+        values = jax.vmap(function)(latent.mean[None] + spread_of(variance)[None] * nodes)
+        found = logsumexp(values + log_weights, axis=0)
+    elif is_log:
+        points, weights = latent_points(Latent(latent.mean, variance, covariance), count)
+        values = jax.vmap(function)(points)
         found = logsumexp(values, b=jnp.broadcast_to(weights, values.shape), axis=0)
     else:
-        found = jnp.sum(weights * values, axis=0)
+        points, weights = latent_points(Latent(latent.mean, variance, covariance), count)
+        found = jnp.sum(weights * jax.vmap(function)(points), axis=0)
     if count > TENSOR_LIMIT:
         return found
     curvature = _curvature(function, still.mean, count, is_log=is_log, is_whole=covariance is not None)
@@ -111,6 +119,35 @@ def at_points(
     own = latent.variance if latent.covariance is None else latent.covariance
     change = 0.5 * jnp.where(either, jax.lax.stop_gradient(curvature), 0.0) * (own - jax.lax.stop_gradient(own))
     return found + jnp.sum(change, axis=tuple(range(found.ndim, change.ndim)))
+
+
+def _peak_nodes(function: Callable[[Array], Array], latent: Latent) -> tuple[Array, Array]:
+    """Nodes ``z`` and log weights ``(K, ...)`` of ``log E exp g``, close together about the peak of the product.
+
+    It is looked for among points up to 40 standard deviations away, and then between the two neighbours of the highest.
+    Pieces grow from a ten-thousandth of a standard deviation about it, and others are those of the normal's bulk.
+    """
+    mean, scale = latent.mean, jnp.sqrt(latent.variance)
+
+    def heights(z: Array) -> Array:
+        found = jax.vmap(function)(mean[None] + scale[None] * z) - 0.5 * z**2
+        return jnp.where(jnp.isnan(found), -jnp.inf, found)
+
+    def around(z: Array) -> tuple[Array, Array]:
+        best = jnp.argmax(heights(z), axis=0, keepdims=True)
+        low, high = jnp.maximum(best - 1, 0), jnp.minimum(best + 1, len(z) - 1)
+        return jnp.take_along_axis(z, low, axis=0), jnp.take_along_axis(z, high, axis=0)
+
+    steps = _column(np.linspace(0.0, 1.0, 17), mean, mean.ndim)
+    low, high = around(jnp.broadcast_to(_column(SEARCHED, mean, mean.ndim), (len(SEARCHED), *mean.shape)))
+    for _ in range(5):
+        low, high = around(low + steps * (high - low))
+    edges = [0.5 * (low + high) + _column(PEAK, mean, mean.ndim)]
+    edges.append(jnp.broadcast_to(_column(np.array(FIXED), mean, mean.ndim), (len(FIXED), *mean.shape)))
+    sorted_edges = jnp.moveaxis(jnp.sort(jnp.concatenate(edges), axis=0), 0, -1)
+    z, weights = (jnp.moveaxis(part, -1, 0) for part in pieces(sorted_edges))
+    log_weights = jnp.log(weights) - 0.5 * z**2
+    return z, log_weights - logsumexp(log_weights, axis=0)[None]
 
 
 def _slope(function: Callable[[Array], Array], direction: Array, at: Array) -> Array:

@@ -88,7 +88,7 @@ def composite_rule(
     (56,)
     """
     fixed = jnp.broadcast_to(jnp.asarray(np.array(FIXED), cuts.dtype), (*cuts.shape[:-1], len(FIXED)))
-    z, weights = _pieces(_edges(lax.stop_gradient(cuts), fixed))
+    z, weights = pieces(_edges(lax.stop_gradient(cuts), fixed))
     density = jnp.exp(-0.5 * z**2) / np.sqrt(2.0 * np.pi).item()
     return z, weights * density
 
@@ -122,7 +122,7 @@ def graded_rule(
     grades = jnp.expand_dims(jnp.asarray(np.array(GRADES), centre.dtype), range(centre.ndim - 1))
     # Sorted as values of t: before the sort the compiler would take an inverse of sinh for each node.
     cuts = grades * jnp.arcsinh(jnp.maximum(CUTS[-2] / width, LEAST))
-    t, weights = _pieces(_edges(cuts, jnp.arcsinh((fixed - centre) / width)))
+    t, weights = pieces(_edges(cuts, jnp.arcsinh((fixed - centre) / width)))
     rising, falling = 0.5 * jnp.exp(t), 0.5 * jnp.exp(-t)
     z = centre + width * (rising - falling)
     density = jnp.exp(lift - 0.5 * z**2) / np.sqrt(2.0 * np.pi).item()
@@ -144,7 +144,7 @@ def _edges(cuts: Float[Array, "*batch K"], fixed: Float[Array, "*batch 7"]) -> F
     return jnp.sort(jnp.concatenate([fixed, cuts], axis=-1), axis=-1)
 
 
-def _pieces(edges: Float[Array, "*batch E"]) -> tuple[Float[Array, "*batch 8*(E-1)"], Float[Array, "*batch 8*(E-1)"]]:
+def pieces(edges: Float[Array, "*batch E"]) -> tuple[Float[Array, "*batch 8*(E-1)"], Float[Array, "*batch 8*(E-1)"]]:
     """Nodes between neighbouring edges, and weights for an integral."""
     nodes, weights = (jnp.asarray(part, edges.dtype) for part in np.polynomial.legendre.leggauss(LEGENDRE_NODES))
     half = 0.5 * jnp.diff(edges, axis=-1)[..., None]

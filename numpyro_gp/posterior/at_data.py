@@ -57,7 +57,7 @@ class AtData(Kept):
         num_samples: int | None = None,
         chunk_size: int = 8192,
         neighbours: int | str | None = None,
-        offset: ArrayLike | None = None,
+        offset: ArrayLike | Sequence[ArrayLike | None] | None = None,
         noise: ArrayLike | None = None,
         **kwargs: object,
     ) -> Prediction | Iterator[Prediction]:
@@ -122,7 +122,10 @@ class AtData(Kept):
     def hyperparameters(
         self, key: Array, *args: object, num_samples: int | None = None, **kwargs: object
     ) -> dict[str, Array]:
-        """Draws of the latent sites outside every plate that are not GP sites; see `draws` for the arguments."""
+        """Draws of the latent sites outside every plate that are not GP sites; see `draws` for the arguments.
+
+        Those in plates, as of groups, are in ``draws(key, *args).latent``.
+        """
         self._check_taken("hyperparameters", args, num_samples=num_samples)
         call = call_of(self.model, args, kwargs)
         return hyperparameter_draws(self, draws_at_data(self, key, call, num_samples, is_whole=False), call)

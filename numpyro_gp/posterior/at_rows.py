@@ -1,6 +1,6 @@
 """Predictions at new rows of a process that its model conditions: once, row after row, and in streams."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -81,7 +81,7 @@ class RowPredictor:
         self,
         X: Functional | NewRows | ArrayLike,
         noise_variance: ArrayLike | None = None,
-        offset: ArrayLike | None = None,
+        offset: ArrayLike | Sequence[ArrayLike | None] | None = None,
         size: int | None = None,
         start: int | None = None,
         known: Reused | None = None,
@@ -137,8 +137,10 @@ def _only(name: str, batch: object) -> Array:
     return batch[0]
 
 
-def _of_each_row(offset: ArrayLike, shape: tuple[int, ...]) -> Array:
-    """An offset for each new row."""
+def _of_each_row(offset: ArrayLike | Sequence[ArrayLike | None], shape: tuple[int, ...]) -> Array:
+    """An offset for each new row, or one of each latent function on the last axis."""
+    if isinstance(offset, (tuple, list)):
+        return jnp.stack([_of_each_row(0.0 if one is None else one, shape) for one in offset], axis=-1)
     given = check_floating("offset", offset)
     if given.shape not in ((), shape):
         cure = "Pass one number for each row of X."

@@ -13,11 +13,12 @@ from jax.extend.core import Jaxpr
 from jax.tree_util import PyTreeDef
 
 from numpyro_gp.arrays import Array, on_device
-from numpyro_gp.checks import fail
+from numpyro_gp.checks import fail, is_known
+from numpyro_gp.posterior.row_numbers import counts_rows
 from numpyro_gp.posterior.tracing import Draw
 from numpyro_gp.programs.keep import kept
 from numpyro_gp.programs.mixing import mixing_of
-from numpyro_gp.programs.trace import as_function, split, traced
+from numpyro_gp.programs.trace import Traced, as_function, split, traced
 from numpyro_gp.rows.cuts import padded
 from numpyro_gp.rows.devices import placement_of
 
@@ -67,7 +68,7 @@ class OfChunks(NamedTuple):
     programs: Programs
     constants: list[Array]
     structure: PyTreeDef
-    # Name of an operation that combines rows, where there is one.
+    # What the program does with rows that is no more of each alone, if it does.
     mixing: str | None
 
 
@@ -131,10 +132,10 @@ def predict_chunks(
     programs, constants, structure, mixing = known.of_chunks
     if mixing is not None and (known.is_stream or len(parts) > 1 or size > total):
         if first is not None:
-            required, got = "one that treats each of them by itself", f"one that combines them, by {mixing!r}"
+            required, got = "one that treats each of them by itself", f"one that {mixing}"
             cure = "Compute what is of all rows before, and pass it as an argument; or predict them in one call."
             fail("the model of rows that come in parts", required, got, cure)
-        warn_of_one_piece(total, chunk_size, f"it combines them, by {mixing!r}")
+        warn_of_one_piece(total, chunk_size, f"it {mixing}")
         return predict_chunks(function, fixed, draws, rows, total, total, axes)
     early = (*constants, *jax.tree.leaves(fixed))
     if is_alone:
@@ -198,10 +199,54 @@ def _of_chunks(
     # Rows of a chunk are the last inputs, by their names as JAX orders them, but for the number of the first.
     places = [axes[name] for name in sorted(part[0])] if axes else []
     inputs = found.program.invars[-1 - len(places) : -1]
-    mixing = mixing_of(found.program, dict(zip(inputs, places, strict=True))) if axes else None
+    mixing = _mixing(found, dict(zip(inputs, places, strict=True)), _of_more(function, fixed, draw, part, axes))
     count = len(found.constants) + len(jax.tree.leaves(fixed))
     programs = kept(found.program, count, lambda: _compile(found.program, count))
     return OfChunks(programs, found.constants, found.structure, mixing)
+
+
+def _of_more(
+    function: Callable[..., object],
+    fixed: object,
+    draw: Draw,
+    part: tuple[Mapping[int, object], np.int32],
+    axes: Mapping[int, int],
+) -> Traced | None:
+    """The program of one row more, None where rows do not come in parts."""
+    if not axes:
+        return None
+
+    def longer(name: int, row: Any) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct([n + (at == axes[name]) for at, n in enumerate(row.shape)], row.dtype)
+
+    return traced(function, fixed, draw, ({name: longer(name, row) for name, row in part[0].items()}, part[1]))
+
+
+def _mixing(own: Traced, axes: Mapping[object, int], other: Traced | None) -> str | None:
+    """What a program does with rows that is no more of each alone, as a program of more rows shows."""
+    if other is None:
+        return None
+    made = dict[object, int]()
+    for one, two in zip(own.program.eqns, other.program.eqns, strict=False):
+        if one.primitive is two.primitive and one.primitive.name in ("iota", "broadcast_in_dim"):
+            sizes = zip(one.params["shape"], two.params["shape"], strict=False)
+            grown = [at for at, (size, more) in enumerate(sizes) if size != more]
+            made.update(zip(one.outvars, grown))
+    if (combined := mixing_of(own.program, {**made, **axes})) is not None:
+        return f"combines them, by {combined!r}"
+    constants = zip(own.constants, other.constants, strict=False)
+    counts = any(map(_differ, *zip(*constants, strict=True))) if own.constants else False
+    return "computes with their number" if counts or counts_rows(own.program, other.program) else None
+
+
+def _differ(one: Array, other: Array) -> bool:
+    """Whether constants have other numbers for more rows, and not more of the same."""
+    if one is other or jnp.ndim(one) != jnp.ndim(other) or not (is_known(one) and is_known(other)):
+        return False
+    if one.shape == other.shape:
+        return not np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
+    first = np.asarray(one)[tuple(slice(1) if n != m else slice(None) for n, m in zip(one.shape, other.shape))]
+    return not (np.all(first == one) and np.all(first == other))
 
 
 def _compile(program: Jaxpr, early: int) -> Programs:

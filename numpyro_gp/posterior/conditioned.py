@@ -22,6 +22,7 @@ from numpyro_gp.checks import check_finite, fail
 from numpyro_gp.guides import AutoGP
 from numpyro_gp.linalg import einsum, half_log_det, solve_lower
 from numpyro_gp.posterior.fitted_pseudo_data import PseudoData, pseudo_data
+from numpyro_gp.primitives.opening import basis_under
 from numpyro_gp.primitives.plates import Plates
 from numpyro_gp.programs.set_up import in_one_program
 from numpyro_gp.sites import InducingPrior, unwrap
@@ -86,9 +87,7 @@ def _coordinates(name: str, prior: InducingPrior, past: PseudoData, plates: Plat
         cure = "Fit the model as it is now: its inducing inputs, outputs or plates were others."
         fail(f"the fit at site {name!r}", f"of values of shape {shape}", f"shape {past.shift.shape}", cure)
     belief = Conditional(past.shift.astype(prior.dtype), past.precision.astype(prior.dtype))
-    if prior.level_of is not None:
-        prior.level = prior.level_of(plates)
-    found = belief.at(prior.basis_of(belief))
+    found = belief.at(basis_under(belief, prior, plates))
     return _Coordinates(found.mean, found.scale_tril, prior.event_dim)
 
 

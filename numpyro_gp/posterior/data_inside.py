@@ -39,7 +39,8 @@ def conditioned_observation(
             got, cure = (got, cure) if offset is None else ("numbers", "Leave it out.")
             fail("offset", f"given where the data {process.name!r} have one, and only there", got, cure)
         f = process.at(X)
-        return Observation(f if offset is None else shifted("predict_at", f, offset), process.likelihood)
+        f = f if offset is None else shifted("predict_at", f, offset, process.likelihood)
+        return Observation(f, process.likelihood)
     if offset is not None:
         cure = "Leave it out: data of gp_regression have none."
         fail("offset", "None of a gp_regression", "numbers", cure, TypeError)

@@ -5,7 +5,7 @@ Which density leaving one out needs is in mathematics.md section 11.2.
 
 from collections.abc import Container, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,8 @@ from jax.scipy.stats import norm
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.base import AbstractBelief
+from numpyro_gp.beliefs.basis import AbstractBasis
+from numpyro_gp.beliefs.gaussian_data import GaussianData
 from numpyro_gp.beliefs.pseudo_rows import PseudoRows
 from numpyro_gp.checks import check_count, check_key, fail
 from numpyro_gp.guides.local_sites import data_plates
@@ -26,8 +28,10 @@ from numpyro_gp.posterior.sources import Source
 from numpyro_gp.primitives.given_both import CombinedMarginal
 from numpyro_gp.primitives.given_neighbours import GivenNeighbours
 from numpyro_gp.primitives.local_process import SeenProcesses
-from numpyro_gp.primitives.marginal_likelihood import CollapsedMarginal, ExactMarginal, Marginal
+from numpyro_gp.primitives.marginal_likelihood import CollapsedMarginal, Marginal
 from numpyro_gp.primitives.observe import shifted
+from numpyro_gp.primitives.opening import basis_under
+from numpyro_gp.primitives.plates import Plates
 from numpyro_gp.programs.keep import run
 from numpyro_gp.programs.private import mask_of
 from numpyro_gp.rows.call import Arguments, Call, is_data
@@ -105,7 +109,7 @@ def training_draws(posterior: Fitted, draws: tracing.Draw, call: Call) -> Traini
         terms = {n: log_likelihood(s["fn"], s["value"], None if is_point else keys[n]) for n, s in seen.items()}
         latent = {name: site["value"] for name, site in trace.items() if _is_value(site)}
         copies = {n: site["fn"].sample(jax.random.fold_in(keys[n], 1)) for n, site in seen.items() if _has_copies(site)}
-        return latent, {name: term for name, term in terms.items() if term is not None}, copies
+        return latent, terms, copies
 
     def data(source: Source, draw: tracing.Draw, arrays: list[Array]) -> tuple[dict[str, Array], ...]:
         trace = trace_at(posterior.at(source), draw, arrays, ())
@@ -167,7 +171,28 @@ def hyperparameter_draws(posterior: Fitted, draws: tracing.Draw, call: Call) -> 
         found = own.source.training_values(*draw, call.at(arrays))
         return {name: value for name, value in found.items() if name in sites and is_hyperparameter(sites[name])}
 
-    return tracing.at_each_draw(one, posterior, draws, call.arrays)
+    inside = {n for n, s in sites.items() if is_latent(s) and role(s) is None and s["cond_indep_stack"]}
+    return GlobalDraws(tracing.at_each_draw(one, posterior, draws, call.arrays), inside)
+
+
+class GlobalDraws(dict[str, Array]):
+    """Draws by site; one that is asked for a site in a plate says where its draws are."""
+
+    def __init__(self, draws: Mapping[str, Array], inside: Container[str]) -> None:
+        super().__init__(draws)
+        self.inside = inside
+
+    def __missing__(self, name: str) -> NoReturn:
+        cure = "Take posterior.draws(key, *args).latent, which has draws of sites in plates and of processes."
+        got = f"{name!r}, which is in a plate" if name in self.inside else repr(name)
+        fail("the site", f"one outside every plate, of {sorted(self)}", got, cure, KeyError)
+
+
+jax.tree_util.register_pytree_node(
+    GlobalDraws,
+    lambda own: ([own[name] for name in sorted(own)], (sorted(own), own.inside)),
+    lambda names, leaves: GlobalDraws(dict(zip(names[0], leaves, strict=True)), names[1]),
+)
 
 
 def is_hyperparameter(site: Site) -> bool:
@@ -223,32 +248,35 @@ class PointsAt(tracing.Values):
 
     def draw(self, belief: AbstractBelief, key: Array, site: Site) -> Array:
         """A point from a belief."""
-        return belief.draw_whitened(key, (), unwrap(site["fn"]).basis_of(belief))
+        return belief.draw_whitened(key, (), self.basis(belief, site))
+
+    @staticmethod
+    def basis(belief: AbstractBelief, site: Site) -> AbstractBasis:
+        """What a belief stands on at its site."""
+        return basis_under(belief, unwrap(site["fn"]), Plates.of(site["cond_indep_stack"]))
 
 
-def log_likelihood(fn: object, y: Array, key: Array | None = None) -> Array | None:
+def log_likelihood(fn: object, y: Array, key: Array | None = None) -> Array:
     """``log p(y_n | draw)`` of each datum, on the true predictive density and not on the bound.
 
     With points at the GP sites it is ``log E_{p(f_n | v)} p(y_n | f_n)``. With a decoupled belief, whose
     function is not fixed by ``v``, it is ``log p(y_n | f_n)`` at ``f_n ~ q(f_n)`` drawn with ``key``. For
     exact `gp_regression`, and by neighbours, it is ``log p(y_n | y_-n, draw)``: the data are not independent given
-    hyper-parameters, and this is the density that makes PSIS-LOO right; so it is of pseudo-data by neighbours. None for
-    the collapsed bound, which is no density of ``y``.
+    hyper-parameters, and this is the density that makes PSIS-LOO right; so it is of pseudo-data by neighbours. With
+    ``inducing=`` it is that of the process which the inducing points leave.
     """
     inner = unwrap(fn)
-    if isinstance(inner, CollapsedMarginal):
-        return None
     if isinstance(inner, (GivenNeighbours, CombinedMarginal)):
         data = inner.given(y)
         mean, variance = data.left_out()
         return norm.logpdf(data.y, mean, jnp.sqrt(variance))[inner.rows]
-    if isinstance(inner, ExactMarginal):
-        mean, variance = inner.each(leave_one_out, y)
+    if isinstance(inner, Marginal):
+        mean, variance = inner.each(collapsed_left_out if isinstance(inner, CollapsedMarginal) else leave_one_out, y)
         return norm.logpdf(y, mean, jnp.sqrt(variance))
     if not isinstance(inner, Observation):
         return fn.log_prob(y)
     if isinstance(seen := inner.seen_of, SeenProcesses) and (left_out := seen.left_out()) is not None:
-        f = left_out if seen.offset is None else shifted(seen.name, left_out, jnp.asarray(seen.offset))
+        f = left_out if seen.offset is None else shifted(seen.name, left_out, seen.offset, inner.likelihood)
         terms = Observation(f, inner.likelihood).predictive_log_prob(y)
     elif key is None:
         terms = inner.predictive_log_prob(y)
@@ -267,6 +295,12 @@ def leave_one_out(loc: Array, covariance: Array, y: Array) -> tuple[Array, Array
     inverse_factor = factorise(covariance)[1]
     precision = jnp.sum(inverse_factor**2, axis=0)
     return y - matmul(inverse_factor.T, matmul(inverse_factor, y - loc)) / precision, 1.0 / precision
+
+
+def collapsed_left_out(loc: Array, data: GaussianData, y: Array) -> tuple[Array, Array]:
+    """The same under the model of the collapsed bound, ``K = Q + noise``, with what inducing points leave at ``n``."""
+    mean, variance = data.leave_one_out((y - loc) / data.scale)
+    return loc + data.scale * mean, data.scale**2 * variance
 
 
 def _is_value(site: Site) -> bool:

@@ -15,6 +15,8 @@ from numpyro_gp.checks import fail
 from numpyro_gp.programs.files import check_place, read_whole, write_whole
 
 FORMAT = "numpyro_gp posterior 1"
+# Kinds of arrays that are numbers to NumPy, and of those whose types it forgets.
+NUMBERS = "biufcV"
 # Kind, groups of arrays, notes, and whether numbers of a fit in double precision became those of single precision.
 Decoded = tuple[str, dict[str, dict[str, object]], object, bool]
 SEQUENCES: dict[str, Callable[..., Any]] = {"list": list, "tuple": tuple}
@@ -94,6 +96,8 @@ def _decoded(stored: dict[str, np.ndarray]) -> tuple[object, Decoded | None]:
     groups: dict[str, dict[str, Any]] = {}
     for number, (keys, dtype) in enumerate(header["arrays"]):
         array = stored[f"array_{number}"]
+        if array.dtype.kind not in NUMBERS:
+            raise ValueError(f"array {number} holds {array.dtype}, and not {dtype}")
         at: dict[str, Any] = groups
         for key in keys[:-1]:
             at = at.setdefault(key, {})

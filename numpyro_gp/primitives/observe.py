@@ -1,5 +1,6 @@
 """``observe``: data seen through a likelihood, as one observed site with one term for each datum."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -18,7 +19,12 @@ from numpyro_gp.sites import Certain, Observation, Site, standard_normal
 
 
 def observe(
-    name: str, f: object, likelihood: object, obs: ArrayLike | None = None, *, offset: ArrayLike | None = None
+    name: str,
+    f: object,
+    likelihood: object,
+    obs: ArrayLike | None = None,
+    *,
+    offset: ArrayLike | Sequence[ArrayLike | None] | None = None,
 ) -> Array:
     """Say how data depend on a process: observe ``y``, whose distribution given ``f`` is the likelihood.
 
@@ -39,10 +45,12 @@ def observe(
     obs : array or None
         Data with the batch shape of ``f``, outputs last. Replicates, several data at each row of ``X``, have their
         axes on the left and stand in plates of their own: ``(R, N)`` in ``plate("replicates", R, dim=-2)``.
-    offset : array, optional
+    offset : array or tuple of arrays, optional
         Known numbers added to the latent function at each datum, as the logarithm of an exposure: of the shape of
-        ``f``, or one for each datum of several functions. Take it from an argument of the model, by the rows of the
-        plate: ``offset=offset[rows]``. A prediction needs that of the new data.
+        ``f``, or one for each datum of several outputs. Of a likelihood of several latent functions a tuple has one
+        for each, None where there is none; a single one is that of the mean, as with `HeteroscedasticGaussian`.
+        Take it from an argument of the model, by the rows of the plate: ``offset=offset[rows]``. A prediction needs
+        that of the new data.
 
     Returns
     -------
@@ -66,8 +74,8 @@ def observe(
     near = [part.near_of for part in parts if hasattr(part, "near_of")]
     members = [part.members_of for part in parts if hasattr(part, "members_of")]
     f = Certain(check_floating("f", f.v)) if isinstance(f, dist.Delta) else f
-    f = f if offset is None else shifted(name, f, check_floating("offset", offset))
-    observation = Observation(f, likelihood_of(f, likelihood))
+    own = likelihood_of(f, likelihood)
+    observation = Observation(f if offset is None else shifted(name, f, offset, own), own)
     if len(near) == len(parts):
         observation.seen_of = SeenProcesses(name, tuple(near), isinstance(f, tuple), observation.likelihood, offset)
     if obs is not None:
@@ -94,23 +102,55 @@ def _opened(name: str, observation: Observation, obs: Array | None) -> Site:
     return next(iter(trace.values()))
 
 
-def shifted(name: str, f: object, offset: Array) -> Any:
-    """Latent functions plus known numbers."""
+def shifted(name: str, f: Any, offset: Any, likelihood: Likelihood) -> Any:
+    """Latent functions plus known numbers: of the mean of the data alone, where the others are of other units."""
     if isinstance(f, (tuple, list)):
-        return tuple(shifted(name, part, offset) for part in f)
+        batch, event = jnp.broadcast_shapes(*[part.batch_shape for part in f]), (len(f),)
+        moved = _offset_of_each(name, offset, batch, event, likelihood)
+        return tuple(_moved(part, moved[..., number]) for number, part in enumerate(f))
     if not isinstance(f, (dist.Normal, dist.Independent, dist.MultivariateNormal)):
         return f  # refused by its own check
-    if offset.shape not in ((), f.batch_shape, f.batch_shape + f.event_shape):
-        required = f"a number, or of the shape of the data, {f.batch_shape}"
-        cure = "Pass one number for each datum, offset[rows] inside a subsampled plate."
-        fail(f"offset of site {name!r}", required, f"shape {offset.shape}", cure)
-    offset = offset[..., None] if f.event_shape and offset.shape == f.batch_shape else offset
-    offset = jnp.broadcast_to(offset, f.batch_shape + f.event_shape)
+    return _moved(f, _offset_of_each(name, offset, f.batch_shape, f.event_shape, likelihood))
+
+
+def _moved(f: Any, offset: Array) -> Any:
     if isinstance(f, dist.Independent):
-        return shifted(name, f.base_dist, offset).to_event(1)
+        return _moved(f.base_dist, offset).to_event(1)
     if isinstance(f, dist.MultivariateNormal):
         return dist.MultivariateNormal(f.loc + offset, f.covariance_matrix)
     return Certain(f.loc + offset) if isinstance(f, Certain) else dist.Normal(f.loc + offset, f.scale)
+
+
+def _offset_of_each(
+    name: str, offset: Any, batch: tuple[int, ...], event: tuple[int, ...], likelihood: Likelihood
+) -> Array:
+    """The offset of each latent function, on the last axis where there are several."""
+    if event and isinstance(offset, (tuple, list)):
+        if len(offset) != event[0]:
+            cure = "Pass one for each function in its place, None for those that have none."
+            fail(f"offset of site {name!r}", f"of {event[0]} parts, one for each function", len(offset), cure)
+        parts = [_checked_offset(name, 0.0 if one is None else one, batch, batch) for one in offset]
+        return jnp.stack([jnp.broadcast_to(one, batch) for one in parts], axis=-1)
+    own = _checked_offset(name, offset, batch, batch + event)
+    if not event or own.shape == batch + event:
+        return jnp.broadcast_to(own, batch + event)
+    whole = jnp.broadcast_to(own[..., None], batch + event)
+    if likelihood.num_latent == 1:  # outputs of one kind
+        return whole
+    if (number := likelihood.mean_function) is None:
+        required = f"one for each of the {event[0]} latent functions of {type(likelihood).__name__}"
+        cure = "Pass a tuple of offsets in the order of the functions, None where there is none: offset=(offset, None)."
+        fail(f"offset of site {name!r}", required, f"one of shape {own.shape} for all", cure)
+    return jnp.where(jnp.arange(event[0]) == number, whole, 0)
+
+
+def _checked_offset(name: str, offset: Any, batch: tuple[int, ...], whole: tuple[int, ...]) -> Array:
+    found = check_floating("offset", offset)
+    if found.shape not in ((), batch, whole):
+        required = f"a number, or of the shape of the data, {batch}"
+        cure = "Pass one number for each datum, offset[rows] inside a subsampled plate."
+        fail(f"offset of site {name!r}", required, f"shape {found.shape}", cure)
+    return found
 
 
 def check_members_of(name: str, members: Plates, site: Site) -> None:

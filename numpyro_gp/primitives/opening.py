@@ -107,15 +107,25 @@ def open_process(
     prior = InducingPrior(check_name("name", name), basis, shape)
     prior.level_of = level
     site, plates, value = open_site(name, prior, infer={"numpyro_gp": "gp"})
-    if level is not None and isinstance(value, AbstractBelief) and value.reads_basis:
-        prior.level = level(plates)
+    under = basis_under(value, prior, plates)
     process = prior.process(value)
     if jnp.shape(value) != plates.batch + shape:
         required = f"over whitened values of shape {plates.batch + shape}, those of {plates} on the left"
         kind = "belief" if isinstance(process, AbstractBelief) else "value"
         cure = "Give every array but the inputs Z_... the axes of the plates."
         fail(f"the {kind} at site {name!r}", required, f"shape {jnp.shape(value)}", cure)
-    return Opened(site, plates, process, prior.basis_of(value))
+    return Opened(site, plates, process, under)
+
+
+def basis_under(value: AbstractBelief | Array, prior: Any, plates: Plates) -> AbstractBasis:
+    """The basis that a value of a GP site stands on, with the mean function where the value reads it.
+
+    A handler meets a belief before the site has it: what it draws there must be around the same mean function.
+    """
+    level_of = getattr(prior, "level_of", None)
+    if level_of is not None and isinstance(value, AbstractBelief) and value.reads_basis:
+        prior.level = level_of(plates)
+    return prior.basis_of(value)
 
 
 def record(process: AnyProcess) -> AnyProcess:

@@ -169,7 +169,7 @@ class Observation(dist.Distribution):
     def sample(self, key: Array, sample_shape: Shape = ()) -> Array:
         """Draw ``f`` from its marginals, then ``y`` given ``f``."""
         key_latent, key_data = jax.random.split(key)
-        return self.likelihood.conditional(self.draw_latent(key_latent, sample_shape)).sample(key_data)
+        return self.likelihood.draw(key_data, self.draw_latent(key_latent, sample_shape))
 
     def draw_latent(self, key: Array, sample_shape: Shape = ()) -> Array:
         """Draw the latent functions at each datum from their marginals."""

@@ -18,6 +18,8 @@ from numpyro_gp.stein.metric import inverse_root_of, root_of
 from numpyro_gp.stein.svgd import SVGD
 
 DEGREES = 5.0  # of freedom: the tails of the proposal are heavier than those of a posterior
+# Points between two particles at which a valley of the density is looked for, and nats that make one.
+BETWEEN, VALLEY = 7, 0.1
 FEWEST = 100  # draws that count: the masses of two modes are then right to 0.05
 
 
@@ -53,7 +55,9 @@ def weights(
     Particles move within the modes in which they start: how many are in each says nothing about its mass, and the
     scores that they follow do not know it. So draws from a mixture of Student's t around all particles, as wide as the
     curvature there, are weighed by the target. Half of them are drawn around the heaviest of the others, where the
-    particles are too few, as in a long tail. Each particle gets the weights of the draws that belong to it.
+    particles are too few, as in a long tail. A mode gets the weights of the draws that belong to its particles, which
+    share them evenly: between two of them the density falls nowhere below both, as it does between modes. A particle
+    far below the others is a mode by itself.
     A few coordinates are what this can do, such as the hyper-parameters of `gp_regression`: where fewer than 100 draws
     count, it is refused. Modes that no particle has found have no weight.
 
@@ -95,7 +99,9 @@ def weights(
         cure = f"Pass num_draws={10 * size}, or fewer particles."
         fail("num_draws", f"at least two for each of the {size} particles", count, cure)
 
-    def weigh(key: Array, free: dict[str, Array], shared: dict[str, Array], arrays: list[Array]) -> Weights:
+    def weigh(
+        key: Array, free: dict[str, Array], shared: dict[str, Array], arrays: list[Array]
+    ) -> tuple[Weights, tuple[Array, Array]]:
         density = lambda row: target(of_row(free)(row), shared, arrays)  # noqa: E731
         first, second = jax.random.split(key)
         around, numbers = Centres.at(density, to_rows(free)), (count - count // 2, count // 2)
@@ -110,14 +116,26 @@ def weights(
         parts = jnp.concatenate([own, heavy.log_densities(draws)], axis=1)
         log_weight = _log_weights(reached, parts, _drawn(size, numbers))
         share = jax.nn.softmax(log_weight)
-        return Weights(matmul(share, jax.nn.softmax(own, axis=1)), 1 / jnp.sum(share**2), logsumexp(log_weight))
+        masses = matmul(share, jax.nn.softmax(own, axis=1))
+        links = around.links(density, jnp.asarray(judgement.is_stranded))
+        return Weights(masses, 1 / jnp.sum(share**2), logsumexp(log_weight)), links
 
-    found: Weights = run(weigh, key, free, shared, arrays)
+    found, links = run(weigh, key, free, shared, arrays)
     if not float(found.effective_sample_size) >= FEWEST:
         got = f"{float(found.effective_sample_size):.0f} of {count}, of {judgement.coordinates} coordinates"
         cure = "Take num_draws=20000, run the particles longer, or leave the weights equal."
         fail("the number of draws that count", f"at least {FEWEST}", got, cure)
-    return found
+    mode = _modes(*map(np.asarray, links))
+    masses, members = (np.bincount(mode, own, minlength=size) for own in (np.asarray(found.weights), np.ones(size)))
+    return found._replace(weights=jnp.asarray((masses / np.maximum(members, 1))[mode], found.weights.dtype))
+
+
+def _modes(pairs: np.ndarray, is_linked: np.ndarray) -> np.ndarray:
+    """Number of the mode of each particle, by the links of a tree ``(n - 1, 2)``."""
+    mode = np.arange(len(pairs) + 1)
+    for one, other in pairs[is_linked]:
+        mode[mode == mode[one]] = mode[other]
+    return mode
 
 
 class Centres(NamedTuple):
@@ -152,6 +170,36 @@ class Centres(NamedTuple):
             return constant + jnp.linalg.slogdet(inverse)[1] - 0.5 * (DEGREES + width) * jnp.log1p(squared / DEGREES)
 
         return lax.map(lambda pair: part(*pair), (self.rows, self.inverse)).T
+
+    def links(self, density: Callable[[Array], Array], is_alone: Array) -> tuple[Array, Array]:
+        """The shortest tree over the centres, pairs ``(n - 1, 2)``, and which pairs no valley of the density parts.
+
+        A centre that ``is_alone`` is an end of the tree, and linked to none.
+        """
+        size = len(self.rows)
+        to_each = lambda row, inverse: jnp.linalg.norm(matmul(self.rows - row[None], inverse), axis=1)  # noqa: E731
+        distance = lax.map(lambda pair: to_each(*pair), (self.rows, self.inverse))
+        distance = jnp.where(is_alone[None] | is_alone[:, None], jnp.inf, distance + distance.T)
+        first = jnp.argmin(is_alone)
+
+        def grow(tree: tuple[Array, Array, Array], _: object) -> tuple[tuple[Array, Array, Array], Array]:
+            is_in, nearest, parent = tree
+            new = jnp.lexsort((nearest, is_in))[0]
+            is_nearer = distance[new] < nearest
+            grown = is_in.at[new].set(True), jnp.minimum(nearest, distance[new]), jnp.where(is_nearer, new, parent)
+            return grown, jnp.stack([new, parent[new]])
+
+        start = jnp.arange(size) == first, distance[first], jnp.full(size, first)
+        pairs = lax.scan(grow, start, length=size - 1)[1]
+        steps = jnp.arange(1, BETWEEN + 1, dtype=self.rows.dtype) / (BETWEEN + 1)
+
+        def is_linked(pair: Array) -> Array:
+            one, other = self.rows[pair[0]], self.rows[pair[1]]
+            ends = jnp.minimum(density(one), density(other))
+            lowest = jnp.min(lax.map(lambda step: density(one + step * (other - one)), steps))
+            return (lowest >= ends - VALLEY) & ~jnp.any(is_alone[pair])
+
+        return pairs, lax.map(is_linked, pairs)
 
 
 def _in_turn(size: int, count: int) -> np.ndarray:

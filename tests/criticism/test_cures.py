@@ -114,6 +114,17 @@ def test_a_belief_that_is_not_trained_is_told_to_train_and_where_inputs_lack_to_
     assert "more inducing inputs" in verdict(lacking, X, y, Z=Z[:4])["residuals follow the inputs"].cure
 
 
+def test_few_inducing_inputs_that_keep_a_lengthscale_long_are_to_be_more():
+    """They leave less than 1 % of the variance at the lengthscale that they caused; `enough` said that they suffice."""
+    kernel, four = ngp.kernels.RBF(0.8, 2.1), jnp.linspace(-3.0, 3.0, 4)[:, None]
+    found = by_exact(kernel, 0.7, four, None, X, y)
+    assert "inducing inputs" not in found
+    cure = found["residuals follow the inputs"].cure
+    assert cure.startswith("take more inducing inputs, 16, and start from a shorter lengthscale")
+    more = jnp.linspace(-3.0, 3.0, 16)[:, None]
+    assert "residuals follow the inputs" not in by_exact(ngp.kernels.RBF(0.8, 1.0), NOISE, more, None, X, y)
+
+
 @pytest.mark.long
 def test_counts_that_vary_more_have_another_likelihood_and_only_counts_are_told_so():
     rng = np.random.default_rng(1)

@@ -46,6 +46,23 @@ def test_what_cures_name_is_there():
     assert "target_accept_prob" in inspect.signature(NUTS).parameters
 
 
+@pytest.mark.parametrize(
+    ("sites", "cure"), [("f", "ngp.conditioned"), ("f_conditioned", "a fit of more steps"), ("other", "priors")]
+)
+def test_chains_are_told_of_other_coordinates_unless_they_run_in_them(sites, cure):
+    """A chain in the coordinates of `ngp.conditioned` was told to start there."""
+    far = RNG.normal(size=(2, 200)) + np.array([[0.0], [6.0]])
+    case = of_chains(far)
+    stored = {"lengthscale": jnp.asarray(far.reshape(-1)), sites: jnp.asarray(far.reshape(-1))}
+    fit = dataclasses.replace(ngp.Posterior.from_mcmc(faults.model, stored), num_chains=2)
+    fact = Fact(*[np.zeros(1)] * 3, None, None, np.zeros(1), 3, (), is_exact=False)
+    case = case._replace(posterior=fit, evidence=case.evidence._replace(processes={"f": fact}))
+    (found,) = looks.r_hat(case)
+    assert cure in found.cure
+    (found,) = looks.effective_draws(case)
+    assert ("ngp.conditioned" in found.cure) == (sites == "f")
+
+
 def test_chains_that_warm_up_longer_agree_and_those_that_run_longer_hold_enough_draws():
     far = RNG.normal(size=(2, 400)) + np.array([[0.0], [6.0]]) * np.exp(-np.arange(400) / 30)
     (found,) = looks.r_hat(of_chains(far[:, :200]))

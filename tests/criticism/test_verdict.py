@@ -10,7 +10,8 @@ from numpyro import handlers
 
 import numpyro_gp as ngp
 from numpyro_gp.criticism.evidence import gather
-from numpyro_gp.criticism.verdict import LOOKS
+from numpyro_gp.criticism.finding import Finding
+from numpyro_gp.criticism.verdict import LOOKS, Findings
 from numpyro_gp.rows.call import call_of
 from tests.criticism import faults
 from tests.criticism.faults import CURVE, DRAWS, NOISE, RATE, X, Z, around, hyperparameters, posterior, y
@@ -95,7 +96,7 @@ def test_nothing_is_found_in_a_good_fit(name, capsys):
 
 
 @pytest.mark.long
-def test_ten_sentences_at_most_and_what_cannot_be_said_is_left_out(capsys):
+def test_ten_sentences_at_most_and_what_cannot_be_said_is_left_out():
     """Plates, several processes and outputs, masks, an improper prior and a censored distribution: nothing stops it."""
     assert len(LOOKS) == 17
 
@@ -130,3 +131,13 @@ def test_wrong_arguments():
     ):
         with pytest.raises((TypeError, ValueError), match=message):
             ngp.diagnose.verdict(posterior(), X, Z=Z, **options)
+
+
+def test_a_verdict_is_told_once():
+    """``print(verdict(...))`` repeated each sentence as the fields of a tuple."""
+    assert str(Findings()) == "no findings"
+    printed = Findings(
+        [Finding("noise", "The noise is small", 0.1, 0.2, "look"), Finding("R-hat", "It is", 1, 2, "warm")]
+    )
+    assert str(printed) == "2 findings: noise, R-hat"
+    assert printed == tuple(printed)

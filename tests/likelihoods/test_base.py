@@ -22,7 +22,7 @@ PAIRS = {
 @pytest.mark.long
 @pytest.mark.parametrize("name", PAIRS)
 def test_callable_equals_the_built_in_likelihood(name):
-    """Densities by 20 nodes of Gauss and Hermite."""
+    """Expectations by 20 nodes of Gauss and Hermite, densities by nodes about their peak."""
     function, built_in, y, tolerance = PAIRS[name]
     y, mean, variance = jnp.array(y), jnp.array([0.2, -0.5, 0.9]), jnp.array([0.1, 0.4, 0.8])
 
@@ -135,3 +135,25 @@ def test_counts_of_one_byte_do_not_wrap(dtype):
     counts = as_likelihood(lambda f: dist.NegativeBinomialLogits(2.0, f))
     found = counts.log_prob(jnp.array([most, 3], dtype), jnp.full(2, 2.0))
     assert_allclose(found, stats.nbinom(2, 1 / (1 + np.exp(2.0))).logpmf([most, 3]), rtol=1e-5)
+
+
+NORMALS = [(0.1, 0.0, 0.25), (0.001, 0.3, 1.0), (0.1, 5.0, 0.25), (10.0, 3.0, 0.25), (0.1, 12.0, 0.25)]
+
+
+@pytest.mark.parametrize(("scale", "y", "variance"), NORMALS)
+def test_the_predictive_density_of_a_narrow_callable_is_the_closed_form(scale, y, variance):
+    """``N(y; 0, variance + scale^2)``, with a peak a thousandth as wide as the latent normal, and 24 sd away."""
+    likelihood = as_likelihood(lambda f: dist.Normal(f, scale))
+    found, slopes = jax.value_and_grad(likelihood.predictive_log_prob, argnums=(1, 2))(y, 0.0, variance)
+    whole = variance + scale**2
+    assert_allclose(found, stats.norm(0, np.sqrt(whole)).logpdf(y), rtol=2e-6)
+    assert_allclose(slopes[0], y / whole, rtol=1e-4, atol=1e-4)
+    assert_allclose(slopes[1], 0.5 * (y**2 / whole - 1) / whole, rtol=1e-3)
+
+
+@pytest.mark.parametrize(("shape", "y"), [(1.5, 1.0), (10.0, 3.0), (20.0, 1.0)])
+def test_the_predictive_density_of_a_narrow_callable_is_that_of_a_dense_grid(shape, y):
+    z = np.linspace(-12, 12, 200001)
+    grid = stats.norm.logpdf(z) + stats.weibull_min(shape, scale=np.exp(0.5 * z)).logpdf(y)
+    likelihood = as_likelihood(lambda f: dist.Weibull(jnp.exp(f), shape))
+    assert_allclose(likelihood.predictive_log_prob(y, 0.0, 0.25), np.log(np.trapezoid(np.exp(grid), z)), rtol=2e-6)

@@ -1,13 +1,16 @@
 """Successes among trials, against SciPy and against labels."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+import pytest
 from numpy.testing import assert_allclose
 from scipy import stats
 from scipy.special import expit
 
 from numpyro_gp.likelihoods import Binomial
 from tests.likelihoods.grids import expected
+from tests.precision import x64
 
 TRIALS = np.array([1.0, 7.0, 7.0, 7.0, 400.0])
 Y = np.array([1.0, 0.0, 7.0, 3.0, 390.0])
@@ -49,3 +52,18 @@ def test_the_variance_of_a_share_near_one_keeps_its_digits_in_single_precision()
     share = expit(-np.abs(f.astype(float)))
     assert found.dtype == np.float32
     assert_allclose(found, 1e6 * share * (1 - share), rtol=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("trials", "share"), [(30, 0.8), (10**8, 0.3), (10**8, 1e-6), (10**8, 1 - 2.0**-8), (10**10, 0.5)]
+)
+def test_draws_of_many_trials_have_the_law_of_scipy_in_single_precision(trials, share):
+    with x64(False):
+        f = jnp.full(20000, np.log(share / (1 - share)), jnp.float32)
+        drawn = np.asarray(Binomial(float(trials)).draw(jax.random.key(0), f), float)
+    law = stats.binom(trials, expit(float(f[0])))
+    levels = law.ppf([0.05, 0.25, 0.5, 0.75, 0.95])
+    step = max(np.spacing(np.float32(levels[0])) / 2, 0)  # of the type, which large numbers are rounded to
+    assert_allclose([(drawn <= q + step).mean() for q in levels], law.cdf(levels), atol=4 * 0.5 / np.sqrt(20000) + 0.01)
+    assert drawn.min() >= 0
+    assert drawn.max() <= trials

@@ -90,7 +90,8 @@ def test_each_site_draws_with_a_key_of_its_own():
     belief = ngp.beliefs.Coupled(jnp.zeros(M), LOWER)
     prior = InducingPrior("f", Basis.build(KERNEL, Z), (M,))
     points = PointsAt({"a": belief, "b": belief}, KEY, {"a", "b"})
-    a, b = (points({"type": "sample", "name": name, "fn": prior, "is_observed": False, "infer": {}}) for name in "ab")
+    site = {"type": "sample", "fn": prior, "is_observed": False, "infer": {}, "cond_indep_stack": []}
+    a, b = (points({**site, "name": name}) for name in "ab")
     assert jnp.abs(a - b).min() > 1e-6
 
 
@@ -121,7 +122,7 @@ def test_leave_one_out_of_exact_regression():
 
 @pytest.mark.long
 def test_regression_sites_and_ordinary_sites():
-    """Exact: the leave-one-out density; collapsed: none, because the bound is no density; NumPyro's own: log_prob."""
+    """Exact, or by inducing points: the leave-one-out density, by its formula; NumPyro's own: log_prob."""
 
     def both(X, y=None, inducing=None, count=None):
         noise = numpyro.sample("noise", dist.LogNormal(-1.2, 0.3))
@@ -135,7 +136,13 @@ def test_regression_sites_and_ordinary_sites():
     np.testing.assert_allclose(found.log_likelihood["y"][1], stats.norm.logpdf(Y, mean, np.sqrt(variance)), atol=1e-7)
     np.testing.assert_allclose(found.log_likelihood["count"][0], stats.poisson.logpmf(count, 2.0))
     assert set(found.replicated) == {"count"}
-    assert set(posterior.draws(KEY, X, Y, inducing=Z, count=count).log_likelihood) == {"count"}
+    found = posterior.draws(KEY, X, Y, inducing=Z, count=count)
+    assert set(found.replicated) == {"count"}
+    whole, cross = gram(np.asarray(X), 1.3, 0.8), np.asarray(KERNEL.matrix(X, Z))
+    explained = cross @ np.linalg.solve(gram(np.asarray(Z), 1.3, 0.8), cross.T)
+    mean, variance = leave_one_out(jnp.zeros(N), jnp.asarray(explained + 0.2 * np.eye(N)), Y)
+    spread = np.sqrt(variance + np.diag(whole - explained))
+    np.testing.assert_allclose(found.log_likelihood["y"][1], stats.norm.logpdf(Y, mean, spread), atol=1e-4)
 
 
 def test_masked_data_and_local_sites_of_the_training_data():
@@ -252,3 +259,74 @@ def test_bad_input(arguments, keywords, message):
 )
 def test_draws_are_spread_within_each_chain(count, available, chains, expected):
     np.testing.assert_allclose(spread_draws(count, available, chains), expected, atol=0.5)
+
+
+MEANS = {
+    "none": lambda: None,
+    "number": lambda: 3.0,
+    "sampled": lambda: numpyro.sample("level", dist.Normal(0.0, 3.0)),
+    "function": lambda: lambda X: 3.0 - 2.0 * X[..., 0],
+    "linear": lambda: (lambda slope: lambda X: 3.0 + slope * X[..., 0])(numpyro.sample("slope", dist.Normal(0.0, 3.0))),
+}
+RECIPES = {
+    # What data with noise 0.1 say of the function 3 + sin(z) at the inducing inputs.
+    "conditional": lambda: ngp.beliefs.Conditional(100 * (3.0 + jnp.sin(Z[:, 0])), 100 * jnp.eye(M)),
+    "coupled": lambda: FORMS["coupled"],
+    "mean_field": lambda: ngp.beliefs.MeanField(jnp.linspace(-1.0, 1.0, M), jnp.full(M, 0.2)),
+    "orthogonal": lambda: FORMS["orthogonal"],
+    "decoupled": lambda: FORMS["decoupled"],
+    "points": None,
+}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "mean"),
+    [
+        pytest.param(recipe, mean, marks=() if (recipe, mean) == ("conditional", "linear") else pytest.mark.long)
+        for recipe in RECIPES
+        for mean in MEANS
+    ],
+)
+def test_log_likelihoods_average_to_the_density_of_the_prediction(recipe, mean):
+    """At the data of the fit ``log mean_s p(y_n | draw s)`` is what `predict` says of them, whatever the mean is."""
+
+    def fn(X, y=None):
+        f = ngp.gp("f", KERNEL, Z, mean=MEANS[mean]())
+        with numpyro.plate("data", X.shape[0]):
+            ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.3), obs=y)
+
+    drawn = {"sampled": {"level": (3.0, 0.3)}, "linear": {"slope": (-2.0, 0.3)}}.get(mean, {})
+    if recipe == "points":
+        rng = np.random.default_rng(1)
+        sites = {name: rng.normal(*moments, 300) for name, moments in drawn.items()} | {"f": rng.normal(size=(300, M))}
+        posterior = ngp.Posterior.from_mcmc(fn, {name: jnp.asarray(values) for name, values in sites.items()})
+    else:
+
+        def guide(X, y=None):
+            for name, moments in drawn.items():
+                numpyro.sample(name, dist.Normal(*moments))
+            numpyro.sample("f", ngp.Belief(RECIPES[recipe]()))
+
+        posterior = ngp.Posterior.from_svi(fn, guide, {})
+    prediction = posterior.predict(KEY, X, num_samples=2000)
+    y = prediction.mean
+    terms = np.asarray(posterior.draws(KEY, X, y, num_samples=2000).log_likelihood["y"])
+    np.testing.assert_allclose(np.log(np.exp(terms).mean(0)), prediction.log_density(y), atol=0.2)
+
+
+def test_hyperparameters_say_where_the_draws_of_a_site_in_a_plate_are():
+    """A bare KeyError before."""
+
+    def grouped(X, y=None):
+        noise = numpyro.sample("noise", dist.LogNormal(-1.2, 0.3))
+        with numpyro.plate("groups", 2):
+            u = numpyro.sample("u", dist.Normal(0.0, 1.0))
+        with numpyro.plate("data", X.shape[0]):
+            numpyro.sample("y", dist.Normal(u[0] + u[1], noise), obs=y)
+
+    posterior = ngp.Posterior.from_mcmc(grouped, {"noise": jnp.ones(3), "u": jnp.zeros((3, 2))})
+    found = posterior.hyperparameters(KEY, X, Y)
+    assert set(found) == set(jax.tree.map(jnp.mean, found)) == {"noise"}
+    with pytest.raises(KeyError, match=r"outside every plate, of \['noise'\], but got 'u', which is in a plate"):
+        found["u"]
+    assert posterior.draws(KEY, X, Y).latent["u"].shape == (3, 2)

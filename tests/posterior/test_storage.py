@@ -136,3 +136,16 @@ def test_whitened_values_are_of_the_precision_of_their_fit(tmp_path):
         single.predict(KEY, rows)
     with jax.enable_x64(False):
         assert single.predict(KEY, rows).mean.dtype == jnp.float32
+
+
+@pytest.mark.parametrize("text", [np.array(b""), np.array([b"", b""]), np.array([], "S1"), np.array(b"", "S4")])
+def test_an_array_that_became_text_is_named_as_damage(text, tmp_path):
+    """Four bytes of text were viewed as a number, and others ended in an error of JAX."""
+    path = tmp_path / "fit"
+    write_arrays(path, "mcmc", {"samples": {"f": np.zeros((3, 2), np.float32)}}, None)
+    with np.load(path) as file:
+        entries = {name: file[name] for name in file.files} | {"array_0": text}
+    with open(path, "wb") as file:
+        np.savez(file, **entries)
+    with pytest.raises(ValueError, match=r"path must be a file written by Posterior.save, .*array 0 holds \|S"):
+        read_arrays(path)
