@@ -11,6 +11,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from numpyro import handlers
+from numpyro.distributions import constraints
 
 from numpyro_gp import likelihoods
 from numpyro_gp.arrays import Array, ArrayLike, T
@@ -101,6 +102,13 @@ class Family(NamedTuple):
         own = NAMED[self.spec]
         likelihood = own.kind(*(values[name] for name in own.parameters(Start())))
         return jax.tree.map(lambda leaf: np.array(np.broadcast_to(np.asarray(leaf, dtype), (count,))), likelihood)
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether its data are 0 or 1, which two levels may stand for."""
+        if isinstance(self.spec, str):
+            return self.spec == "bernoulli"
+        return self.look(lambda own: own.conditional(jnp.zeros(1)).support is constraints.boolean)
 
     @alone
     def look(self, what: Callable[[Likelihood], T]) -> T:

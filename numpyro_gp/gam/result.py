@@ -253,6 +253,8 @@ class Fit:
         found = report_on_rows(draws, check_level(level), rng)
         facts, notes = facts_of(draws, found, density)
         facts["rows"] = f"{len(own.rows.y)} used, {own.rows.left_out} left out"
+        if levels := own.layout.response_column.levels:
+            facts["response"] = f"1 is {levels[1]!r}, 0 is {levels[0]!r}"
         facts["engine"] = f"{self.engine}, {self.steps} {'draws' if self.engine == 'nuts' else 'steps'}"
         if check is not False:
             posterior = None if self.engine == "svi" else lambda: self.posterior

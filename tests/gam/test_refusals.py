@@ -102,7 +102,7 @@ TABLE = [
     (laid("y ~ e", weights=[1]), r"weights must be of shape \(5,\)"),
     (laid("y ~ e", e=[1.0]), "columns must be of one length"),
     (laid("y ~ offset(log(e))"), r"offset\(log\(e\)\) must be finite, but got -inf"),
-    (laid("y ~ e", y=list("abcde")), "response 'y' must be numbers or two levels, but got 5 levels"),
+    (laid("y ~ e", y=list("abcde")), "response 'y' must be numbers in this family, but got text, 'a' and others"),
     (laid("y ~ e", e=[None] * 5), "none of which is complete. Leave out e: no row has"),
     (laid("y ~ e", "log(y)", y=np.arange(5.0) - 1), r"log\(y\) must be .* but got y = -1, 1 of 5 rows"),
     (lambda: lay_out(formula("y ~ e"), {"y": [], "e": []}, "y", None), "data must be of one row or more, but got none"),
