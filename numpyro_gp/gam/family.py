@@ -106,8 +106,8 @@ class Family(NamedTuple):
     @property
     def has_labels(self) -> bool:
         """Whether its data are 0 or 1, which two levels may stand for."""
-        if isinstance(self.spec, str):
-            return self.spec == "bernoulli"
+        if self.name != "function":
+            return self.name.lower() == "bernoulli"
         return self.look(lambda own: own.conditional(jnp.zeros(1)).support is constraints.boolean)
 
     @alone
