@@ -18,6 +18,7 @@ from numpyro_gp.gam.evidence import has_evidence, of_series
 from numpyro_gp.gam.hyperparameters import vector_layout_of
 from numpyro_gp.gam.model import Model, offset_at
 from numpyro_gp.gam.modes import MANY_ROWS, collapsed, has_tables
+from numpyro_gp.gam.term_kernels import MOST_TOGETHER
 from numpyro_gp.guides import AutoGP, block_low_rank, conditional
 from numpyro_gp.guides.natural import NATURAL_MARK
 from numpyro_gp.optim import natural_gradient
@@ -31,7 +32,7 @@ from numpyro_gp.training import NUTS, FitResult
 from numpyro_gp.training.plateau import fit_to_plateau
 
 # Inducing inputs up to which one belief holds all covariances; above, those between terms are of low rank.
-JOINT, RANK = 600, 20
+JOINT, RANK = MOST_TOGETHER, 20
 JOINT_OF_SERIES = 1000
 # Numbers in the features of all rows up to which steps are those of `collapsed`, where rows are not in tables.
 MOST_FEATURES = 20_000_000

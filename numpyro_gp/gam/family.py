@@ -149,6 +149,9 @@ def as_family(family: Any) -> Family:
     kind, link = Family("", "", family).look(lambda own: (type(own), getattr(own, "link", None)))
     link = (link or LINKS[kind]) if kind in LINKS else "none"  # Bernoulli and Beta have a choice
     name = "function" if kind is likelihoods.CallableLikelihood else kind.__name__  # as files of fits have it
+    if (count := Family("", "", family).look(lambda own: own.num_latent)) > 1:
+        cure = f"Write the model yourself, with a process of outputs={count}, as the page of several outputs shows."
+        fail("family", "a likelihood of one function, the sum of the terms", f"{name}, which has {count}", cure)
     if name == likelihoods.Binomial.__name__:
         fail("family", "one whose trials are a column of the table", "ngp.likelihoods.Binomial", TRIALS)
     return Family(name, link, family)

@@ -12,6 +12,7 @@ import numpy as np
 from numpyro_gp.additive.effects import Effect
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_choice, check_count, check_level, fail
+from numpyro_gp.gam.advice import notes_on
 from numpyro_gp.gam.draws import Draws, sample_posterior
 from numpyro_gp.gam.effects import MEASURE_WORDS, Moments, effects_of, labels_of, moments_at
 from numpyro_gp.gam.engines import JOINT, EngineResult, posterior_at
@@ -259,7 +260,7 @@ class Fit:
         if check is not False:
             posterior = None if self.engine == "svi" else lambda: self.posterior
             words, said = checked(draws, found, posterior, bool(check), rng, self.steps)
-            facts["checks of the fit"], notes = words, [*notes, *said]
+            facts["checks of the fit"], notes = words, [*notes, *notes_on(own, found.rows), *said]
         facts["intercept"] = "{:.4g} ± {:.2g}".format(*found.constant)
         facts["terms average to zero"] = MEASURE_WORDS[own.measure]
         facts["intervals of shares"] = f"{100 * level:g} %"

@@ -6,7 +6,7 @@ import pytest
 import numpyro_gp as ngp
 from numpyro_gp.criticism.finding import Finding
 from numpyro_gp.criticism.weights import Weights
-from numpyro_gp.gam.advice import AdviceContext, advice, is_even
+from numpyro_gp.gam.advice import AdviceContext, advice, is_even, notes_on
 
 ROWS, WAVES = 200, "waves ~ s(x, num_inducing="
 
@@ -55,7 +55,7 @@ def test_what_spoils_the_rest_is_cured_first():
     first, second = advice(found, about())
     assert first.endswith("linear(x) leaves most: write linear(x, num_inducing=24).")
     assert second == "Data: do first what the note above says."
-    assert "student_t" in advice(found[1:], about(inside=0.7))[0]
+    assert "negative_binomial" in advice(found[1:], about(inside=0.7))[0]  # 0, 1, 4, 9, 16
     assert "num_inducing=48" in advice(found[1:], about(inside=0.97))[0]
 
 
@@ -70,3 +70,56 @@ def test_more_steps_are_a_cure_where_steps_are_stochastic():
 def test_weights_that_are_nearly_equal_are_of_no_consequence():
     assert is_even(Weights(0.1 * np.arange(10.0), 0.9))
     assert not is_even(Weights(np.array([0.0] * 9 + [9.0]), 0.9))
+
+
+def of(y, text="y ~ linear(x)", family="gaussian"):
+    table = {"x": np.linspace(0, 1, len(y)), "z": np.arange(len(y)) % 5, "y": np.asarray(y)}
+    return AdviceContext(ngp.gam.model(text, table, family), np.array([0.1, 0.0]), 100, False, 0.7)
+
+
+def test_cures_are_of_the_data_and_of_the_terms_that_there_are():
+    """log(y) of negative numbers, a pair of one column, and s(x) in place of a line that is not there cured nothing."""
+    normal, spread = (Finding(fault, "", 9.0, 1.0, "") for fault in ("residuals not normal", "calibration"))
+    for y, words, never in [
+        (np.arange(9.0) - 4.5, '"student_t" for outliers', ("log", "gamma", "bernoulli")),
+        (np.arange(9.0) + 0.5, "log(y)", ("bernoulli",)),
+        (np.arange(9.0), '"negative_binomial" for counts', ("log",)),
+    ]:
+        for one in (normal, spread):
+            (note,) = advice([one], of(y))
+            assert words in note
+            assert not any(word in note for word in never)
+    follow = Finding("residuals follow the inputs", "", 0.9, 0.2, "")
+    assert advice([follow], of(np.arange(9.0) / 3))[0] == (
+        ": take s(x) in place of the straight line, or look for a column that is missing."
+    )
+    both = advice([follow], of(np.arange(9.0) / 3, "y ~ s(x) + s(z)"))[0]
+    assert "te(a, b)" in both
+    assert "num_inducing=48)" in both
+    assert "straight line" not in both
+
+
+def test_a_response_of_two_values_is_told_the_family_of_labels():
+    """It was told "student_t", or "gamma" or log(y)."""
+    (note,) = notes_on(of([0, 1] * 9).model, [])
+    assert note == 'The response y has two values, 0 and 1: take the family "bernoulli".'
+    assert advice([Finding("calibration", "Data", 9.0, 1.0, "")], of([0, 1] * 9)) == (
+        "Data: do first what the note above says.",
+    )
+    (note,) = notes_on(of([3, 9] * 9, family="gamma").model, [])
+    assert note.endswith('take the family "bernoulli", of data["y"] = data["y"] == 9.')
+    for known in (of([0, 1] * 9, family="bernoulli"), of([0, 1] * 9, family="poisson"), of([0, 1, 2] * 9)):
+        assert not notes_on(known.model, [])
+
+
+def test_a_surface_that_uses_its_inducing_inputs_is_noted_and_more_of_them_end_it():
+    """Of 250 places of a rough field 60 left an error of 0.375 of the surface, and 200 0.264: nothing was said."""
+    rng = np.random.default_rng(8)
+    lon, lat = rng.uniform(0, 10, (2, 250))
+    data = {"lon": lon, "lat": lat, "y": np.sin(2 * lon) * np.cos(2 * lat) + 0.25 * rng.normal(size=250)}
+    notes = ngp.gam("y ~ te(lon, lat, num_inducing=60)", data).summary(density=False).notes
+    (note,) = [note for note in notes if "more detail than they can follow" in note]
+    assert note.startswith("te(lon, lat) uses ")
+    right = f"y ~ {note.split('write ')[1][:-1]}"
+    for text in ("y ~ te(lon, lat)", right):
+        assert not any("more detail" in note for note in ngp.gam(text, data).summary(density=False).notes)

@@ -51,6 +51,15 @@ TABLE = [
     (lambda: as_family("logistic"), r"Write 'bernoulli'\."),
     (lambda: as_family(np.zeros(9)), r"The second argument is a table with all columns"),
     (lambda: as_family(lambda f: f), "a name, a likelihood, or a function without arguments"),
+    (lambda: as_family(ngp.likelihoods.Softmax(3)), "one function, the sum of the terms, but got Softmax, which has 3"),
+    (
+        lambda: as_family(lambda: lambda f, g: dist.Normal(f, 1 + g**2)),
+        "function, which has 2. Write the model yourself",
+    ),
+    (
+        model("y ~ s(x)", ngp.likelihoods.Censored(ngp.likelihoods.Gaussian(1.0), right=DATA["y"] > 1)),
+        "family must be a likelihood that new rows have too, but got Censored, with a number for each row. Write the model",
+    ),
     (lambda: as_family(3), "a name, a likelihood, or a function without arguments"),
     (
         start(ngp.likelihoods.Gamma(np.ones(5))),
