@@ -196,3 +196,49 @@ def test_a_response_has_levels_in_a_family_of_labels_alone():
 @pytest.mark.parametrize("y", [[True, False, True, True, False], np.array([True, False, True, True, False], object)])
 def test_booleans_are_numbers_in_every_family(y):
     assert laid("y ~ e", DATA | {"y": y})[1].y.tolist() == [1, 0, 1, 1, 0]
+
+
+def encodings():
+    """One table, its response 0 and 1, in sixteen encodings: of the columns, and of the response."""
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(2)
+    x, k, b, label = (
+        rng.uniform(0, 10, 120),
+        rng.integers(0, 4, 120),
+        rng.uniform(size=120) < 0.5,
+        rng.integers(0, 2, 120),
+    )
+    table = {"x": x, "g": np.array(list("abcd"))[k], "b": b, "y": label}
+    frame, text = pandas.DataFrame(table), np.array(["no", "yes"])[label]
+    ordered = pandas.Categorical(np.array(["won", "lost"])[label], ["drawn", "won", "lost"], ordered=True)
+    return {
+        "arrays": table,
+        "pandas": frame.set_index(pandas.Index(np.arange(120)[::-1])),
+        "categories": frame.assign(g=pandas.Categorical(frame.g), b=pandas.Categorical(frame.b)),
+        "ordered": frame.assign(g=pandas.Categorical(frame.g, list("dcbaz"), ordered=True)),
+        "nullable": frame.assign(x=frame.x.astype("Float64"), b=frame.b.astype("boolean"), g=frame.g.astype("string")),
+        "records": np.rec.fromarrays(list(table.values()), names=list(table)),
+        "bytes": table | {"g": table["g"].astype("S"), "b": b.astype(np.int8)},
+        "lists": {name: list(values) for name, values in table.items()},
+        "y bool": table | {"y": label == 1},
+        "y float": table | {"y": label.astype(np.float32)},
+        "y text": table | {"y": text},
+        "y text of numbers": table | {"y": label.astype(str)},
+        "y bytes": table | {"y": text.astype("S")},
+        "y category": frame.assign(y=pandas.Categorical(text)),
+        "y ordered": frame.assign(y=ordered),
+        "y nullable": frame.assign(y=pandas.Series(label == 1).astype("boolean")),
+    }
+
+
+@pytest.mark.long
+def test_a_table_in_sixteen_encodings_gives_the_same_predictions():
+    every = encodings()
+    assert len(every) == 16
+    new, known = {"x": [1.0, 5.0, 9.0], "g": ["a", "c", "d"], "b": [True, False, True]}, None
+    for name, table in every.items():
+        fit = ngp.gam("y ~ s(x, num_inducing=8) + re(g) + factor(b)", table, "bernoulli")
+        rows = new | ({"b": [1, 0, 1]} if name == "bytes" else {})
+        found = fit.predictor()(rows).mean
+        known = found if known is None else known
+        np.testing.assert_allclose(found, known, rtol=0, atol=1e-6, err_msg=name)
