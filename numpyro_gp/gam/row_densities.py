@@ -201,7 +201,8 @@ def _seen(
         if named is None and (likelihood.uncensored is not likelihood or not _has_tails(likelihood, shape)):
             return None
         mean, variance, noise = at.mean[:, few], at.variance[:, few], None
-        ties = np.random.default_rng(0).uniform(size=len(few))  # data that tie lie anywhere among their equals
+        # Data that tie lie anywhere among their equals, by numbers of no seed that made a column.
+        ties = np.random.default_rng([*b"ties"]).uniform(size=len(few))
         if named is None:
             below = np.asarray(_below(likelihood, *(on_device(x.astype(dtype)) for x in (own, f, ties))), float)
         else:
