@@ -59,9 +59,9 @@ def advice(findings: Sequence[Finding], about: AdviceContext) -> tuple[str, ...]
     """Findings with their cures, the gravest first; after one that spoils the others its cure is the one to try."""
     faults = [one.fault for one in findings]
     spoilt = min((faults.index(fault) for fault in FIRST if fault in faults), default=len(faults))
-    spoilt = -1 if two_values(about.model) else spoilt
+    has_labels = bool(two_values(about.model))
     return tuple(
-        f"{text}: {DO_FIRST if at > spoilt and one.fault not in FIRST else cure}."
+        f"{text}: {DO_FIRST if has_labels or (at > spoilt and one.fault not in FIRST) else cure}."
         for at, one in enumerate(findings)
         for text, cure in [_advice_on(one, about, "residuals not normal" in faults)]
     )
@@ -74,6 +74,8 @@ def _advice_on(finding: Finding, about: AdviceContext, has_outliers: bool) -> tu
         cure = f"draw more, num_steps={2 * about.steps}"
     elif finding.fault == "divergences":
         cure = 'give the term with that scale a prior of its own, as ngp.gam.s("x", scale=HalfNormal(0.5))'
+    elif finding.fault == "stranded particles":
+        cure = 'compare with engine="nuts", or take engine="svi"'
     elif finding.fault == "noise" and not about.model.family.name.islower():
         cure = "look for rows that repeat, or let the prior of the noise go lower"
     elif finding.fault == "noise":

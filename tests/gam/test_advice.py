@@ -66,6 +66,8 @@ def test_more_steps_are_a_cure_where_steps_are_stochastic():
     assert "num_steps" not in advice([pareto], about())[0]
     assert 'engine="nuts"' in advice([pareto], about())[0]
     assert "num_steps=200" in advice([pareto], about(is_stochastic=True))[0]
+    stranded = advice([Finding("stranded particles", "3 of 9", 3.0, 0.0, "start with ngp.stein.auto")], about())[0]
+    assert stranded == '3 of 9: compare with engine="nuts", or take engine="svi".'  # which starts so by itself
     assert "num_steps=200" in advice([Finding("R-hat", "R-hat is 2", 2.0, 1.05, "")], about())[0]
 
 
@@ -105,9 +107,10 @@ def test_a_response_of_two_values_is_told_the_family_of_labels():
     """It was told "student_t", or "gamma" or log(y)."""
     (note,) = notes_on(of([0, 1] * 9).model, [])
     assert note == 'The response y has two values, 0 and 1: take the family "bernoulli".'
-    assert advice([Finding("calibration", "Data", 9.0, 1.0, "")], of([0, 1] * 9)) == (
-        "Data: do first what the note above says.",
-    )
+    for fault in ("calibration", "residuals follow the inputs", "noise"):
+        assert advice([Finding(fault, "Data", 9.0, 1.0, "")], of([0, 1] * 9)) == (
+            "Data: do first what the note above says.",
+        )
     (note,) = notes_on(of([3, 9] * 9, family="gamma").model, [])
     assert note.endswith('take the family "bernoulli", of data["y"] = data["y"] == 9.')
     for known in (of([0, 1] * 9, family="bernoulli"), of([0, 1] * 9, family="poisson"), of([0, 1, 2] * 9)):
