@@ -11,7 +11,7 @@ import numpy as np
 from numpyro_gp.criticism.finding import Finding
 from numpyro_gp.criticism.weights import Weights
 from numpyro_gp.gam.model import Model
-from numpyro_gp.gam.term_kernels import CURVE, MOST_TOGETHER
+from numpyro_gp.gam.term_kernels import CURVE, MOST_TOGETHER, SMOOTH
 from numpyro_gp.gam.variance_shares import Row
 
 # Importance weights that are worth this share of as many equal ones say that no prediction suffers.
@@ -52,7 +52,7 @@ class AdviceContext(NamedTuple):
 
 
 # What is wrong with functions, which spoils all that is said after it.
-FIRST = ("inducing inputs", "residuals follow the inputs")
+FIRST = ("noise", "inducing inputs", "residuals follow the inputs")
 
 
 def advice(findings: Sequence[Finding], about: AdviceContext) -> tuple[str, ...]:
@@ -90,8 +90,9 @@ def _advice_on(finding: Finding, about: AdviceContext, has_outliers: bool) -> tu
         kind = about.model.family.name.lower()
         cure = OTHER.get(kind, "take a family with another spread, or look for a term that is missing")
         cure = _of_normal_data(about.model, "spread more where their mean is large") if kind == "gaussian" else cure
-        if kind == "gaussian" and about.inside > 0.9 and not has_outliers:  # what curves leave open counts as noise
-            cure = f"give curves that turn often more, as num_inducing={2 * CURVE}"
+        more = _more_for_terms(about.model)
+        if kind == "gaussian" and about.inside > 0.9 and not has_outliers and more:
+            cure = more  # what curves leave open counts as noise
     elif finding.fault == "Pareto k":
         text = "The scales and lengthscales have no normal posterior, which this engine takes it for, so intervals may "
         text += f"be too narrow or too wide (Pareto k {finding.number:.2f}, above {finding.threshold})"
@@ -124,17 +125,20 @@ def _of_what_follows(model: Model) -> str:
     """What may explain residuals that are alike at neighbouring rows, by the terms that there are."""
     terms, columns = [part.term for part in model.layout.read_terms], model.layout.columns
     lines = [term.columns[0] for term in terms if term.kind == "linear"]
-    curves = [term.name for term in terms if term.kind in ("s", "te", "ti")]
     cures = [f"take s({lines[0]}) in place of the straight line"] if lines else []
     if sum(not column.is_category for column in columns) > 1:
         cures.append("ask ngp.gam.screen for pairs of columns that deserve te(a, b)")
-    if curves:
-        sizes = [len(model.kernel_data.inducing[name]) for name in curves]
-        at = int(np.argmin(sizes))
-        cures.append(
-            f"give terms that turn often more, as {curves[at][:-1]}, num_inducing={2 * max(sizes[at], CURVE)})"
-        )
+    cures += [more] if (more := _more_for_terms(model)) else []
     return ", or ".join([*cures, "look for a column that is missing"][:3])
+
+
+def _more_for_terms(model: Model) -> str:
+    """More inducing inputs for the curve or surface that has the fewest; no text where there is none."""
+    sizes = {p.name: len(model.kernel_data.inducing[p.name]) for p in model.layout.read_terms if p.term.kind in SMOOTH}
+    if not sizes:
+        return ""
+    least = min(sizes, key=sizes.__getitem__)
+    return f"give terms that turn often more, as {least[:-1]}, num_inducing={2 * max(sizes[least], CURVE)})"
 
 
 def _inducing(finding: Finding, about: AdviceContext) -> tuple[str, str]:

@@ -58,7 +58,11 @@ def test_what_spoils_the_rest_is_cured_first():
     assert first.endswith("linear(x) leaves most: write linear(x, num_inducing=24).")
     assert second == "Data: do first what the note above says."
     assert "negative_binomial" in advice(found[1:], about(inside=0.7))[0]  # 0, 1, 4, 9, 16
-    assert "num_inducing=48" in advice(found[1:], about(inside=0.97))[0]
+    curve = ngp.gam.model("y ~ s(x)", {"x": np.arange(30.0), "y": np.sin(np.arange(30.0))})
+    assert "s(x, num_inducing=48)" in advice(found[1:], about(inside=0.97, model=curve))[0]
+    assert "num_inducing" not in advice(found[1:], about(inside=0.97))[0]  # of a line
+    noise = Finding("noise", "through all", 1e-7, 1e-4, "")
+    assert advice([noise, found[1]], about())[1] == "Data: do first what the note above says."
 
 
 def test_more_steps_are_a_cure_where_steps_are_stochastic():
