@@ -8,7 +8,7 @@ import datetime
 import numbers
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -227,6 +227,13 @@ def is_category(data: Any, expression: str) -> bool:
     return expression in keys and hasattr(getattr(data[keys[expression]], "dtype", None), "categories")
 
 
+def order_of(data: Any, expression: str) -> tuple[Any, ...]:
+    """Levels of a column in the order that a table declares, as ordered categories of pandas do; else none."""
+    keys = _keys_of(data)
+    dtype = getattr(data[keys[expression]], "dtype", None) if expression in keys else None
+    return tuple(map(plain, dtype.categories)) if dtype is not None and getattr(dtype, "ordered", False) else ()
+
+
 def is_missing(values: np.ndarray) -> np.ndarray:
     """Where values are NaN, None, NaT or ``pandas.NA``."""
     if values.dtype.kind in "fmM":
@@ -278,7 +285,7 @@ def as_numbers(name: str, values: np.ndarray) -> np.ndarray:
         return np.asarray(days, float)
     if values.dtype.kind not in "fiub":
         known = values[~is_missing(values)]
-        odd = np.array([not _is_number(value) for value in known], bool)
+        odd = np.array([not is_number(value) for value in known], bool)
         if odd.any() and not odd.all():
             cure = f'Make it missing: data["{name}"] = pandas.to_numeric(data["{name}"], errors="coerce").'
             fail(f"column {name!r}", "numbers", f"{known[odd][:1].tolist()[0]!r} among numbers", cure)
@@ -287,7 +294,7 @@ def as_numbers(name: str, values: np.ndarray) -> np.ndarray:
     return values.astype(float)
 
 
-def _is_number(value: object) -> bool:
+def is_number(value: object) -> bool:
     """Whether a value is a number, or text that stands for one."""
     if isinstance(value, str):
         return NUMBER.fullmatch(value) is not None
@@ -303,7 +310,7 @@ def _number_cure(name: str, value: object) -> str:
         return f'Make days of the durations: {own} = {own} / np.timedelta64(1, "D").'
     if hasattr(value, "to_timestamp"):  # a period of pandas
         return f"Make dates of the periods: {own} = {own}.dt.to_timestamp()."
-    if isinstance(value, str) and _is_number(value):
+    if isinstance(value, str) and is_number(value):
         return f"Make numbers of the text: {own} = np.array({own}, float)."
     if isinstance(value, str) and re.match(r"\s*\d{1,4}[-/.]\d{1,2}([-/.]\d{1,4}|$)", value):
         return f"Make dates of the text: {own} = pandas.to_datetime({own})."
@@ -326,9 +333,10 @@ def number_column(name: str, values: np.ndarray, weights: np.ndarray) -> Column:
     return Column(name, None, mean, spread, float(x.min()), float(x.max()), are_dates(values))
 
 
-def category_column(name: str, values: np.ndarray, role: str) -> Column:
-    """How a category is encoded; a measurement is refused."""
-    levels = sorted({plain(value) for value in distinct(values)[0]}, key=_in_order)
+def category_column(name: str, values: np.ndarray, role: str, order: Sequence[Any] = ()) -> Column:
+    """How a category is encoded, its levels sorted or in a declared ``order``; a measurement is refused."""
+    known = {plain(value) for value in distinct(values)[0]}
+    levels = [level for level in order if level in known] or sorted(known, key=_in_order)
     # Whole numbers are names, also where a table has made floats of them because some are missing.
     is_whole = role != "by" and all(isinstance(level, int) for level in levels)
     is_measured = values.dtype.kind in ("fiuM" if role == "by" else "fM") and not is_whole
@@ -337,5 +345,6 @@ def category_column(name: str, values: np.ndarray, role: str) -> Column:
         cure = cure if role == "by" else f"Cut it into groups, or take s({name}) for a curve of it."
         fail(f"{role} {name!r}", f"a category of at most {MOST_LEVELS} levels", f"{len(levels)} numbers", cure)
     if len(levels) < 2:
-        fail(f"{role} {name!r}", "one that varies", f"{levels[0]!r} in every row", "Leave its term out.")
+        cure = "Look at the column: there is nothing to explain." if role == "response" else "Leave its term out."
+        fail(f"{role} {name!r}", "one that varies", f"{levels[0]!r} in every row", cure)
     return Column(name, tuple(levels))

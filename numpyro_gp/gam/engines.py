@@ -16,8 +16,9 @@ from numpyro_gp.arrays import Array
 from numpyro_gp.checks import fail
 from numpyro_gp.gam.evidence import has_evidence, of_series
 from numpyro_gp.gam.hyperparameters import vector_layout_of
-from numpyro_gp.gam.model import Model
+from numpyro_gp.gam.model import Model, offset_at
 from numpyro_gp.gam.modes import MANY_ROWS, collapsed, has_tables
+from numpyro_gp.gam.term_kernels import MOST_TOGETHER
 from numpyro_gp.guides import AutoGP, block_low_rank, conditional
 from numpyro_gp.guides.natural import NATURAL_MARK
 from numpyro_gp.optim import natural_gradient
@@ -30,7 +31,7 @@ from numpyro_gp.training import NUTS, FitResult
 from numpyro_gp.training.plateau import fit_to_plateau
 
 # Inducing inputs up to which one belief holds all covariances; above, those between terms are of low rank.
-JOINT, RANK = 600, 20
+JOINT, RANK = MOST_TOGETHER, 20
 JOINT_OF_SERIES = 1000
 # Numbers in the features of all rows up to which steps are those of `collapsed`, where rows are not in tables.
 MOST_FEATURES = 20_000_000
@@ -101,14 +102,16 @@ def posterior_at(model: Model, params: Mapping[str, Array]) -> tuple[Posterior, 
 
 
 def rounded_away(model: Model) -> tuple[str, ...]:
-    """A note for a response whose level is so large that the precision of JAX has no place for what varies."""
-    level, start = abs(float(model.start.constant)), model.start
-    step = level * float(jnp.finfo(jnp.result_type(float)).eps)
-    if model.family.link != "identity" or step < 0.1 * float(start.noise):
+    """A note for steps in JAX where the level of the response, offsets included, leaves no digits for what varies."""
+    levels, constant = np.ravel(offset_at(model, model.rows.X)), float(model.start.constant)
+    level = float(levels[np.argmax(np.abs(levels))])
+    step = abs(level) * float(jnp.finfo(jnp.result_type(float)).eps)
+    if model.family.link != "identity" or step < 0.1 * float(model.start.noise):
         return ()
-    words = f"The response is near {start.constant:.2g}, where single precision has steps of {step:.1g}"
-    cure = f"Take {start.constant:.2g} off it before the fit, or set JAX_ENABLE_X64=1"
-    return (f"{words}: predictions are rounded to that. {cure}.",)
+    words = f"The response is near {level:.2g}, where single precision has steps of {step:.1g}"
+    is_constant = abs(constant) > 0.5 * abs(level)
+    cure = f"Take {constant:.2g} off it before the fit" if is_constant else "Take the offset off it before the fit"
+    return (f"{words}: the fit sees it rounded to that. {cure}, or set JAX_ENABLE_X64=1.",)
 
 
 def still_rose(steps: int, is_flat: bool) -> tuple[str, ...]:
@@ -196,4 +199,5 @@ def run(
         found = by_stochastic_steps(key_of(0), model, most, batch, progress)
     if engine == "nuts":
         found = chains(key_of(1), model, num_steps or 500, progress, found)
-    return found._replace(notes=(*found.notes, *rounded_away(model)))
+    notes = rounded_away(model) if found.in_double is None else ()
+    return found._replace(notes=(*found.notes, *notes))

@@ -11,6 +11,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from numpyro import handlers
+from numpyro.distributions import constraints
 
 from numpyro_gp import likelihoods
 from numpyro_gp.arrays import Array, ArrayLike, T
@@ -102,6 +103,13 @@ class Family(NamedTuple):
         likelihood = own.kind(*(values[name] for name in own.parameters(Start())))
         return jax.tree.map(lambda leaf: np.array(np.broadcast_to(np.asarray(leaf, dtype), (count,))), likelihood)
 
+    @property
+    def has_labels(self) -> bool:
+        """Whether its data are 0 or 1, which two levels may stand for."""
+        if self.name != "function":
+            return self.name.lower() == "bernoulli"
+        return self.look(lambda own: own.conditional(jnp.zeros(1)).support is constraints.boolean)
+
     @alone
     def look(self, what: Callable[[Likelihood], T]) -> T:
         """What is said of the likelihood. Its parameters are traced, not drawn: each draw compiles little programs."""
@@ -141,6 +149,9 @@ def as_family(family: Any) -> Family:
     kind, link = Family("", "", family).look(lambda own: (type(own), getattr(own, "link", None)))
     link = (link or LINKS[kind]) if kind in LINKS else "none"  # Bernoulli and Beta have a choice
     name = "function" if kind is likelihoods.CallableLikelihood else kind.__name__  # as files of fits have it
+    if (count := Family("", "", family).look(lambda own: own.num_latent)) > 1:
+        cure = f"Write the model yourself, with a process of outputs={count}, as the page of several outputs shows."
+        fail("family", "a likelihood of one function, the sum of the terms", f"{name}, which has {count}", cure)
     if name == likelihoods.Binomial.__name__:
         fail("family", "one whose trials are a column of the table", "ngp.likelihoods.Binomial", TRIALS)
     return Family(name, link, family)

@@ -272,7 +272,7 @@ def model(
     check_choice("measure", measure, MEASURES)
     likelihood = as_family(family)
     check_trials(likelihood, trials)
-    layout, rows = lay_out(wanted, data, name, weights, trials)
+    layout, rows = lay_out(wanted, data, name, weights, trials, likelihood.has_labels)
     check_response(name, likelihood, rows.y, trials_at(layout, rows.X))
     check_any_rows(likelihood, len(rows.y))
     lines = _lines(layout, rows.X)

@@ -11,6 +11,8 @@ from numpyro_gp.gam.term_kernels import SMOOTH
 
 # How far beyond the ends of a column a row may lie, in ranges of it: of a random split some rows always do.
 NEAR = 0.05
+# How far gaps of a series may be from whole multiples of the least one.
+EVEN = 1e-3
 
 
 def _returning(model: Model, part: ReadTerm) -> list[int]:
@@ -33,7 +35,7 @@ def warn_outside(model: Model, X: np.ndarray, stacklevel: int) -> None:
     for part in model.layout.read_terms:
         for at in _returning(model, part):
             readers.setdefault(at, []).append(part)
-    said, columns = [], []
+    said, columns, times = [], [], []
     parts: dict[str, ReadTerm] = {}
     for at, own in readers.items():
         low, high, column = model.rows.X[:, at].min(), model.rows.X[:, at].max(), model.layout.columns[at]
@@ -43,14 +45,27 @@ def warn_outside(model: Model, X: np.ndarray, stacklevel: int) -> None:
             ends = f"beyond {_written(column, column.low)} to {_written(column, column.high)}"
             said.append(f"{rows} of {len(X)} rows have {column.name} up to {_written(column, furthest)}, {ends}")
             columns.append(column.name)
+            times.append(column.is_date or _is_series(model.rows.X[:, at]))
             parts |= {part.name: part for part in own}
     if said:
         text = "Terms return to their mean outside of the rows of the fit, which is no forecast: "
         text += f"{', '.join(parts)}. {'; '.join(said)}."
         is_curve = any(len(part.columns) == 1 for part in parts.values())
-        of_series = f"trend({columns[0]}) for a series over time, or " if is_curve else ""
-        text += f" Write {of_series}linear({columns[0]}) beside the {'curve' if is_curve else 'surface'}."
+        line = f"linear({columns[0]}) beside the {'curve' if is_curve else 'surface'}"
+        if is_curve and times[0]:
+            text += f" Write trend({columns[0]}) for a series over time, or {line}."
+        else:
+            text += f" Take what is predicted there for a guess, as its variance says, or write {line}, which goes on."
         warnings.warn(text, UserWarning, stacklevel=stacklevel)
+
+
+def _is_series(x: np.ndarray) -> bool:
+    """Whether values stand in order, none of them twice, at whole multiples of a step, as those of a series do."""
+    gaps = np.diff(x)
+    if not len(gaps) or gaps.min() <= 0:
+        return False
+    steps = gaps / gaps.min()
+    return bool(np.abs(steps - np.round(steps)).max() < EVEN)
 
 
 def _written(column: Column, value: float) -> str:

@@ -98,11 +98,16 @@ def has_numbers(family: Family, count: int) -> bool:
 
 
 def check_any_rows(family: Family, count: int) -> None:
-    """Refuse a function of ``f`` that works at all rows of the fit alone, as one that reads a global array does.
+    """Refuse what belongs to the rows of the fit: which data are censored, or a function that reads a global array.
 
     The summary and predictions look at some rows, or at others.
     """
-    if isinstance(family.spec, (str, Likelihood)):
+    if isinstance(family.spec, str):
+        return
+    if family.look(lambda own: own.uncensored is not own and any(are_per_row(own, count, 0))):
+        cure = "Write the model yourself, as the page of censored data does: its predictions are of values as they are."
+        fail("family", "a likelihood that new rows have too", f"{family.name}, with a number for each row", cure)
+    if isinstance(family.spec, Likelihood):
         return
 
     def works(rows: int) -> bool:

@@ -19,6 +19,9 @@ from numpyro_gp.posterior import Prediction
 from numpyro_gp.rows.cuts import padded
 from numpyro_gp.sites import Observation
 
+# Steps of the precision of JAX at the level of the data, in parts of the noise, above which the level is kept apart.
+FINE = 1e-3
+
 
 def latent(draws: Draws, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean and variance ``(S, N)`` of ``f`` at rows, at each draw."""
@@ -45,14 +48,18 @@ def predicted(draws: Draws, X: np.ndarray, key: Array) -> Prediction:
     chunks, sizes, model = [], [], draws.model
     count, dtype = len(model.rows.y), draws.term_features.dtype
     check_rows(draws.likelihood, len(X), count)
-    for rows, *moments in in_parts(draws, X):
-        mean, variance = (padded(one, 0, ROWS, axis=1).astype(dtype) for one in moments)
+    offset, is_location = np.broadcast_to(offset_at(model, X), len(X)), model.family.link == "identity"
+    step = float(np.abs(offset).max() * jnp.finfo(dtype).eps)
+    level = offset if is_location and step > FINE * float(model.start.noise) else None
+    for rows, mean, variance in in_parts(draws, X):
+        own = mean if level is None else mean - level[rows]
+        mean, variance = (padded(one, 0, ROWS, axis=1).astype(dtype) for one in (own, variance))
         places = padded(np.arange(rows.start, rows.stop), 0, ROWS)
         likelihood = at_rows(draws.likelihood, model.layout, X[places], places, count)
         chunks.append(observation(likelihood, mean, variance))
         sizes.append(rows.stop - rows.start)
     is_named = isinstance(model.family.spec, str)
-    return Prediction(chunks, sizes, key, quantiles=quantiles_of_rows if is_named else None)
+    return Prediction(chunks, sizes, key, quantiles=quantiles_of_rows if is_named else None, level=level)
 
 
 def quantiles_of_rows(chunk: Observation, rows: int, levels: np.ndarray, num_samples: int) -> np.ndarray:

@@ -14,6 +14,10 @@ from numpyro_gp.likelihoods.rules import gauss_hermite
 
 # Nodes of an expectation over f, and draws of new data behind quantiles.
 NODES, SAMPLES = 48, 2000
+# Rates above which counts are drawn as normal numbers, and the logarithm of the largest one.
+MOST_RATE, LARGEST = 1e15, 600.0
+# Whose data are whole numbers: a quantile is one of the values that were drawn.
+WHOLE = (likelihoods.Poisson, likelihoods.NegativeBinomial, likelihoods.Bernoulli, likelihoods.Binomial)
 Generator = np.random.Generator
 Parameters = Mapping[str, Any]  # arrays (S, 1), and the name of a link
 
@@ -34,6 +38,20 @@ def _exp(f: np.ndarray, p: object) -> np.ndarray:  # noqa: ARG001
     return np.exp(f)
 
 
+def _counts(rng: Generator, rate: np.ndarray) -> np.ndarray:
+    """Counts of a rate; of one above what NumPy draws, where they are almost normal, rounded normal numbers."""
+    is_large = rate > MOST_RATE
+    if not is_large.any():
+        return rng.poisson(rate)
+    few = rng.poisson(np.where(is_large, 0.0, rate))
+    return np.where(is_large, np.rint(rate + np.sqrt(rate) * rng.standard_normal(rate.shape)), few)
+
+
+def _rate(f: np.ndarray) -> np.ndarray:
+    """A rate that is a number however large ``f`` is."""
+    return np.exp(np.minimum(f, LARGEST))
+
+
 def _beta(rng: Generator, f: np.ndarray, p: Parameters) -> np.ndarray:
     mean = np.clip(_of_link(f, p), 1e-12, 1 - 1e-12)
     return rng.beta(p["concentration"] * mean, p["concentration"] * (1 - mean))
@@ -48,11 +66,11 @@ RESPONSES: dict[type, Response] = {
         lambda f, p: np.where(p["df"] > 2, p["scale"] ** 2 * p["df"] / np.maximum(p["df"] - 2, 1e-300), np.inf) + 0 * f,
         lambda rng, f, p: f + p["scale"] * rng.standard_t(p["df"] + 0 * f),
     ),
-    likelihoods.Poisson: Response(_exp, _exp, lambda rng, f, _: rng.poisson(np.exp(f))),
+    likelihoods.Poisson: Response(_exp, _exp, lambda rng, f, _: _counts(rng, _rate(f))),
     likelihoods.NegativeBinomial: Response(
         _exp,
         lambda f, p: np.exp(f) * (1 + np.exp(f) / p["r"]),
-        lambda rng, f, p: rng.poisson(rng.gamma(p["r"], np.exp(f) / p["r"])),
+        lambda rng, f, p: _counts(rng, rng.gamma(p["r"], _rate(f) / p["r"])),
     ),
     likelihoods.Gamma: Response(
         lambda f, p: p["shape"] * np.exp(f),
@@ -90,7 +108,7 @@ class NewData:
             cure = "Take fit.predict(data), which knows all likelihoods."
             required = f"one of {sorted(one.__name__ for one in RESPONSES)}"
             fail("the likelihood of a fit with a predictor", required, kind.__name__, cure)
-        self.response, self.is_normal = RESPONSES[kind], kind is likelihoods.Gaussian
+        self.response, self.is_normal, self.is_whole = RESPONSES[kind], kind is likelihoods.Gaussian, kind in WHOLE
         names = [name for name in ("scale", "df", "r", "shape", "concentration", "trials") if name in vars(likelihood)]
         self.parameters: dict[str, Any] = {name: np.asarray(getattr(likelihood, name), float) for name in names}
         if any(value.ndim > 1 for value in self.parameters.values()):
@@ -133,7 +151,7 @@ class NewData:
         draws = self.response.draw(rng, f, self._wider())
         flat = np.moveaxis(draws, 1, 0).reshape(mean.shape[1], -1)
         # A count or a label, and no mean of two.
-        return np.quantile(flat, levels, axis=1, method="lower" if draws.dtype.kind == "i" else "linear")
+        return np.quantile(flat, levels, axis=1, method="lower" if self.is_whole else "linear")
 
 
 def check_levels(levels: float | Sequence[float]) -> np.ndarray:

@@ -12,6 +12,7 @@ import numpy as np
 from numpyro_gp.additive.effects import Effect
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_choice, check_count, check_level, fail
+from numpyro_gp.gam.advice import notes_on
 from numpyro_gp.gam.draws import Draws, sample_posterior
 from numpyro_gp.gam.effects import MEASURE_WORDS, Moments, effects_of, labels_of, moments_at
 from numpyro_gp.gam.engines import JOINT, EngineResult, posterior_at
@@ -253,11 +254,13 @@ class Fit:
         found = report_on_rows(draws, check_level(level), rng)
         facts, notes = facts_of(draws, found, density)
         facts["rows"] = f"{len(own.rows.y)} used, {own.rows.left_out} left out"
+        if levels := own.layout.response_column.levels:
+            facts["response"] = f"1 is {levels[1]!r}, 0 is {levels[0]!r}"
         facts["engine"] = f"{self.engine}, {self.steps} {'draws' if self.engine == 'nuts' else 'steps'}"
         if check is not False:
             posterior = None if self.engine == "svi" else lambda: self.posterior
             words, said = checked(draws, found, posterior, bool(check), rng, self.steps)
-            facts["checks of the fit"], notes = words, [*notes, *said]
+            facts["checks of the fit"], notes = words, [*notes, *notes_on(own, found.rows), *said]
         facts["intercept"] = "{:.4g} ± {:.2g}".format(*found.constant)
         facts["terms average to zero"] = MEASURE_WORDS[own.measure]
         facts["intervals of shares"] = f"{100 * level:g} %"

@@ -109,7 +109,7 @@ class Densities(NamedTuple):
 def densities(draws: Draws, at: RowDraws, places: np.ndarray) -> Densities:
     """Those of the response at rows of the fit with these numbers ``(N,)``, as many at a time as predictions."""
     (S, K, N), model, own = at.f.shape, draws.model, draws.model.rows
-    mass, base = own.mass[places], shift_of(model)
+    mass, base = own.mass[places], shift_of(model, own.X[places])
     fitted, density, expected = np.zeros(N), np.empty((S, K, N)), np.zeros(at.points.shape[:2])
     if (named := at_draws_of(draws.likelihood)) is not None:
         likelihood = at_rows(draws.likelihood, model.layout, own.X[places], places, len(own.y))
@@ -125,18 +125,18 @@ def densities(draws: Draws, at: RowDraws, places: np.ndarray) -> Densities:
         numbers = (at.mean - base, at.variance, at.f - base, at.points - base, at.left)
         parts = [padded(x, low, ROWS, axis=x.ndim - 1) for x in numbers]
         full, count = padded(places, low, ROWS), rows.stop - low
-        arrays = [x.astype(draws.term_features.dtype) for x in (own.y[full] - base, *parts)]
+        arrays = [x.astype(draws.term_features.dtype) for x in (own.y[full] - padded(base, low, ROWS), *parts)]
         likelihood = at_rows(draws.likelihood, model.layout, own.X[full], full, len(own.y))
         found = _densities(likelihood, *arrays)
         means, logs, terms = (np.asarray(one, float)[..., :count] for one in found)
-        fitted[rows], density[..., rows] = means.mean(axis=0) + base, logs
+        fitted[rows], density[..., rows] = means.mean(axis=0) + base[rows], logs
         expected += terms @ mass[rows]
     return Densities(fitted, density, expected)
 
 
-def shift_of(model: Model) -> float:
-    """What is taken off data and functions before they are rounded, where only their differences count."""
-    return float(model.start.constant) if model.family.link == "identity" else 0.0
+def shift_of(model: Model, X: np.ndarray) -> np.ndarray:
+    """What is taken off data and functions ``(N,)`` before they are rounded, where only their differences count."""
+    return np.broadcast_to(offset_at(model, X) if model.family.link == "identity" else 0.0, len(X))
 
 
 @compiled
@@ -173,10 +173,10 @@ def expected_at_all(draws: Draws, rng: np.random.Generator) -> tuple[np.ndarray,
 def evidence_of(draws: Draws, at: RowDraws, found: Densities, places: np.ndarray) -> Evidence:
     """What a verdict judges, from rows of the fit with these ``places``, each of them at one draw of the terms."""
     few, model, sites = chosen(len(places)), draws.model, {}
-    base, X, rows = shift_of(model), model.rows.X, places[few]
+    base, X, rows = shift_of(model, model.rows.X[places]), model.rows.X, places[few]
     at = at._replace(mean=at.mean - base, points=at.points - base, f=at.f[:, :1] - base)
     likelihood = at_rows(draws.likelihood, model.layout, X[rows], rows, len(X))
-    if (own := _seen(draws, likelihood, at, found, model.rows.y[rows] - base, few)) is not None:
+    if (own := _seen(draws, likelihood, at, found, model.rows.y[rows] - base[few], few)) is not None:
         judgement = judged(own, len(places), isinstance(draws.likelihood, Gaussian))
         sites["y"] = judgement._replace(rows=rows[: len(judgement.rows)], num_rows=len(X))
     prior = np.maximum(at.prior, np.finfo(float).tiny)  # of the constant alone nothing is left open
@@ -201,7 +201,8 @@ def _seen(
         if named is None and (likelihood.uncensored is not likelihood or not _has_tails(likelihood, shape)):
             return None
         mean, variance, noise = at.mean[:, few], at.variance[:, few], None
-        ties = np.random.default_rng(0).uniform(size=len(few))  # data that tie lie anywhere among their equals
+        # Data that tie lie anywhere among their equals, by numbers of no seed that made a column.
+        ties = np.random.default_rng([*b"ties"]).uniform(size=len(few))
         if named is None:
             below = np.asarray(_below(likelihood, *(on_device(x.astype(dtype)) for x in (own, f, ties))), float)
         else:

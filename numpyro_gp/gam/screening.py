@@ -12,6 +12,7 @@ import numpy as np
 from numpyro_gp.additive.columns import Column, column_values, is_category, is_missing, names_of
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_count, check_key, fail
+from numpyro_gp.gam.family import as_family
 from numpyro_gp.gam.fit import fit
 from numpyro_gp.gam.response_checks import explained
 from numpyro_gp.gam.result import Fit
@@ -123,13 +124,14 @@ def screen(
     check_count("most", most)
     _check_share(held_out)
     wanted, name = explained(terms, response)
+    has_labels = as_family(family).has_labels
     own_key = jax.random.key(0) if key is None else check_key("key", key)
     if options.get("weights") is not None:
         cure = "Leave them out: rows that are held out judge with one voice each."
         fail("weights", "None in a screening", f"a {type(options['weights']).__name__}", cure)
-    wanted, table = _as_arrays(wanted, data, name)
+    wanted, table = _as_arrays(wanted, data, name, has_labels)
     table = _rows(table, ~incomplete(wanted, table, name))
-    train, test = _split(wanted, table, name, held_out, own_key)
+    train, test = _split(wanted, table, name, has_labels, held_out, own_key)
 
     best = fit(wanted, train, family, key=own_key, **options)
     density = _density(best, test)
@@ -162,12 +164,12 @@ def _check_share(held_out: Any) -> None:
         fail("held_out", "a share between 0 and 1", f"{held_out!r:.60}", cure, ValueError if is_number else TypeError)
 
 
-def _as_arrays(wanted: Terms, data: object, response: str) -> tuple[Terms, dict[str, np.ndarray]]:
+def _as_arrays(wanted: Terms, data: object, response: str, has_labels: bool) -> tuple[Terms, dict[str, np.ndarray]]:
     """Columns as arrays, which do not say that numbers are levels, as a table of pandas does: here the terms say it."""
     table = {name: column_values(data, name) for name in names_of(data)}
     if is_category(data, response):
         missing = is_missing(table[response])
-        codes = as_response(response, table[response][~missing], True).encode(table[response])
+        codes = as_response(response, table[response][~missing], data, has_labels).encode(table[response])
         table[response] = np.where(missing, np.nan, codes)
     named = [term.kind == "column" and is_category(data, term.columns[0]) for term in wanted.items]
     pairs = zip(wanted.items, named, strict=True)
@@ -180,10 +182,10 @@ def _rows(table: dict[str, np.ndarray], rows: np.ndarray) -> dict[str, np.ndarra
 
 
 def _split(
-    wanted: Terms, table: dict[str, np.ndarray], response: str, held_out: float, key: Array
+    wanted: Terms, table: dict[str, np.ndarray], response: str, has_labels: bool, held_out: float, key: Array
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Rows to fit and rows that judge, without those of levels that no other row has: a fit must have seen them."""
-    layout, rows = lay_out(wanted, table, response, None)
+    layout, rows = lay_out(wanted, table, response, None, has_labels=has_labels)
     count = len(rows.y)
     is_held = np.zeros(count, bool)
     some = min(max(1, round(held_out * count)), count - 1)

@@ -150,9 +150,14 @@ class Rows:
 
 
 def lay_out(
-    terms: Terms, data: object, response: str, weights: object, trials: str | None = None
+    terms: Terms,
+    data: object,
+    response: str,
+    weights: object,
+    trials: str | None = None,
+    has_labels: bool = False,
 ) -> tuple[TableLayout, Rows]:
-    """Read a table: what each column is, and the rows of the fit."""
+    """Read a table: what each column is, and the rows of the fit. A response of labels may be two levels."""
     columns.check_order(data, weights=weights)
     reader: dict[tuple[str, str], str] = {}  # of an expression and what it is read as the first term that does
     reads: list[tuple[Term, list[tuple[str, str]]]] = []
@@ -179,11 +184,11 @@ def lay_out(
         cure = f"Leave out {' and '.join(empty)}: no row has a value." if empty else "Leave a column out."
         fail("data", "rows without missing values", f"{len(y)} rows, none of which is complete", cure)
     y, mass, values = y[~missing], mass[~missing], {key: column[~missing] for key, column in values.items()}
-    own_columns = tuple(_column(key, column, mass) for key, column in values.items())
+    own_columns = tuple(_column(key, column, mass, columns.order_of(data, key[0])) for key, column in values.items())
     number = {key: at for at, key in enumerate(reader)}
     parts = tuple(ReadTerm(term, tuple(number[key] for key in keys)) for term, keys in reads if term.kind != "offset")
     offsets = tuple(number[keys[0]] for term, keys in reads if term.kind == "offset")
-    response_column = as_response(response, y, is_category(data, response))
+    response_column = as_response(response, y, data, has_labels)
     place = None if trials is None else len(reader) - 1
     layout = TableLayout(own_columns, parts, offsets, response_column, place)
     X = layout.encoded(list(zip(own_columns, values.values(), strict=True)), len(y))
@@ -222,11 +227,11 @@ def _of_its_column(term: Term, data: object) -> Term:
     return dataclasses.replace(term, kind="linear" if is_line else "factor")
 
 
-def _column(key: tuple[str, str], values: np.ndarray, weights: np.ndarray) -> Column:
+def _column(key: tuple[str, str], values: np.ndarray, weights: np.ndarray, order: tuple[object, ...]) -> Column:
     name, role = key
     if role == "number":
         return columns.number_column(name, values, weights)
-    return Column(name) if role in ("offset", "trials") else columns.category_column(name, values, role)
+    return Column(name) if role in ("offset", "trials") else columns.category_column(name, values, role, order)
 
 
 def _weights(weights: object, data: object, size: int) -> np.ndarray:
@@ -241,11 +246,21 @@ def _weights(weights: object, data: object, size: int) -> np.ndarray:
     return values
 
 
-def as_response(name: str, values: np.ndarray, has_levels: bool) -> Column:
-    """Numbers as they are, or two levels."""
+def as_response(name: str, values: np.ndarray, data: object, has_labels: bool) -> Column:
+    """Numbers as they are; of labels, and of booleans, two levels, the second of which is 1."""
+    has_levels = is_category(data, name)
     if not has_levels and (is_numeric(values) or values.dtype.kind == "b"):
         return Column(name)
-    levels = columns.category_column(name, values, "response")
-    if len(levels.levels or ()) > 2:
-        fail(f"response {name!r}", "numbers or two levels", f"{len(levels.levels or ())} levels", "Take one of them.")
-    return levels
+    found = columns.category_column(name, values, "response", columns.order_of(data, name))
+    levels, own = found.levels or (), f'data["{name}"]'
+    if len(levels) == 2 and (has_labels or all(isinstance(level, bool) for level in levels)):
+        return found
+    cure = f'Ask for one of them: {own} = {own} == {levels[-1]!r}, of the family "bernoulli".'
+    if has_labels:
+        fail(f"response {name!r}", "labels 0 and 1, or two levels", f"{len(levels)} levels", cure)
+    cure = 'Take the family "bernoulli", which has two levels.' if len(levels) == 2 else cure
+    if all(map(columns.is_number, levels)):
+        cure = f"Make numbers of them: {own} = {own}.astype(float)."
+        cure = cure if has_levels else f"Make numbers of the text: {own} = np.array({own}, float)."
+    kind = "levels of a category" if has_levels else "text"
+    fail(f"response {name!r}", "numbers in this family", f"{kind}, {levels[0]!r} and others", cure)

@@ -23,6 +23,9 @@ from numpyro_gp.kernels.batches import KernelBatches, shapes_of
 SMOOTH = ("s", "te", "ti")
 MEASURES = ("empirical", "uniform", "gaussian")
 CURVE, SURFACE, LEVEL_CURVE = 24, {2: 60, 3: 90}, 10
+# Surfaces of few rows have as many as rows, up to so many together with each other and all terms; of more rows so many
+# that a step costs no more than with this product of rows and the square of inducing inputs.
+SURFACES, MOST_TOGETHER, MOST_WORK = 200, 600, 4e7
 # More curves than these have so many each: 24 of all would soon be too many for one belief.
 MANY_CURVES, CURVE_OF_MANY = 16, 16
 # Levels up to which each has as many as a curve.
@@ -157,8 +160,15 @@ def kernel_data_of(layout: TableLayout, X: np.ndarray, weights: np.ndarray | Non
     periods = {p.name: _period(p, layout, X) for p in layout.read_terms if p.term.cyclic or p.term.kind == "season"}
     bare = KernelData(layout, tuple(found), periods, {})
     mass = np.ones(len(X)) if weights is None else weights
-    inducing = {part.name: _inducing(part, bare, X, mass) for part in layout.read_terms}
-    return dataclasses.replace(bare, inducing=inducing)
+    is_surface = {part.name: part.term.kind in ("te", "ti") for part in layout.read_terms}
+    inducing = {part.name: _inducing(part, bare, X, mass) for part in layout.read_terms if not is_surface[part.name]}
+    left = MOST_TOGETHER - 1 - sum(map(len, inducing.values()))
+    usual = [p.name for p in layout.read_terms if is_surface[p.name] and p.term.num_inducing is None]
+    share = min(SURFACES, left) // max(len(usual), 1)
+    for part in layout.read_terms:
+        if is_surface[part.name]:
+            inducing[part.name] = _surface(part, X, mass, share)
+    return dataclasses.replace(bare, inducing={part.name: inducing[part.name] for part in layout.read_terms})
 
 
 def mean_over(measure: object) -> float:
@@ -220,9 +230,21 @@ def _inducing(part: ReadTerm, kernel_data: KernelData, X: np.ndarray, mass: np.n
             is_own = not is_difference(part, kernel_data.layout.read_terms)
             levels = codes[-1] if is_own else _but_one(codes[-1], X[:, own[-1]], mass)
             rows = grid_points([rows[:, 0], levels])
-    else:
-        rows = _centres(X[:, own], term.num_inducing or SURFACE[len(own)])
-    points = np.zeros((len(rows), len(columns)))
+    return _placed(rows, own, len(columns))
+
+
+def _surface(part: ReadTerm, X: np.ndarray, mass: np.ndarray, share: int) -> np.ndarray:
+    """Inducing inputs ``(M, D)`` of a surface: of few rows up to its ``share``, of many its least number."""
+    own, size = part.columns, part.term.num_inducing
+    if size is None:
+        by_work = int((MOST_WORK / mass.sum()) ** 0.5)
+        size = max(SURFACE[len(own)], min(share, by_work))
+    return _placed(_centres(X[:, own], size), own, X.shape[1])
+
+
+def _placed(rows: np.ndarray, own: Sequence[int], count: int) -> np.ndarray:
+    """Rows of some columns as rows of all ``count`` columns."""
+    points = np.zeros((len(rows), count))
     points[:, own] = rows
     return points
 

@@ -219,7 +219,8 @@ def te(
     ----------
     *columns : str
     kernel, num_inducing, scale, lengthscale
-        As of `s`; 60 inducing inputs, 90 of three columns.
+        As of `s`; inducing inputs are 200, or one for each different row where there are fewer, shared among surfaces.
+        Of more than 1000 rows they are fewer, and of many 60, or 90 of three columns.
 
     Returns
     -------

@@ -23,7 +23,7 @@ def check_labels(y: ArrayLike, classes: int) -> None:
     """Refuse known targets that are not whole numbers in ``0 ... classes - 1``."""
     required, cure = f"labels 0 to {classes - 1}", "Number the classes from 0."
     if classes == 2:
-        required, cure = "labels 0 or 1", "Recode labels of -1 and 1 as (y + 1) / 2."
+        required, cure = "labels 0 or 1", "Recode labels a and b as (y == b): b is then 1."
     check_each_target(y, lambda y: (y >= 0) & (y <= classes - 1) & (y == np.round(y)), required, cure)
 
 

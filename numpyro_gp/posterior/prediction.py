@@ -37,6 +37,9 @@ class Prediction:
         The same of the latent function, without the observation noise.
     num_draws : int
         Number S of draws in the mixture.
+    level : array (N,), optional
+        Of data with a location whose level is so large that the precision of JAX has no digits for the rest: programs
+        see data and functions less this level, and it is added to what they return by NumPy, in double precision.
 
     Examples
     --------
@@ -58,12 +61,15 @@ class Prediction:
         key: Array,
         axis: int = 0,
         quantiles: QuantilesOfRows | None = None,
+        level: np.ndarray | None = None,
     ) -> None:
         self._held: Sequence[Observation] | Absent = chunks
-        self._by_numpy = quantiles
+        self._by_numpy, self.level = quantiles, level
         self._sizes, self._key, self._axis, first = sizes, key, axis, chunks[0]
         self.num_draws, self._data_axes = first.mean_latent.shape[0], len(first.batch_shape) + first.event_dim
-        self.mean, self.variance, self.function_mean, self.function_variance = self._reduce(mixture.moments)
+        moments: tuple[Array, ...] = self._reduce(mixture.moments)
+        self.mean, self.function_mean = (self._lifted(moments[at]) for at in (0, 2))
+        self.variance, self.function_variance = moments[1], moments[3]
 
     def __repr__(self) -> str:
         return f"Prediction(rows={sum(self._sizes)}, draws={self.num_draws})"
@@ -90,6 +96,10 @@ class Prediction:
         """The likelihood, its parameters with the draws on the first axis."""
         return self._chunks[0].likelihood
 
+    def _lifted(self, values: Any) -> Any:
+        """Values with rows on the last axis, and their level."""
+        return values if self.level is None else np.asarray(values, float) + self.level
+
     def _reduce(self, function: Callable[..., object], *rows: Array) -> Any:
         """Apply ``function(chunk, *rows of the chunk)`` to one chunk at a time, and join the rows of the results."""
         parts, start = [], 0
@@ -102,6 +112,8 @@ class Prediction:
 
     def _check(self, y: ArrayLike) -> Array:
         data, given = check_array("y", y), known(y)
+        if self.level is not None and given is not None and given.shape == self.level.shape:
+            data = jnp.asarray((given - self.level).astype(self.variance.dtype))
         wanted = self.mean.shape[: self._data_axes]
         if data.shape != wanted:
             cure = "Pass y[:, 0] for a column."
@@ -140,7 +152,7 @@ class Prediction:
         every = -(-count // self.num_draws) * self.num_draws
         order = jax.random.permutation(jax.random.fold_in(key, len(self._sizes)), every)
         parts = [self._draws(number, count, key, order) for number in range(len(self._sizes))]
-        return jnp.concatenate(parts, axis=1 + self._axis)
+        return self._lifted(jnp.concatenate(parts, axis=1 + self._axis))
 
     def _key_of(self, name: str, key: Array | None = None) -> Array:
         """By a name, and not by a number: those are of the draws of the posterior, under the same key."""
@@ -164,15 +176,17 @@ class Prediction:
         if self._by_numpy is not None and given is not None and is_known(self.mean):
             wanted = np.atleast_1d(np.asarray(given, float))
             of_rows = [self._by_numpy(*own, wanted, count) for own in zip(self._chunks, self._sizes, strict=True)]
-            return jnp.asarray(np.concatenate(of_rows, axis=1).astype(self.mean.dtype))
-        probabilities = jnp.atleast_1d(array).astype(self.mean.dtype)
+            found = np.concatenate(of_rows, axis=1)
+            return self._lifted(found if self.level is not None else jnp.asarray(found.astype(self.mean.dtype)))
+        probabilities = jnp.atleast_1d(array).astype(self.variance.dtype)
         if isinstance(self.likelihood.uncensored, Gaussian):
             rows = self._reduce(partial(mixture.gaussian_quantiles, probabilities=probabilities))
-            return jnp.moveaxis(rows, -1, 0)
+            return self._lifted(jnp.moveaxis(rows, -1, 0))
         key = self._key_of("quantiles")
         order = jnp.arange(-(-count // self.num_draws) * self.num_draws)
         every = (self._draws(number, order.size, key, order) for number in range(len(self._sizes)))
-        return jnp.concatenate([mixture.quantiles(draws, probabilities) for draws in every], axis=1 + self._axis)
+        parts = [mixture.quantiles(draws, probabilities) for draws in every]
+        return self._lifted(jnp.concatenate(parts, axis=1 + self._axis))
 
     def survival(self, times: ArrayLike) -> Array:
         """``P(Y > t)`` of new data at each of some times, shape ``(T, N, ...)``; any real values serve as times.
@@ -184,7 +198,9 @@ class Prediction:
         ----------
         times : array (T,)
         """
-        found = self._times(times)
+        found, of_rows = self._times(times), self._times_of_rows(times)
+        if of_rows is not None:
+            return jnp.moveaxis(self._reduce(lambda chunk, own: mixture.survival(chunk, own.T), of_rows), -1, 0)
         return jnp.moveaxis(self._reduce(lambda chunk: mixture.survival(chunk, found)), -1, 0)
 
     def survival_draws(self, times: ArrayLike, num_samples: int = 200, key: Array | None = None) -> Array:
@@ -192,12 +208,16 @@ class Prediction:
 
         Their mean is `survival`, and their quantiles say how well the curve is known: `ngp.plots.survival` draws them.
         """
+        of_rows = self._times_of_rows(times)
         times, count = self._times(times), check_count("num_samples", num_samples)
         key = self._key_of("survival", key)
         each = -(-count // self.num_draws)
         keys = [jax.random.split(jax.random.fold_in(key, number), self.num_draws) for number in range(len(self._sizes))]
-        pairs = zip(self._chunks, keys, strict=True)
-        parts = [mixture.survival_draws(chunk, own, times, each=each) for chunk, own in pairs]
+        parts, start = [], 0
+        for chunk, own, size in zip(self._chunks, keys, self._sizes, strict=True):
+            at = times if of_rows is None else padded(of_rows, start, chunk.mean_latent.shape[1 + self._axis]).T
+            parts.append(mixture.survival_draws(chunk, own, at, each=each))
+            start += size
         cut = [_first(part, size, 2 + self._axis) for part, size in zip(parts, self._sizes, strict=True)]
         order = jax.random.permutation(jax.random.fold_in(key, len(self._sizes)), each * self.num_draws)
         return jnp.concatenate(cut, axis=2 + self._axis)[order[:count]]
@@ -206,14 +226,25 @@ class Prediction:
         found = check_array("times", times)
         if found.ndim != 1 or not found.size:
             fail("times", "of shape (T,), one or more", f"shape {found.shape}", "Pass jnp.linspace(0.0, 10.0, 50).")
-        return check_floating("times", found.astype(self.mean.dtype))
+        return check_floating("times", found.astype(self.variance.dtype))
+
+    def _times_of_rows(self, times: ArrayLike) -> Array | None:
+        """Times ``(N, T)`` less the level of each row, where there is one."""
+        if self.level is None:
+            return None
+        return jnp.asarray((np.asarray(times, float) - self.level[:, None]).astype(self.variance.dtype))
 
 
 MOMENTS = ("mean", "variance", "function_mean", "function_variance")
 
 
 def _parts(prediction: Prediction) -> tuple[tuple[object, ...], tuple[object, ...]]:
-    arrays = (list(prediction._chunks), prediction._key, *(getattr(prediction, name) for name in MOMENTS))
+    arrays = (
+        list(prediction._chunks),
+        prediction._key,
+        prediction.level,
+        *(getattr(prediction, name) for name in MOMENTS),
+    )
     fixed = prediction._axis, prediction.num_draws, prediction._data_axes, prediction._by_numpy
     return arrays, (tuple(prediction._sizes), *fixed)
 
@@ -221,7 +252,7 @@ def _parts(prediction: Prediction) -> tuple[tuple[object, ...], tuple[object, ..
 def _of_parts(fixed: tuple[Any, ...], arrays: tuple[Any, ...]) -> Prediction:
     found = object.__new__(Prediction)
     sizes, found._axis, found.num_draws, found._data_axes, found._by_numpy = fixed
-    found._held, found._key, *moments = arrays
+    found._held, found._key, found.level, *moments = arrays
     found._sizes = list(sizes)
     vars(found).update(zip(MOMENTS, moments, strict=True))
     return found

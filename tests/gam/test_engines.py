@@ -71,5 +71,11 @@ def test_one_formula_under_three_engines():
 )
 def test_a_level_that_leaves_no_digits_for_the_noise_is_noted(noise, link, is_noted):
     """Numbers near a million have steps of 2e-10 in double precision."""
-    model = SimpleNamespace(start=SimpleNamespace(constant=1e6, noise=noise), family=SimpleNamespace(link=link))
+    start, layout = SimpleNamespace(constant=0.0, noise=noise), SimpleNamespace(offsets=[0])
+    rows = SimpleNamespace(X=np.full((3, 1), 1e6))
+    model = SimpleNamespace(start=start, family=SimpleNamespace(link=link), layout=layout, rows=rows)
     assert bool(rounded_away(model)) == is_noted
+    assert "Take the offset off it" in "".join(rounded_away(model)) or not is_noted
+    start.constant, layout.offsets = 1e6, []
+    assert bool(rounded_away(model)) == is_noted
+    assert "Take 1e+06 off it" in "".join(rounded_away(model)) or not is_noted

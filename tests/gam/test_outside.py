@@ -52,7 +52,7 @@ def test_beside_a_line_of_one_column_the_others_are_warned_of():
     said = message("y ~ te(t, x) + t", {"t": [90.0], "x": [3.0]})
     assert "te(t, x). 1 of 1 rows have x up to 3" in said
     assert " have t " not in said
-    assert said.endswith(". Write linear(x) beside the surface.")
+    assert said.endswith(" or write linear(x) beside the surface, which goes on.")
     assert message("y ~ te(t, x) + t + linear(x)", {"t": [90.0], "x": [3.0]}) is None  # as advised
 
 
@@ -74,3 +74,16 @@ def test_a_prediction_warns_where_it_is_called():
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Terms return to their mean")  # as `predict` says
         fit.predict({"t": [50.0, 60.0]})
+
+
+def test_a_trend_is_for_times_alone():
+    """Of a random split two rows lay beyond the range of a wind, and were told of a series over time."""
+    said = message("y ~ s(x)", {"x": [3.0]})
+    assert "trend" not in said
+    assert said.endswith(
+        " Take what is predicted there for a guess, as its variance says, or write linear(x) beside the "
+        "curve, which goes on."
+    )
+    assert message("y ~ s(x) + linear(x)", {"x": [3.0]}) is None
+    assert "Write trend(day) for a series" in message("y ~ s(day)", {"day": [np.datetime64("2020-03-01")]})
+    assert "trend" not in message("y ~ s(hour)", {"hour": [90.0]})  # 0 to 23, and 0 again: in no order

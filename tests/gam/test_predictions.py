@@ -17,6 +17,7 @@ from numpyro_gp.gam.predictions import latent, predicted
 from numpyro_gp.guides.natural import NATURAL_MARK
 from tests.compiling import counted
 from tests.gam.known import draws_of, repeated
+from tests.precision import x64
 
 RNG = np.random.default_rng(0)
 N = 45
@@ -152,3 +153,38 @@ def test_quantiles_of_counts_compile_nothing_and_are_those_of_the_mixture():
         assert (level - 0.03 < up_to).all()
     with pytest.raises(ValueError, match="levels must be one or more numbers between 0 and 1, but got 90"):
         fit.quantiles(new, 90)
+
+
+@pytest.mark.long
+def test_a_level_that_leaves_single_precision_no_digits_is_kept_apart():
+    """Near 1e8 its steps are 8: predictions are those of data without the level, and of the row predictor, and it."""
+    rng = np.random.default_rng(2)
+    x, e = rng.uniform(size=60), 1e8 + 1000 * np.round(rng.normal(size=60))
+    y, new, times = x + np.round(0.1 * rng.normal(size=60), 3), {"x": [0.9, 0.1]}, np.array([0.5, 0.9])
+    plain = {"x": x, "y": y}
+    with x64(False):
+        known = ngp.gam("y ~ x", plain).predict(new)
+        for text, table, level, more in [
+            ("y ~ x + offset(e)", plain | {"e": e, "y": y + e}, np.array([1e8, 1e8 + 1000]), {"e": [1e8, 1e8 + 1000]}),
+            ("y ~ x", plain | {"y": y + 1e8}, np.full(2, 1e8), {}),
+        ]:
+            fit, rows = ngp.gam(text, table), new | more
+            found, row, close = fit.predict(rows), fit.predictor()(rows), {"rtol": 0, "atol": 1e-4}
+            assert not fit.notes
+            for name in ("mean", "function_mean"):
+                np.testing.assert_allclose(getattr(found, name) - level, getattr(known, name), **close)
+                np.testing.assert_allclose(getattr(found, name), getattr(row, name), rtol=0, atol=1e-6)
+            np.testing.assert_allclose(found.variance, known.variance, rtol=1e-3)
+            np.testing.assert_allclose(found.log_density(level + 0.5), known.log_density(np.full(2, 0.5)), rtol=2e-3)
+            levels = [0.1, 0.9]
+            np.testing.assert_allclose(found.quantiles(levels) - level, known.quantiles(levels), **close)
+            np.testing.assert_allclose(fit.quantiles(rows, levels) - level, known.quantiles(levels), **close)
+            np.testing.assert_allclose(found.sample(9) - level, known.sample(9), rtol=0, atol=1e-3)
+            one = found.survival(level[0] + times)[:, 0], found.survival_draws(level[0] + times, 5)[..., 0]
+            other = known.survival(times)[:, 0], known.survival_draws(times, 5)[..., 0]
+            for got, wanted in zip(one, other, strict=True):
+                np.testing.assert_allclose(got, wanted, rtol=0, atol=2e-3)
+            again = jax.tree.unflatten(*reversed(jax.tree.flatten(found)))
+            np.testing.assert_array_equal(again.mean, found.mean)
+            np.testing.assert_allclose(pickle.loads(pickle.dumps(found)).quantiles(levels), found.quantiles(levels))
+            assert not any("passes through all" in note for note in fit.summary(density=False).notes)

@@ -51,6 +51,15 @@ TABLE = [
     (lambda: as_family("logistic"), r"Write 'bernoulli'\."),
     (lambda: as_family(np.zeros(9)), r"The second argument is a table with all columns"),
     (lambda: as_family(lambda f: f), "a name, a likelihood, or a function without arguments"),
+    (lambda: as_family(ngp.likelihoods.Softmax(3)), "one function, the sum of the terms, but got Softmax, which has 3"),
+    (
+        lambda: as_family(lambda: lambda f, g: dist.Normal(f, 1 + g**2)),
+        "function, which has 2. Write the model yourself",
+    ),
+    (
+        model("y ~ s(x)", ngp.likelihoods.Censored(ngp.likelihoods.Gaussian(1.0), right=DATA["y"] > 1)),
+        "family must be a likelihood that new rows have too, but got Censored, with a number for each row. Write the model",
+    ),
     (lambda: as_family(3), "a name, a likelihood, or a function without arguments"),
     (
         start(ngp.likelihoods.Gamma(np.ones(5))),
@@ -102,7 +111,7 @@ TABLE = [
     (laid("y ~ e", weights=[1]), r"weights must be of shape \(5,\)"),
     (laid("y ~ e", e=[1.0]), "columns must be of one length"),
     (laid("y ~ offset(log(e))"), r"offset\(log\(e\)\) must be finite, but got -inf"),
-    (laid("y ~ e", y=list("abcde")), "response 'y' must be numbers or two levels, but got 5 levels"),
+    (laid("y ~ e", y=list("abcde")), "response 'y' must be numbers in this family, but got text, 'a' and others"),
     (laid("y ~ e", e=[None] * 5), "none of which is complete. Leave out e: no row has"),
     (laid("y ~ e", "log(y)", y=np.arange(5.0) - 1), r"log\(y\) must be .* but got y = -1, 1 of 5 rows"),
     (lambda: lay_out(formula("y ~ e"), {"y": [], "e": []}, "y", None), "data must be of one row or more, but got none"),

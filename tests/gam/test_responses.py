@@ -43,6 +43,20 @@ def test_quantiles_of_counts_and_labels_are_whole(likelihood):
     np.testing.assert_array_equal(every, np.round(every))
 
 
+@pytest.mark.parametrize("likelihood", [ngp.likelihoods.Poisson(), ngp.likelihoods.NegativeBinomial(4.0)])
+def test_counts_of_a_rate_that_no_generator_draws_are_normal(likelihood):
+    """Far ahead NumPy refused: "lam value too large". At a rate of 1e18 the law is normal, of a mixture with gamma."""
+    rate, levels = 1e18, np.array([0.05, 0.5, 0.95])
+    law = stats.norm(rate, np.sqrt(rate)) if isinstance(likelihood, L.Poisson) else stats.gamma(4.0, scale=rate / 4)
+    found = NewData(repeated(likelihood, 2)).quantiles(
+        np.log([[rate, 2.0, np.inf]] * 2), np.full((2, 3), 1e-30), levels, 20_000
+    )
+    np.testing.assert_allclose(law.cdf(found[:, 0]), levels, atol=0.02)
+    np.testing.assert_array_equal(found, np.round(found))  # of a table with small rates too
+    assert found[1, 1] in (1.0, 2.0)
+    assert np.isfinite(found).all()
+
+
 def test_likelihoods_that_it_does_not_know():
     with pytest.raises(ValueError, match=r"must be one of .*'Poisson'.*, but got Ordinal\. Take fit\.predict"):
         NewData(ngp.likelihoods.Ordinal(np.array([0.0, 1.0])))

@@ -113,3 +113,13 @@ def test_what_has_no_link_is_not_drawn_as_a_mean():
     fit = ngp.gam.Fit(model, None, None, None, "nuts", 2, (), jax.random.key(0))
     with pytest.raises(ValueError, match="scale must be 'link' where the mean is no known function of f"):
         fit.plot(scale="response")
+
+
+def test_a_summary_says_which_level_is_1():
+    x = np.arange(40) % 7
+    labels = np.where(x > np.arange(40) % 3 + 2, "win", "lose")
+    summary = ngp.gam("y ~ x", {"x": x, "y": labels}, "bernoulli").summary(check=False, density=False)
+    assert summary.facts["response"] == "1 is 'win', 0 is 'lose'"
+    assert "1 is 'win'" in str(summary)
+    numbers = ngp.gam("y ~ x", {"x": x, "y": labels == "win"}, "bernoulli").summary(check=False, density=False)
+    assert "response" not in numbers.facts

@@ -123,7 +123,7 @@ def test_numbers_that_a_table_calls_levels_are_levels(monkeypatch):
     assert [part.name for part in layout.read_terms] == ["linear(a)", "factor(g)"]
     assert (set(rows.y), layout.columns[1].levels) == ({0.0, 1.0}, (1, 2, 3, 4))
     table["y"] = levels
-    with pytest.raises(ValueError, match="response 'y' must be numbers or two levels, but got 4 levels"):
+    with pytest.raises(ValueError, match="response 'y' must be numbers in this family, but got levels of a category"):
         ngp.gam.screen("y ~ a", table, "poisson")
 
 

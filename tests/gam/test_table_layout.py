@@ -17,8 +17,8 @@ DATA = {
 }
 
 
-def laid(text, data=DATA, weights=None):
-    return lay_out(formula(text), data, "y", weights)
+def laid(text, data=DATA, weights=None, **options):
+    return lay_out(formula(text), data, "y", weights, **options)
 
 
 def test_rows_with_missing_values_are_left_out_and_counted():
@@ -48,7 +48,7 @@ def test_a_column_is_read_as_what_its_term_says():
 def test_weights_of_zero_leave_rows_out_and_two_levels_of_a_response_are_0_and_1():
     rows = laid("y ~ e", weights=[1.0, 0.0, 2.0, 1.0, 0.0])[1]
     assert (rows.weights.tolist(), rows.left_out) == ([1.0, 2.0, 1.0], 2)
-    labels = laid("y ~ e", DATA | {"y": np.array(["no", "yes", "no", "no", "yes"])})[1]
+    labels = laid("y ~ e", DATA | {"y": np.array(["no", "yes", "no", "no", "yes"])}, has_labels=True)[1]
     assert labels.y.tolist() == [0.0, 1.0, 0.0, 0.0, 1.0]
 
 
@@ -73,10 +73,10 @@ def test_the_text_of_a_level_is_no_new_level():
             assert layout.encode({name: [unseen], "x": [1.0]})[0, -1] == len(layout.columns[-1].levels)
 
 
-def read(text, data):
+def read(text, data, **options):
     """The layout and the rows of a formula."""
     terms = formula(text)
-    return lay_out(terms, data, terms.response, None)
+    return lay_out(terms, data, terms.response, None, **options)
 
 
 def test_categories_of_pandas_are_levels_whatever_their_values():
@@ -88,7 +88,7 @@ def test_categories_of_pandas_are_levels_whatever_their_values():
         assert [part.name for part in layout.read_terms] == ["factor(k)"]
         assert layout.columns[0].levels == (1, 2, 3)
         assert rows.left_out == sum(pandas.isna(given))
-    binary = read("y ~ x", pandas.DataFrame({"y": pandas.Categorical([1, 2] * 3), "x": y}))[1]
+    binary = read("y ~ x", pandas.DataFrame({"y": pandas.Categorical([1, 2] * 3), "x": y}), has_labels=True)[1]
     assert binary.y.tolist() == [0, 1] * 3
     assert read('"0" ~ s("1")', pandas.DataFrame({0: y, 1: y}))[0].columns[0].name == "1"  # names that are numbers
 
@@ -147,3 +147,98 @@ def test_columns_of_pandas_whose_labels_are_in_another_order_are_refused():
     fit = ngp.gam("y ~ x + w", table)
     with pytest.raises(ValueError, match="w must be in the order of 'x'"):
         fit.predict({"x": table["x"], "w": shuffled["w"]})
+
+
+def test_a_category_keeps_the_order_that_its_table_declares():
+    """As in R the second level of a response is 1: sorted, "win" was, whatever its table said. Unused levels are none."""
+    pandas = pytest.importorskip("pandas")
+    text = ["win", "lose", "win", "lose", "win"]
+    order = ["draw", "win", "lose"]
+    table = DATA | {
+        "y": pandas.Categorical(text, order, ordered=True),
+        "k": pandas.Categorical(text, order, ordered=True),
+    }
+    layout, rows = laid("y ~ k", table, has_labels=True)
+    assert rows.y.tolist() == [0, 1, 0, 1, 0]
+    assert [own.levels for own in (layout.response_column, *layout.columns)] == [("win", "lose")] * 2
+    table["y"] = pandas.Categorical(text, order)  # not ordered: of a table that was read the order is by chance
+    assert laid("y ~ k", table, has_labels=True)[1].y.tolist() == [1, 0, 1, 0, 1]
+
+
+def test_a_response_has_levels_in_a_family_of_labels_alone():
+    """Text of 3 and 9 was 0 and 1 in every family. What the error says to do gives the numbers."""
+    pandas = pytest.importorskip("pandas")
+    counts = np.array([3, 9, 3, 9, 9])
+    for y, cure in [
+        (counts.astype(str), 'data["y"] = np.array(data["y"], float)'),
+        (counts.astype(str).astype(object), 'data["y"] = np.array(data["y"], float)'),
+        (pandas.Series(counts).astype("category"), 'data["y"] = data["y"].astype(float)'),
+        (pandas.Categorical(counts.astype(str)), 'data["y"] = data["y"].astype(float)'),
+        (np.array(list("abcba")), 'data["y"] = data["y"] == \'c\''),
+    ]:
+        data = DATA | {"y": y}
+        with pytest.raises(ValueError, match=r"response 'y' must be numbers in this family, but got") as error:
+            laid("y ~ e", data)
+        assert cure in str(error.value)
+        exec(cure, {"data": data, "np": np})
+        wanted = counts if "float" in cure else [0, 0, 1, 0, 0]
+        np.testing.assert_array_equal(laid("y ~ e", data)[1].y, wanted)
+    with pytest.raises(ValueError, match=r'got text, \'no\' and others\. Take the family "bernoulli"'):
+        laid("y ~ e", DATA | {"y": np.array(["no", "yes", "no", "no", "yes"])})
+    with pytest.raises(
+        ValueError, match=r"labels 0 and 1, or two levels, but got 3 levels\. Ask for one of them: .* == 'c'"
+    ):
+        laid("y ~ e", DATA | {"y": np.array(list("abcba"))}, has_labels=True)
+    with pytest.raises(ValueError, match=r"one that varies, but got 'a' in every row\. Look at the column"):
+        laid("y ~ e", DATA | {"y": np.array(list("aaaaa"))}, has_labels=True)
+
+
+@pytest.mark.parametrize("y", [[True, False, True, True, False], np.array([True, False, True, True, False], object)])
+def test_booleans_are_numbers_in_every_family(y):
+    assert laid("y ~ e", DATA | {"y": y})[1].y.tolist() == [1, 0, 1, 1, 0]
+
+
+def encodings():
+    """One table, its response 0 and 1, in sixteen encodings: of the columns, and of the response."""
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(2)
+    x, k, b, label = (
+        rng.uniform(0, 10, 120),
+        rng.integers(0, 4, 120),
+        rng.uniform(size=120) < 0.5,
+        rng.integers(0, 2, 120),
+    )
+    table = {"x": x, "g": np.array(list("abcd"))[k], "b": b, "y": label}
+    frame, text = pandas.DataFrame(table), np.array(["no", "yes"])[label]
+    ordered = pandas.Categorical(np.array(["won", "lost"])[label], ["drawn", "won", "lost"], ordered=True)
+    return {
+        "arrays": table,
+        "pandas": frame.set_index(pandas.Index(np.arange(120)[::-1])),
+        "categories": frame.assign(g=pandas.Categorical(frame.g), b=pandas.Categorical(frame.b)),
+        "ordered": frame.assign(g=pandas.Categorical(frame.g, list("dcbaz"), ordered=True)),
+        "nullable": frame.assign(x=frame.x.astype("Float64"), b=frame.b.astype("boolean"), g=frame.g.astype("string")),
+        "records": np.rec.fromarrays(list(table.values()), names=list(table)),
+        "bytes": table | {"g": table["g"].astype("S"), "b": b.astype(np.int8)},
+        "lists": {name: list(values) for name, values in table.items()},
+        "y bool": table | {"y": label == 1},
+        "y float": table | {"y": label.astype(np.float32)},
+        "y text": table | {"y": text},
+        "y text of numbers": table | {"y": label.astype(str)},
+        "y bytes": table | {"y": text.astype("S")},
+        "y category": frame.assign(y=pandas.Categorical(text)),
+        "y ordered": frame.assign(y=ordered),
+        "y nullable": frame.assign(y=pandas.Series(label == 1).astype("boolean")),
+    }
+
+
+@pytest.mark.long
+def test_a_table_in_sixteen_encodings_gives_the_same_predictions():
+    every = encodings()
+    assert len(every) == 16
+    new, known = {"x": [1.0, 5.0, 9.0], "g": ["a", "c", "d"], "b": [True, False, True]}, None
+    for name, table in every.items():
+        fit = ngp.gam("y ~ s(x, num_inducing=8) + re(g) + factor(b)", table, "bernoulli")
+        rows = new | ({"b": [1, 0, 1]} if name == "bytes" else {})
+        found = fit.predictor()(rows).mean
+        known = found if known is None else known
+        np.testing.assert_allclose(found, known, rtol=0, atol=1e-6, err_msg=name)

@@ -132,7 +132,19 @@ def test_how_many_inducing_inputs_terms_have():
     sizes = lambda text, data: [len(points) for points in inducing(text, data).values()]  # noqa: E731
     data = {name: rng.normal(size=300) for name in "abcy"}
     found = inducing("y ~ te(a, b, c) + te(a, b) + s(a) + s(b, num_inducing=5)", data)
-    assert [len(points) for points in found.values()] == [90, 60, 24, 5]
+    assert [len(points) for points in found.values()] == [100, 100, 24, 5]
+    assert sizes("y ~ te(a, b)", data) == [200]
+    assert sizes("y ~ te(a, b)", {name: values[:150] for name, values in data.items()}) == [150]
+    assert sizes("y ~ te(a, b) + ti(a, c) + ti(b, c) + ti(a, b, c)", data) == [60, 60, 60, 90]
+    assert sizes("y ~ te(a, b) + te(b, c, num_inducing=30)", data) == [200, 30]
+    curves = " + ".join(f"s({name}, by=g)" for name in "abc")  # 24 of each of two levels: of 600 there is less left
+    assert sizes(f"y ~ te(a, b) + {curves} + re(k)", data | {"g": np.arange(300) % 4, "k": np.arange(300)})[0] == 60
+    # Of many rows a step costs what one of 11 000 rows with 60 does; weights are as rows.
+    many = {name: rng.normal(size=4000) for name in "aby"}
+    assert sizes("y ~ te(a, b)", many) == [100]
+    assert sizes("y ~ te(a, b)", {name: np.tile(values, 4) for name, values in many.items()}) == [60]
+    heavy = ngp.gam.model("y ~ te(a, b)", many, weights=np.full(4000, 4))
+    assert heavy.sizes == [60, 1]
     assert np.isfinite(np.concatenate(list(found.values()))).all()
     data = {f"x{at}": rng.normal(size=60) for at in range(17)} | {"y": rng.normal(size=60), "g": np.arange(60) % 2}
     for count, size in ((16, 24), (17, 16)):

@@ -97,7 +97,7 @@ TARGETS = [
     ("poisson", -1.0, "non-negative whole numbers, but got -1. Counts are 0"),
     ("poisson", 0.5, "non-negative whole numbers, but got 0.5. Counts are 0"),
     ("negative_binomial", -3, "non-negative whole numbers, but got -3. Counts are 0"),
-    ("bernoulli_logit", -1, r"labels 0 or 1, but got -1. Recode labels of -1 and 1 as \(y \+ 1\) / 2"),
+    ("bernoulli_logit", -1, r"labels 0 or 1, but got -1. Recode labels a and b as \(y == b\)"),
     ("bernoulli_probit", 0.5, "labels 0 or 1, but got 0.5"),
     ("ordinal", 4, "labels 0 to 3, but got 4. Number the classes from 0"),
 ]
