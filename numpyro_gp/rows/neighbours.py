@@ -152,7 +152,8 @@ class Neighbours:
     def __getitem__(self, idx: object) -> NeighbourRows:
         """Rows by the numbers that a plate of ``near.size`` deals out.
 
-        Where only some rows were searched for these stand for all: each as often as another.
+        Where only some rows were searched for these stand for all: in minibatches that are drawn, of two rows or more,
+        each as often as another.
         """
         places = jnp.arange(self.size)[idx] if isinstance(idx, slice) else jnp.asarray(idx)
         if places.ndim != 1 or not jnp.issubdtype(places.dtype, jnp.integer):
@@ -165,7 +166,11 @@ class Neighbours:
             cure = "Give the plate near.size rows: with numpyro.plate('data', near.size, subsample_size=batch) as idx."
             fail("idx", f"numbers from 0 to {self.size - 1}", got, cure)
         if self.rows is not None:
-            places = places % self.rows.shape[0]
+            count = int(self.rows.shape[0])
+            rest = places - (self.size - self.size % count)
+            # Each row has as many numbers. Those left over follow the first of the others in the batch: a random row.
+            first = places[jnp.argmax(rest < 0)]
+            places = jnp.where(rest < 0, places, first + rest + 1) % count
         rows = places if self.rows is None else jnp.asarray(self.rows)[places]
         others = None if self.others is None else jnp.asarray(self.others)[places]
         return NeighbourRows(self, rows, jnp.asarray(self.index)[places], others)
