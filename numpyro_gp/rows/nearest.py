@@ -270,7 +270,7 @@ def _candidates(
     places, exact = places[here, turn], exact[here, turn]
     missing = ((0, 0), (0, count - places.shape[1]))
     places = np.pad(np.where(np.isfinite(exact), places, -1), missing, constant_values=-1)
-    last = exact[:, -1]
+    last = np.where(np.isfinite(exact[:, -1]), exact[:, -1], 0)  # where there are fewer rows none is hidden
     is_sure = ~np.isfinite(least) | (last == 0)
     if dtype is None:
         return places, is_sure | True
