@@ -131,7 +131,7 @@ def enough_neighbours(asked: tracing.AskedProcess, key: Array, near: Neighbours)
 
     16, 64, 256 or 1024, or all others: "as well" is within their standard error, or 0.005 nats per row.
     """
-    rows = np.unique(np.linspace(0, near.size - 1, LEFT_OUT).astype(int))
+    rows = np.random.default_rng(0).permutation(near.size)[:LEFT_OUT]  # groups may stand in turns
     count = min(LEAST, near.size - 1)
     while count < min(MOST, near.size - 1):
         more = min(4 * count, near.size - 1)
