@@ -15,7 +15,7 @@ from numpyro_gp.primitives.opening import recorded_processes
 from numpyro_gp.primitives.process import GaussianProcess
 from numpyro_gp.rows.call import Call
 from numpyro_gp.rows.joint_rows import JointRows, joint_rows
-from numpyro_gp.rows.nearest import tree_of
+from numpyro_gp.rows.nearest import Tree
 from numpyro_gp.rows.neighbours import Neighbours, NewRows, neighbours_in
 
 # Draws of a posterior whose lengthscales are looked at, and of a prediction where nobody says how many: each factorises
@@ -40,7 +40,8 @@ class RowFinder:
 
     def __init__(self, near: Neighbours, count: int, lengthscale: Array) -> None:
         self._near, self._count, self._lengthscale = near, min(count, near.size), lengthscale
-        self._calls, self._tree = 0, None
+        self._calls = 0
+        self._tree: Tree | None = None
 
     def __call__(self, X: Functional | NewRows | Array) -> Functional | NewRows | Array:
         """``X`` itself where it has neighbours already, or is traced."""
@@ -51,9 +52,8 @@ class RowFinder:
             return self._near.find(X, self._count, lengthscale=self._lengthscale)
         scale = np.asarray(self._lengthscale, float)
         if self._tree is None:
-            self._tree = tree_of(np.asarray(self._near.inputs, float) / scale)
-        found = self._tree.query(np.asarray(X, float) / scale, self._count)[1]
-        return NewRows(X, found.reshape(-1, self._count).astype(np.int32))
+            self._tree = Tree(np.asarray(self._near.inputs, float) / scale)
+        return NewRows(X, self._tree.query(np.asarray(X, float) / scale, self._count).astype(np.int32))
 
 
 def check_neighbours(count: int | str | None) -> int | str | None:
@@ -131,7 +131,7 @@ def enough_neighbours(asked: tracing.AskedProcess, key: Array, near: Neighbours)
 
     16, 64, 256 or 1024, or all others: "as well" is within their standard error, or 0.005 nats per row.
     """
-    rows = np.unique(np.linspace(0, near.size - 1, LEFT_OUT).astype(int))
+    rows = np.random.default_rng(0).permutation(near.size)[:LEFT_OUT]  # groups may stand in turns
     count = min(LEAST, near.size - 1)
     while count < min(MOST, near.size - 1):
         more = min(4 * count, near.size - 1)

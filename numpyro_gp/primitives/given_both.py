@@ -184,6 +184,8 @@ class CombinedMarginal(dist.Distribution):
 
     def log_prob(self, value: Array, intermediates: object = None) -> Array:  # noqa: ARG002
         """``log p(y)`` of one set of data, or of several on the left."""
+        if self.data.near.index.ndim > 2:  # what `scan` stacks: one for each of its steps
+            return lax.map(lambda step: step[0].log_prob(step[1]), (self, value))
         return self.data.of(value).evidence() if value.ndim == 1 else lax.map(self.log_prob, value)
 
     def given(self, value: Array) -> CombinedData:

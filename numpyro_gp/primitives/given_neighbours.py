@@ -193,6 +193,8 @@ class GivenNeighbours(dist.Distribution):
 
     def log_prob(self, value: Array) -> Array:
         """The terms of the rows; of several sets of data on the left, one after the other."""
+        if self.rows.ndim > 1:  # what `scan` stacks: one for each of its steps
+            return lax.map(lambda step: step[0].log_prob(step[1]), (self, value))
         one = value.ndim == 1
         return self.given(value).terms(self.rows, self.index, value) if one else lax.map(self.log_prob, value)
 

@@ -31,8 +31,10 @@ ROUNDS = 8
 class BatchPlate(Messenger):
     """Handler under which the terms of a plate, for the rows of a batch, estimate those of all data without bias.
 
-    The first ``count`` of ``rows`` rows are data and the others copies: each term of a site in the plate counts
-    ``num_data / count`` times, and those of copies not at all. The plate is ``plate(name, rows)`` (also with a
+    The first of ``rows`` rows are data and the others copies: each term of a site in the plate counts as often as N
+    rows have batches of so many on average, and those of copies not at all. So rows of a short batch count as those of
+    the others, and over a pass all terms have the weight that they have in whole data. The plate is
+    ``plate(name, rows)`` (also with a
     minibatch of these rows), or ``plate(name, num_data, subsample_size=rows)``, whose rows are then those given,
     in their order, and not drawn.
 
@@ -44,16 +46,17 @@ class BatchPlate(Messenger):
         Number N of all data.
     rows : int
         Rows of the arrays that the model is called with.
-    count : Array () of integers
-        Rows that are data.
+    counts : Array (3,) of integers
+        Rows that are data; and a number of batches, with the rows that they have together.
     """
 
-    def __init__(self, plate: str, num_data: int, rows: int, count: Array) -> None:
+    def __init__(self, plate: str, num_data: int, rows: int, counts: Array) -> None:
         super().__init__()
-        self.plate, self.num_data, self.rows, self.count = plate, num_data, rows, count
+        self.plate, self.num_data, self.rows = plate, num_data, rows
+        self.count, batches, of_batches = counts
         self.size, self.indices = rows, jnp.arange(rows)
         # One object for all sites: ImportanceWeightedELBO asks whether they share their scale.
-        self.each_counts = float(num_data) / count
+        self.each_counts = float(num_data) * batches / of_batches
         self._known_scales: list[tuple[object, Array]] = []
 
     def process_message(self, msg: dict[str, object]) -> None:

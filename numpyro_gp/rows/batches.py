@@ -1,7 +1,8 @@
 """Batches of a stream: what they have in common, and the arguments that a model gets of one."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import jax
@@ -28,6 +29,37 @@ class Layout(NamedTuple):
     def longest(self) -> int:
         """No fewer than the rows, also where these stand behind an axis of members: ``(G, N, D)``."""
         return max([self.rows, *(columns[0] for _, columns in self.columns.values() if len(columns) > 1)])
+
+
+class Taken:
+    """Rows of the batches that came, and the mean number by which each of them counts.
+
+    It is that of a list, which is a pass. A source that is no list is known up to its last short batch, which ends one.
+    """
+
+    def __init__(self, source: object, rows: Sequence[int] = ()) -> None:
+        leaves = [jax.tree.leaves(batch_of(one))[:1] for one in (source if isinstance(source, (list, tuple)) else ())]
+        # What is no batch is refused at its step.
+        listed = [array.shape[0] for own in leaves for array in own if is_array(array) and array.ndim]
+        self._of_list = Fraction(sum(listed), len(listed)) if listed else None
+        self.rows: list[int] = []
+        self._total = 0
+        for count in rows:
+            self.add(int(count))
+
+    def add(self, rows: int) -> None:
+        """Count one batch more."""
+        self.rows.append(rows)
+        self._total += rows
+        if self._of_list is not None:
+            self.mean = self._of_list
+        elif len(self.rows) == 1 or rows < self.rows[0]:
+            self.mean = Fraction(self._total, len(self.rows))
+
+    def counts(self, others: int) -> np.ndarray:
+        """Rows of the last batch, and a number of batches and their rows; ``others`` are rows of other processes."""
+        mean = (self.mean + others).limit_denominator((2**31 - 1) // (self.rows[0] + others))
+        return np.asarray([self.rows[-1] + others, mean.denominator, mean.numerator], np.int32)
 
 
 def batch_of(rows: object) -> Any:

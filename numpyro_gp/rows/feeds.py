@@ -6,6 +6,7 @@ Step k has the arrays of step k, whoever resumed, and every batch fits the progr
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
+from itertools import islice
 from typing import Any, NamedTuple
 
 import jax
@@ -17,7 +18,7 @@ from numpyro_gp.checks import check_count, check_digits, fail
 from numpyro_gp.programs.alone import turn
 from numpyro_gp.programs.set_up import abstract_trace
 from numpyro_gp.rows.batch_plates import BatchPlate, RowsInPieces, keyed_rows, permuted_rows, refuse_own_parameters
-from numpyro_gp.rows.batches import Layout, batch_of, layout_of, passes_of, put_on_device, with_batch
+from numpyro_gp.rows.batches import Layout, Taken, batch_of, layout_of, passes_of, put_on_device, with_batch
 from numpyro_gp.rows.call import (
     Arguments,
     Call,
@@ -50,7 +51,7 @@ class Feed:
     ----------
     call : Call
         How the model is called with the arrays of a step, which are its first; a batch has the number of its rows
-        that are data behind them.
+        that are data behind them, and a number of batches with the rows that they have together.
     part : Part or None
         What the rows of a batch stand for.
     placement : Placement or None
@@ -67,8 +68,12 @@ class Feed:
         self.call, self.placement = call, placement
         self.now = call.arrays if arrays is None else arrays
 
-    def start(self, step: int) -> None:
-        """Go to the arrays of a step."""
+    def start(self, step: int, rows: Sequence[int] | None = None) -> None:
+        """Go to the arrays of a step; ``rows`` are those of the batches before it."""
+
+    def rows_of(self, steps: int) -> np.ndarray | None:  # noqa: ARG002
+        """Rows of the batch of each of the first steps, for a fit that goes on; None where all have the same."""
+        return None
 
     def prefetch(self) -> None:
         """Have the arrays of the next step made, while the program of this one runs."""
@@ -157,6 +162,7 @@ class Stream(Feed):
         self.fixed: Arguments = jax.tree.map(lambda x: jax.device_put(x, where) if is_array(x) else x, given)
         self.first: Layout | None = None
         self.waiting: Exception | None = None
+        self.taken = Taken(source)
         self.look: Look | None = None
         self.start(0)
         if not callable(self.model):
@@ -170,12 +176,28 @@ class Stream(Feed):
         check_numbering(self.look, self.part.plate, "batches")
         check_behind(self.look, self.call, set(self.call.owners) - self.own, self.part.plate, "batches")
 
-    def start(self, step: int) -> None:
-        """Go to the batch of a step, where the source can be asked for it."""
-        if self.first is None or (step and callable(self.source)):
-            self.passes = passes_of(self.source, step) if callable(self.source) else self.source
+    def start(self, step: int, rows: Sequence[int] | None = None) -> None:
+        """Go to the batch of a step, where the source can be asked for it: a list is read on from there."""
+        is_asked = callable(self.source)
+        is_again = self.first is None or (step > 0 and (is_asked or hasattr(self.source, "__len__")))
+        if self.first is not None and step:
+            now = [] if is_again else self.taken.rows[-1:]
+            self.taken = Taken(self.source, [*([self.first.rows] * step if rows is None else rows), *now])
+            self.now = [*self.now[:-1], self._counts()]
+        if is_again:
+            self.passes = passes_of(self.source, step) if is_asked else self.source
             self.iterator, self.number = iter(self.passes), step
+            if step and not is_asked:
+                self.iterator = islice(self.iterator, step % len(self.source), None)
             self._take()
+
+    def rows_of(self, steps: int) -> np.ndarray | None:
+        """Rows of the batch of each of the first steps."""
+        return np.asarray(self.taken.rows[:steps], np.int32)
+
+    def _counts(self) -> Array:
+        copies = None if self.placement is None else self.placement.copies
+        return as_part_of_process(self.taken.counts(self.others), copies)
 
     def prefetch(self) -> None:
         """Take the next batch, while the program of this one runs."""
@@ -211,8 +233,9 @@ class Stream(Feed):
         self.call = call_of(self.model, *with_batch(name, batch, *self.fixed), self.static)
         # All batches have the structure of the first, and so its owners.
         self.own = set(batch) if isinstance(batch, dict) else {*self.call.owners[: len(jax.tree.leaves(batch))]}
-        copies = None if self.placement is None else self.placement.copies
-        self.now = [*self.call.arrays, as_part_of_process(np.int32(self.rows - rows + layout.rows), copies)]
+        self.taken.add(layout.rows)
+        self.others = self.rows - rows
+        self.now = [*self.call.arrays, self._counts()]
         self.number += 1
 
     def _check_values(self, name: str, batch: object) -> None:
@@ -289,10 +312,10 @@ class Drawn(Feed):
         placement.check_shares("the minibatch", batch)
         self.call, self.placement = call, placement
         self.key, self.with_rows, self.batch = key, (*with_rows, False), batch
-        self.whole = placement.place([*call.arrays, jnp.asarray(np.int32(batch))], self.with_rows)
+        self.whole = placement.place([*call.arrays, jnp.asarray([batch, 1, batch], np.int32)], self.with_rows)
         self.start(0)
 
-    def start(self, step: int) -> None:
+    def start(self, step: int, rows: Sequence[int] | None = None) -> None:  # noqa: ARG002
         """Draw the minibatch of a step."""
         self.step = step
         cut = [array for array, has in zip(self.whole, self.with_rows, strict=True) if has]

@@ -2,7 +2,8 @@
 
 A tree of SciPy's answers where columns, or those that rows lie in, are few for the number of rows. Else all distances
 are computed, some rows at a time, and of them only the least of each group of 16 is sorted: the K nearest rows lie in
-the K groups whose nearest are nearest. Both are exact, but for ties.
+the K groups whose nearest are nearest. Both are exact, and take those of a random order of rows that are equally near:
+by their numbers all that a table sorted by its targets has beside a row would be of one class.
 """
 
 from typing import Any
@@ -15,9 +16,8 @@ HELD = 2**25
 GROUP = 16  # rows of a group
 TREE_COLUMNS = 6  # columns in which a tree is quicker whatever the number of rows
 ROWS_PER_LEAF = 100  # in more of them it asks for so many rows in each corner of the space
+EQUAL = 1e-6  # relative difference of squared distances that rounding makes, as of rows on either side
 SAMPLE = 1000  # rows that say in how many columns all lie
-
-Found = tuple[np.ndarray, np.ndarray]
 
 
 def earlier(
@@ -71,7 +71,7 @@ def _columns(scaled: np.ndarray) -> float:
     nearest over those to the nine before it.
     """
     columns = int(scaled.shape[1])
-    some = scaled[:: max(1, len(scaled) // SAMPLE)][:SAMPLE]
+    some = np.ldexp(scaled[:: max(1, len(scaled) // SAMPLE)][:SAMPLE], -_exponent(scaled))
     if columns <= TREE_COLUMNS or len(some) < SAMPLE:
         return columns
     centred = some - some.mean(axis=0)
@@ -97,8 +97,8 @@ def _before(rows: np.ndarray, own: np.ndarray, count: int, kinds: np.ndarray | N
     if not _has_tree(len(rows), columns):
         parts = range(0, len(own), _together(len(rows)))
         ends = [own[at : at + _together(len(rows))] for at in parts]
-        return np.concatenate([_by_distances(rows[one], rows, count, one, kinds)[0] for one in ends])
-    tree, found = tree_of(rows), np.full((len(own), count), -1)
+        return np.concatenate([_by_distances(rows[one], rows, count, one, kinds) for one in ends])
+    tree, found = Tree(rows), np.full((len(own), count), -1)
     left, wanted = np.arange(len(own)), 2 * count + 8
     while len(left):
         wanted = min(wanted, len(rows))
@@ -107,9 +107,9 @@ def _before(rows: np.ndarray, own: np.ndarray, count: int, kinds: np.ndarray | N
             # Many rows equal these: all distances take less than a tree's answers, and do not grow in memory.
             for start in range(0, len(left), step := _together(len(rows))):
                 some = left[start : start + step]
-                found[some] = _by_distances(rows[own[some]], rows, count, own[some], kinds)[0]
+                found[some] = _by_distances(rows[own[some]], rows, count, own[some], kinds)
             break
-        places = tree.query(rows[at], wanted)[1].reshape(len(left), -1)
+        places = tree.query(rows[at], wanted)
         counts = places < at[:, None]
         if kinds is not None:
             counts &= kinds[places] != kinds[at][:, None]
@@ -129,14 +129,14 @@ def nearest(scaled: np.ndarray, new: np.ndarray, count: int, without: np.ndarray
     """
     wanted, tree = count + (without is not None), None
     if _has_tree(len(scaled), _columns(scaled)):
-        tree = tree_of(scaled)
+        tree = Tree(scaled)
     step, parts = BLOCK * GROUP if tree is not None else _together(len(scaled)), []
     for at in range(0, len(new), step):
         rows = new[at : at + step]
         if tree is None:
-            places = _by_distances(rows, scaled, wanted)[0]
+            places = _by_distances(rows, scaled, wanted)
         else:
-            places = tree.query(rows, wanted)[1].reshape(len(rows), wanted)
+            places = tree.query(rows, wanted)
         if without is not None:
             is_own = places == without[at : at + step, None]
             turn = np.argsort(is_own, axis=1, kind="stable")[:, :count]
@@ -148,59 +148,108 @@ def nearest(scaled: np.ndarray, new: np.ndarray, count: int, without: np.ndarray
 def around(scaled: np.ndarray, count: int, twins: np.ndarray | None, asked: np.ndarray) -> np.ndarray:
     """Numbers ``(R, K)`` of the K nearest of all other rows of each of the rows ``asked``; arguments as in `earlier`.
 
-    Where more rows than 4 K equal one of these it has fewer others, -1 in their place.
+    Where equal rows do not count the different ones are searched, however many equal each, and then their rows listed.
     """
     if twins is None:
         return nearest(scaled, scaled[asked], count, asked)
-    most = int(np.bincount(twins).max())
-    wanted = min(len(scaled), count + min(most, 4 * count))
-    places = nearest(scaled, scaled[asked], wanted)
-    is_twin = twins[places] == twins[asked][:, None]
-    turn = np.argsort(is_twin, axis=1, kind="stable")[:, :count]
-    return np.where(np.take_along_axis(is_twin, turn, 1), -1, np.take_along_axis(places, turn, 1))
+    order = _shuffled(len(scaled))
+    members, sizes = order[np.argsort(twins[order], kind="stable")], np.bincount(twins)
+    starts = np.cumsum(sizes) - sizes
+    different, (own, back) = scaled[members[starts]], np.unique(twins[asked], return_inverse=True)
+    found = np.full((len(asked), count), -1, np.int32)
+    if len(different) == 1:
+        return found
+    kinds = nearest(different, different[own], min(count, len(different) - 1), own)
+    apart = squares(different[own], different, kinds)
+    # Of kinds as far as another, as on both sides of a row, some of each: a number that they share.
+    ranks = np.cumsum(np.diff(apart, axis=1, prepend=0) > EQUAL * apart, axis=1)
+    rng = np.random.default_rng(2)
+    for at in range(0, len(asked), BLOCK):
+        some, some_ranks = kinds[back[at : at + BLOCK]], ranks[back[at : at + BLOCK]]
+        many = np.arange(min(count, int(sizes[some].max())))
+        turn = some_ranks[:, :, None] + rng.random((*some.shape, len(many)))
+        turn[many >= sizes[some][:, :, None]] = np.inf
+        first = rng.integers(sizes[some])[:, :, None]
+        rows = members[starts[some][:, :, None] + (first + many) % sizes[some][:, :, None]]
+        turn, rows = turn.reshape(len(some), -1), rows.reshape(len(some), -1)
+        best = np.argsort(turn, axis=1)[:, :count]
+        listed = np.where(np.isfinite(np.take_along_axis(turn, best, 1)), np.take_along_axis(rows, best, 1), -1)
+        found[at : at + BLOCK, : listed.shape[1]] = listed
+    return found
 
 
-def tree_of(rows: np.ndarray) -> Any:
+def _shuffled(size: int) -> np.ndarray:
+    """The order in which rows are searched: another than `ngp.neighbours` conditions in."""
+    return np.random.default_rng(1).permutation(size)
+
+
+def _exponent(*arrays: np.ndarray) -> int:
+    """A power of two, by which no number is above one: squares of rows in any units are then numbers."""
+    return int(np.frexp(max(np.abs(array).max(initial=0.0) for array in arrays))[1])
+
+
+def squares(wanted: np.ndarray, rows: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """Squared distances ``(B, K)`` to rows by their places, column by column, in units in which they are numbers."""
+    exponent, total = _exponent(wanted, rows), np.zeros(places.shape)
+    for own, column in zip(np.ldexp(wanted, -exponent).T, np.ldexp(rows, -exponent).T, strict=True):
+        total += np.square(own[:, None] - column[places])
+    return total
+
+
+class Tree:
     """SciPy's tree of rows, for those who ask it again and again."""
-    from scipy.spatial import cKDTree  # takes longer to import than all of this library
 
-    return cKDTree(rows)
+    def __init__(self, rows: np.ndarray) -> None:
+        from scipy.spatial import cKDTree  # takes longer to import than all of this library
+
+        self._order, self._exponent = _shuffled(len(rows)), _exponent(rows)
+        self._tree = cKDTree(np.ldexp(rows[self._order], -self._exponent))
+
+    def query(self, new: np.ndarray, count: int) -> np.ndarray:
+        """Numbers ``(B, K)`` of the nearest rows of each new row, nearest first."""
+        far = 1e100  # from where rounding has made all distances equal, and their squares are still numbers
+        new = np.clip(np.ldexp(new, -self._exponent), -far, far)
+        return self._order[self._tree.query(new, count)[1].reshape(len(new), count)]
 
 
 def _by_distances(
     wanted: np.ndarray, rows: np.ndarray, count: int, before: np.ndarray | None = None, kinds: np.ndarray | None = None
-) -> Found:
-    """Places and squared distances of the nearest rows, ``(B, K)``; -1 and infinity where there are fewer.
+) -> np.ndarray:
+    """Places ``(B, K)`` of the nearest rows, -1 where there are fewer.
 
     ``before``: only rows below these places count, of other ``kinds`` than those there. Distances are found in
     float32, and those of the candidates again in full. Where the rounding of float32 may have hidden a nearer row, as
-    in a tight cluster that is far from the mean of all, the distances of that row are found in float64.
+    in a tight cluster that is far from the mean of all, the distances of that row are found in float64, and where that
+    is not enough, as of columns in other units by powers of ten, by differences.
     """
-    places, squares, is_sure = _candidates(wanted, rows, count, before, kinds, np.float32)
-    unsure = np.flatnonzero(~is_sure)
-    for at in range(0, len(unsure), step := max(1, _together(len(rows)) // 2)):
-        some = unsure[at : at + step]
-        own = None if before is None else before[some]
-        places[some], squares[some], _ = _candidates(wanted[some], rows, count, own, kinds, np.float64)
-    return places, squares
+    order, exponent = _shuffled(len(rows)), _exponent(wanted, rows)
+    wanted, shuffled = np.ldexp(wanted, -exponent), np.ldexp(rows[order], -exponent)
+    places, unsure = np.full((len(wanted), count), -1), np.arange(len(wanted))
+    for dtype in (np.float32, np.float64, None):
+        left, step = [], max(1, _together(len(rows)) // (1 if dtype is np.float32 else 2))
+        for at in range(0, len(unsure), step):
+            some = unsure[at : at + step]
+            hidden = None if before is None else order[None] >= before[some, None]
+            if before is not None and kinds is not None:
+                hidden |= kinds[order][None] == kinds[before[some]][:, None]
+            places[some], is_sure = _candidates(wanted[some], shuffled, count, hidden, dtype)
+            left.append(some[~is_sure])
+        unsure = np.concatenate([unsure[:0], *left])
+    return np.where(places >= 0, order[places], -1)
 
 
 def _candidates(
     wanted: np.ndarray,
     rows: np.ndarray,
     count: int,
-    before: np.ndarray | None,
-    kinds: np.ndarray | None,
-    dtype: type[np.floating[Any]],
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """`_by_distances` with the first look in a precision, and where that was enough, ``(B,)``."""
+    hidden: np.ndarray | None,
+    dtype: type[np.floating[Any]] | None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """`_by_distances` with the first look in a precision, or by differences; and where that was enough, ``(B,)``."""
     size = -(-len(rows) // GROUP)
     squares, lengths = _distances(wanted, rows, GROUP * size, dtype)
-    if before is not None:
-        first = int(np.min(before))
-        squares[:, first:][np.arange(first, squares.shape[1])[None] >= before[:, None]] = np.inf
-    if before is not None and kinds is not None:
-        squares[:, : len(rows)][kinds[None] == kinds[before][:, None]] = np.inf
+    if hidden is not None:
+        squares[:, : len(rows)][hidden] = np.inf
     groups = squares.reshape(len(wanted), GROUP, size).min(axis=1)
     here, least = np.arange(len(wanted))[:, None], np.full(len(wanted), np.inf)
     # One group more than there are rows to be found, for distances that are nearly equal.
@@ -219,16 +268,33 @@ def _candidates(
     exact = np.where(np.isfinite(found), np.einsum("bkd,bkd->bk", apart, apart), np.inf)
     turn = np.argsort(exact, axis=1, kind="stable")[:, :count]
     places, exact = places[here, turn], exact[here, turn]
-    is_sure = least > _at_most(exact[:, -1], lengths, rows.shape[1], dtype)
     missing = ((0, 0), (0, count - places.shape[1]))
     places = np.pad(np.where(np.isfinite(exact), places, -1), missing, constant_values=-1)
-    return places, np.pad(exact, missing, constant_values=np.inf), is_sure | ~np.isfinite(least)
+    last = np.where(np.isfinite(exact[:, -1]), exact[:, -1], 0)  # where there are fewer rows none is hidden
+    is_sure = ~np.isfinite(least) | (last == 0)
+    if dtype is None:
+        return places, is_sure | True
+    # What `_distances` says at most of a row that is nearer: it is no longer than |a| and the root of the last square,
+    # and rounding adds at most D + 4 units of that.
+    most = lengths + np.sqrt(last)
+    rounding = (rows.shape[1] + 4) * (np.finfo(dtype).eps / 2 * (most**2 + 2 * lengths * most) + np.finfo(dtype).tiny)
+    is_sure |= least > last - lengths**2 + rounding
+    return places, is_sure | (rounding <= EQUAL / 1000 * last)
 
 
 def _distances(
-    wanted: np.ndarray, rows: np.ndarray, size: int, dtype: type[np.floating[Any]]
+    wanted: np.ndarray, rows: np.ndarray, size: int, dtype: type[np.floating[Any]] | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """``|b|^2 - 2 a.b``, ``(B, size)``: squared distances less ``|a|^2``, which changes no order; and ``|a|``."""
+    """``|b|^2 - 2 a.b``, ``(B, size)``: squared distances less ``|a|^2``, which changes no order; and ``|a|``.
+
+    By differences, where there is no ``dtype``, the squared distances themselves.
+    """
+    if dtype is None:
+        squares = np.full((len(wanted), size), np.inf)
+        squares[:, : len(rows)] = 0
+        for own, column in zip(wanted.T, rows.T, strict=True):
+            squares[:, : len(rows)] += np.square(own[:, None] - column)
+        return squares, np.zeros(len(wanted))
     centre = rows.mean(axis=0)
     right = np.zeros((size, rows.shape[1] + 1), dtype)
     right[: len(rows), :-1], right[len(rows) :, -1] = rows - centre, np.inf
@@ -236,16 +302,6 @@ def _distances(
     own = wanted - centre
     left = np.concatenate([-2 * own, np.ones((len(wanted), 1))], axis=1).astype(dtype)
     return np.asarray(left @ right.T), np.linalg.norm(own, axis=1)
-
-
-def _at_most(squared: np.ndarray, lengths: np.ndarray, columns: int, dtype: type[np.floating[Any]]) -> np.ndarray:
-    """What `_distances` says at most of a row that is nearer than the root of ``squared``.
-
-    Such a row is no longer than ``|a|`` and that root, and rounding adds at most ``D + 4`` units of it.
-    """
-    most = lengths + np.sqrt(squared)
-    rounding = (columns + 4) * np.finfo(dtype).eps / 2 * (most**2 + 2 * lengths * most)
-    return squared - lengths**2 + rounding
 
 
 def twins_of(rows: np.ndarray) -> np.ndarray | None:

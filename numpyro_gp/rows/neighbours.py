@@ -152,7 +152,7 @@ class Neighbours:
     def __getitem__(self, idx: object) -> NeighbourRows:
         """Rows by the numbers that a plate of ``near.size`` deals out.
 
-        Where only some rows were searched for these stand for all: each as often as another.
+        Rows that were searched for alone stand for all, each as often as another in minibatches of two or more.
         """
         places = jnp.arange(self.size)[idx] if isinstance(idx, slice) else jnp.asarray(idx)
         if places.ndim != 1 or not jnp.issubdtype(places.dtype, jnp.integer):
@@ -165,7 +165,9 @@ class Neighbours:
             cure = "Give the plate near.size rows: with numpyro.plate('data', near.size, subsample_size=batch) as idx."
             fail("idx", f"numbers from 0 to {self.size - 1}", got, cure)
         if self.rows is not None:
-            places = places % self.rows.shape[0]
+            rest = places - (self.size - self.size % (count := len(self.rows)))
+            # Each row has as many numbers. Those left over follow the first of the others in the batch: a random row.
+            places = jnp.where(rest < 0, places, places[jnp.argmax(rest < 0)] + rest + 1) % count
         rows = places if self.rows is None else jnp.asarray(self.rows)[places]
         others = None if self.others is None else jnp.asarray(self.others)[places]
         return NeighbourRows(self, rows, jnp.asarray(self.index)[places], others)
@@ -317,15 +319,13 @@ def neighbours(
 
 def _of_file(stored: dict[str, np.ndarray]) -> Neighbours | str:
     """The value in a file; of a file of something else its format."""
-    form = str(stored.pop("format"))
-    if form != FORMAT:
+    if (form := str(stored.pop("format"))) != FORMAT:
         return form
-    replicates = bool(stored.pop("replicates"))
     check_digits("the file of neighbours", stored["inputs"])
     candidates = int(stored.pop("candidates")) if "candidates" in stored else None
     arrays: dict[str, Any] = {"rows": None} | {name: jnp.asarray(array) for name, array in stored.items()}
     arrays["mark"] = mark_of(arrays["inputs"], arrays["index"])
-    return Neighbours(**arrays, replicates=replicates, candidates=candidates)
+    return Neighbours(**arrays | {"replicates": bool(stored["replicates"])}, candidates=candidates)
 
 
 class _Wanted(NamedTuple):

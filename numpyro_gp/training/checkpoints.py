@@ -24,6 +24,8 @@ class FitResult(NamedTuple):
     losses : Array (steps,)
     state
         The engine's own state, for ``resume=``.
+    rows : array (steps,) of integers or None
+        Rows of the batch of each step, where ``batches=`` were given, for ``resume=``.
 
     Examples
     --------
@@ -36,6 +38,7 @@ class FitResult(NamedTuple):
     params: dict[str, Any]
     losses: Array
     state: Any
+    rows: np.ndarray | None = None
 
 
 class Position(NamedTuple):
@@ -43,6 +46,7 @@ class Position(NamedTuple):
 
     state: Any
     chunks: tuple[np.ndarray, ...]
+    rows: np.ndarray | None = None  # of the batches before the first step of this run
 
     @property
     def losses(self) -> np.ndarray:
@@ -97,11 +101,12 @@ def describe(engine: object, state: object) -> dict[str, list]:
     return {"parameter": entries(params), "state": entries(state)}
 
 
-def write_checkpoint(path: Path, engine: object, position: Position) -> None:
-    """Write leaves, losses and their description."""
+def write_checkpoint(path: Path, engine: object, position: Position, rows: np.ndarray | None = None) -> None:
+    """Write leaves, losses and their description, and the rows of the batches of a stream."""
     leaves = jax.device_get([jax.random.key_data(x) if is_key(x) else x for x in jax.tree.leaves(position.state)])
     entries = {f"leaf_{number}": np.asarray(leaf) for number, leaf in enumerate(leaves)}
     description = np.asarray(json.dumps(describe(engine, position.state)))
+    entries |= {} if rows is None else {"rows": rows}
     write_whole(path, description=description, losses=position.losses, **entries)
 
 
@@ -125,22 +130,23 @@ def starting_position(engine: object, state: object, path: Path | None, resume: 
             got = f"one with a {type(resume.state).__name__}"
             fail("resume", required, got, "Pass the whole result of fit, of the same kind of engine.", TypeError)
         check_same("resume", describe(engine, resume.state), describe(engine, state))
-        return Position(resume.state, (np.asarray(resume.losses),))
+        return Position(resume.state, (np.asarray(resume.losses),), resume.rows)
     source = path if resume is True else None if resume is False else Path(resume)
     if source is None or not source.exists():
         return Position(state, ())
     cure = "Delete it, or pass the path of another one."
-    saved, losses, leaves = read_whole(source, "resume", "a checkpoint written by fit", cure, _run_of)
+    saved, losses, leaves, rows = read_whole(source, "resume", "a checkpoint written by fit", cure, _run_of)
     check_same("resume", saved, describe(engine, state))
     template, tree = jax.tree.flatten(state)
     restored_leaves = [restored(one, leaf) for one, leaf in zip(leaves, template, strict=True)]
-    return Position(jax.tree.unflatten(tree, restored_leaves), (losses,))
+    return Position(jax.tree.unflatten(tree, restored_leaves), (losses,), rows)
 
 
-def _run_of(stored: dict[str, np.ndarray]) -> tuple[dict[str, list], np.ndarray, list[np.ndarray]]:
-    """Description, losses and leaves of a run."""
+def _run_of(stored: dict[str, np.ndarray]) -> tuple[dict[str, list], np.ndarray, list[np.ndarray], np.ndarray | None]:
+    """Description, losses and leaves of a run, and the rows of its batches."""
     saved = json.loads(str(stored["description"]))
-    return saved, stored["losses"], [stored[f"leaf_{number}"] for number in range(len(saved["state"]))]
+    leaves = [stored[f"leaf_{number}"] for number in range(len(saved["state"]))]
+    return saved, stored["losses"], leaves, stored.get("rows")
 
 
 def restored(stored: np.ndarray, leaf: Array) -> Array:

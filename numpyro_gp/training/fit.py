@@ -71,19 +71,21 @@ def fit(
         True continues from ``checkpoint``, or starts anew where that file is not there yet (the
         same script can be started again and again); a path continues from that file; a
         :class:`FitResult` continues from it. The numbers are those of an uninterrupted run of as many steps, but for
-        neighbours, which are found anew where it goes on.
+        neighbours, which are found anew where it goes on, and for ``batches`` that cannot be asked for the next one.
     init_params
         Initial values of parameters by name, for engines whose ``init`` takes them (``SVI``, which has those of model
         and guide, and mutable state: other names are refused).
     batches : iterable, or callable ``step -> iterable``
         One batch for each step, in place of data that are too large: a tuple of arrays, the model's first arguments,
         or a dictionary of arrays. NumPy arrays (memory maps too) are copied to the device while the step before
-        runs. The model is called with the batch, ``plate("data", len(X))``, and each of its terms counts
-        ``num_data / len(X)`` times; later batches may be shorter than the first, and none longer. The k-th batch
-        of an iterator is that of step k (an interrupted fit may have taken one more). Any other iterable is used again
-        from its start when it ends. A callable gets the number of steps that a resumed fit has done, and returns the
-        batches from there on. Of several processes each gives its own part of every batch, all of the same number of
-        rows, as to `jax.make_array_from_process_local_data`.
+        runs. The model is called with the batch, ``plate("data", len(X))``; later batches may be shorter than the
+        first, and none longer. Each row counts ``num_data / R`` times, those of a shorter batch too, R the mean number
+        of rows of a batch: that of the whole list, or where no list is given that of all batches up to the last
+        shorter one, so that such a source counts right from its second pass on. The k-th batch of an iterator is that
+        of step k (an interrupted fit may have taken one more). Any other iterable is used again from its start when it
+        ends; a resumed fit reads on in one that has a length, and starts others again. A callable gets the number of
+        steps that a resumed fit has done, and returns the batches from there on. Of several processes each gives its
+        own part of every batch, all of the same number of rows, as to `jax.make_array_from_process_local_data`.
     num_data : int
         With ``batches``, the number N of all data; given to a model that has an argument of this name, whose plate may
         then be ``plate("data", num_data, subsample_size=len(X))``.

@@ -64,7 +64,7 @@ def prepare(key: Array, engine: object, feed: Feed, run: Asked) -> tuple[Job, Po
         warnings.warn(f"{more} Its result is returned as it is.", stacklevel=3)
     if feed.placement is not None:
         position = position._replace(state=feed.placement.placed(position.state, position.steps))
-    feed.start(position.steps)
+    feed.start(position.steps, position.rows)
     start, watch = parameters_at_start(engine, position.state)
     check_natural_steps(getattr(engine, "optim", None), start)
     size = 1 if feed.changes else run.size

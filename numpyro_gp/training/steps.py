@@ -196,10 +196,11 @@ def written(job: Job, position: Position) -> FitResult:
     job.begun.ends(params)
     # What a network keeps beside its parameters, as running averages, is as much of the fit as these.
     params = params | (getattr(position.state, "mutable_state", None) or {})
-    result = FitResult(params, jnp.asarray(position.losses), position.state)
+    rows = job.feed.rows_of(position.steps)
+    result = FitResult(params, jnp.asarray(position.losses), position.state, rows)
     try:
         if job.path is not None and job.is_first:
-            write_checkpoint(job.path, job.engine, position)
+            write_checkpoint(job.path, job.engine, position, rows)
     except OSError as error:
         error.result = result
         error.add_note(f"The checkpoint could not be written after {position.steps} steps; they are in .result.")

@@ -13,6 +13,7 @@ import pytest
 import numpyro_gp as ngp
 from numpyro_gp.criticism.finding import Case
 from numpyro_gp.criticism.posterior_checks import more_neighbours, repeated_rows
+from numpyro_gp.posterior import near as module
 from numpyro_gp.posterior import tracing
 from numpyro_gp.posterior.near import near_in_units
 from numpyro_gp.rows.call import call_of
@@ -193,3 +194,13 @@ def test_of_several_processes_new_rows_are_near_in_the_shortest_lengthscales_and
     np.testing.assert_allclose(found[1], [0.1, 5.0])
     with pytest.raises(ValueError, match=r"processes that data are seen through must be on the same rows.*kernel\.on"):
         near_in_units(asked(near, other), KEY, np.arange(1))
+
+
+def test_rows_that_say_how_many_are_enough_are_of_all_groups_that_stand_in_turns(monkeypatch):
+    """Every second row was left out, and so the rows of one of two groups alone."""
+    asked = []
+    monkeypatch.setattr(module, "gain_of_neighbours", lambda *arguments: asked.append(arguments[3]) or (0.0, 0.0))
+    near = ngp.neighbours(np.linspace(0, 1, 600)[:, None], 3)
+    assert module.enough_neighbours(None, KEY, near) == 16
+    assert len(set(asked[0].tolist())) == module.LEFT_OUT
+    assert 100 < (asked[0] % 2).sum() < 200

@@ -111,3 +111,27 @@ def test_a_process_has_no_scale_for_reparameterisations():
     moved = numpyro.handlers.reparam(model, config={"f": LocScaleReparam()})
     with pytest.raises(AttributeError, match=r"the process 'f'\. Leave 'f' out of its config"):
         numpyro.handlers.seed(moved, 0)()
+
+
+@pytest.mark.parametrize("kind", ["whole", "plate", "both"])
+def test_regressions_by_neighbours_in_a_scan_have_the_density_of_each_step(kind):
+    """Given all rows before each it is that of the exact process, as SciPy has it: they could not be concatenated."""
+    X, Y = data(6)
+    near = ngp.neighbours(X, 5)
+
+    def model(Y):
+        def step(carry, now):
+            options = {"obs": now[1], "inducing": Z if kind == "both" else None}
+            if kind == "plate":
+                with numpyro.plate("data", near.size) as rows:
+                    ngp.gp_regression("y", KERNEL, near[rows], now[0], **options)
+            else:
+                ngp.gp_regression("y", KERNEL, near, now[0], **options)
+            return carry, None
+
+        scan(step, 0.0, (SCALES, Y), length=STEPS)
+
+    apart = np.asarray(X) - np.asarray(X).T
+    covariances = [np.exp(-(apart**2) / (2 * 0.7**2)) + scale * np.eye(6) for scale in SCALES]
+    wanted = sum(multivariate_normal(None, own).logpdf(y) for own, y in zip(covariances, np.asarray(Y), strict=True))
+    np.testing.assert_allclose(log_density(model, (Y,), {}, {})[0], wanted, rtol=1e-6)

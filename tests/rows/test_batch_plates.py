@@ -23,7 +23,7 @@ TERMS = -0.5 * np.asarray(Y) ** 2 - 0.5 * np.log(2 * np.pi)
 
 
 def density(model, **options):
-    given = {"plate": "data", "num_data": 10, "rows": 4, "count": jnp.asarray(3), **options}
+    given = {"plate": "data", "num_data": 10, "rows": 4, "counts": jnp.asarray([3, 1, 3]), **options}
     with BatchPlate(**given), handlers.seed(rng_seed=0):
         return log_density(model, (), {}, {})[0]
 
@@ -65,7 +65,7 @@ def test_a_minibatch_of_the_given_rows_is_right_on_average():
     one = lambda: observed(subsample_size=1)  # noqa: E731
 
     def draw(key):
-        with BatchPlate("data", 10, 4, jnp.asarray(3)), handlers.seed(rng_seed=key):
+        with BatchPlate("data", 10, 4, jnp.asarray([3, 1, 3])), handlers.seed(rng_seed=key):
             trace = handlers.trace(one).get_trace()
         site = trace["y"]
         return trace["data"]["value"][0], jnp.sum(site["scale"] * site["fn"].log_prob(site["value"]))
@@ -82,7 +82,7 @@ def test_behind_a_block_they_are_put_up_again_and_count_once():
         found.append((trace["y"]["scale"], trace["data"]["value"]))
 
     found = []
-    with BatchPlate("data", 10, 4, jnp.asarray(3)), handlers.seed(rng_seed=0):
+    with BatchPlate("data", 10, 4, jnp.asarray([3, 1, 3])), handlers.seed(rng_seed=0):
         hidden()
         with inside_blocks():
             trace = handlers.trace(observed).get_trace()
@@ -234,7 +234,7 @@ def test_without_a_key_and_with_other_positions_it_says_what_to_do():
 def test_sites_of_a_subsampled_plate_share_one_scale():
     """Ten data stand for three of four rows, and two of these for four; `ImportanceWeightedELBO` asks for one object."""
 
-    def model(count):
+    def model(counts):
         def sites():
             with numpyro.plate("data", 4, subsample_size=2):
                 with numpyro.handlers.scale(scale=0.5):
@@ -242,13 +242,13 @@ def test_sites_of_a_subsampled_plate_share_one_scale():
                 numpyro.sample("a", dist.Normal(0.0, 1.0))
                 numpyro.sample("b", dist.Normal(0.0, 1.0))
 
-        with BatchPlate("data", 10, 4, count), handlers.seed(rng_seed=0):
+        with BatchPlate("data", 10, 4, counts), handlers.seed(rng_seed=0):
             trace = handlers.trace(sites).get_trace()
         a, b, c = (trace[name]["scale"] for name in "abc")
         assert a is b
         return a, c
 
-    found = jax.jit(model)(jnp.asarray(3))
+    found = jax.jit(model)(jnp.asarray([3, 1, 3]))
     np.testing.assert_allclose(found, (10 / 3 * 2, 10 / 3), rtol=1e-6)
 
 

@@ -17,9 +17,9 @@ def test_parts_of_a_batch():
     assert Feed(call_of(None, (array,), {}), None).arrays()[0] is array
     stream = feed_of(engine(), KEY, Arguments((), {}), [(np.arange(3.0),), (np.ones(2),)], 9)
     stream.prefetch()
-    batch, count = stream.arrays()
+    batch, counts = stream.arrays()
     np.testing.assert_array_equal(batch, np.ones(3))  # a copy of the last row
-    assert (int(count), stream.rows) == (2, 3)
+    assert (counts.tolist(), stream.rows) == ([2, 2, 5], 3)  # two batches of five rows
 
 
 def test_a_batch_that_is_short_is_filled_with_copies_of_its_last_row():

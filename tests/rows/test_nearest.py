@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from numpyro_gp.rows import nearest as nearest_rows
-from numpyro_gp.rows.nearest import earlier, nearest, twins_of
+from numpyro_gp.rows.nearest import Tree, around, earlier, nearest, twins_of
 
 
 def by_sorting(rows, order, count, asked, twins=None):
@@ -70,8 +70,8 @@ def test_many_equal_rows_take_no_more_memory(rng, monkeypatch):
     monkeypatch.setattr(nearest_rows, "HELD", 2**12)
     rows, order, asked = np.repeat(rng.normal(size=(4, 1)), 60, axis=0), rng.permutation(240), np.arange(240)
     twins, most = twins_of(rows), []
-    tree = nearest_rows.tree_of(rows)
-    monkeypatch.setattr(nearest_rows, "tree_of", lambda rows: Asked(type(tree)(rows), most))
+    tree = nearest_rows.Tree(rows)
+    monkeypatch.setattr(nearest_rows, "Tree", lambda rows: Asked(type(tree)(rows), most))
     found, expected = earlier(rows, order, 3, twins, asked), by_sorting(rows, order, 3, asked, twins)
     apart = lambda index: np.where(index >= 0, np.abs(rows[index, 0] - rows), np.inf)  # noqa: E731
     np.testing.assert_allclose(apart(found), apart(expected))
@@ -96,3 +96,73 @@ def test_rows_are_equal_only_where_all_columns_are():
     assert twins_of(rows) is None
     kinds = twins_of(np.array([[1.0, 0.0], [0.0, 2.0], [1.0, -0.0]]))
     assert kinds[0] == kinds[2] != kinds[1]
+
+
+@pytest.mark.parametrize("columns", [1, 9])
+@pytest.mark.parametrize("has_twins", [True, False])
+def test_of_rows_as_near_as_each_other_those_of_a_random_order_are_taken(columns, has_twins):
+    """A table that is sorted by its targets, as of classes: all 32 neighbours of a row were of the first class.
+
+    Of 32 out of 100 rows, half of a class, 16 are expected and 2.4 the standard deviation.
+    """
+    rows = np.zeros((101, columns))
+    rows[:100, 0] = 1 if has_twins else np.where(np.arange(100) % 2, 1, -1)
+    rows[:100, -1] += 0 if has_twins else 1e-9 * np.arange(100)[::-1]  # no twins, and ties but for rounding
+    twins, last, order = twins_of(rows) if has_twins else None, np.array([100]), np.arange(101)
+    if not has_twins:
+        rows[:100, -1] = rows[:100, 0] if columns == 1 else 0
+    found = [around(rows, 32, twins, last), nearest(rows, rows[100:], 32, last), earlier(rows, order, 32, twins, last)]
+    found.append(Tree(rows[:100]).query(rows[100:], 32))
+    for index in found:
+        assert len(set(index[0].tolist()) - {100}) == 32
+        assert 6 <= (index < 50).sum() <= 26
+
+
+@pytest.mark.parametrize("columns", [1, 9])
+def test_others_of_equal_rows_are_exact_however_many_are_equal(rng, columns):
+    """From 5 K equal rows on a row had no others, and between 4 K and 5 K some."""
+    kinds = rng.permutation(np.repeat(np.arange(7), [1, 3, 40, 200, 200, 90, 2]))
+    places = rng.normal(size=(7, columns))
+    for count in (4, 16, 300, 450):
+        found = around(places[kinds], count, kinds, np.arange(len(kinds)))
+        apart = ((places[:, None] - places) ** 2).sum(axis=-1)
+        for own in range(7):
+            others = np.flatnonzero(kinds != own)
+            wanted = np.sort(apart[own, kinds[others]])[:count]
+            rows = found[kinds == own]
+            assert ((rows >= 0).sum(axis=1) == len(wanted)).all()
+            np.testing.assert_allclose(apart[own, kinds[rows[:, : len(wanted)]]], np.tile(wanted, (len(rows), 1)))
+            assert all(len(set(row)) == len(wanted) for row in rows[:, : len(wanted)].tolist())
+
+
+def test_of_places_on_both_sides_of_a_row_both_are_taken():
+    kinds = np.repeat(np.arange(3), 50)
+    found = around(0.1 * kinds[:, None], 16, kinds, np.flatnonzero(kinds == 1))
+    assert ((found < 50).sum(axis=1) > 0).all()
+    assert ((found >= 100).sum(axis=1) > 0).all()
+    assert len(np.unique(found)) == 100  # equal rows are not all given the same of the next
+
+
+@pytest.mark.parametrize("columns", [2, 8])
+@pytest.mark.parametrize("exponent", [-700, -130, -80, 66, 125, 700])
+def test_units_as_of_masses_of_stars_and_of_atoms_change_no_neighbours(rng, columns, exponent):
+    """Of eight columns times 2e30 no row had a neighbour, as squares were infinite; times 1e-25 they were zero."""
+    rows, order = rng.normal(size=(300, columns)), rng.permutation(300)
+    scaled, twins = np.ldexp(rows, exponent), twins_of(rows[np.arange(300) // 2 * 2])
+    with np.errstate(all="raise", under="ignore"):
+        for own in (None, twins):
+            assert np.array_equal(earlier(scaled, order, 5, own, order), earlier(rows, order, 5, own, order))
+            assert np.array_equal(around(scaled, 5, own, order), around(rows, 5, own, order))
+        assert np.array_equal(Tree(scaled).query(scaled, 5), Tree(rows).query(rows, 5))
+
+
+@pytest.mark.parametrize("factor", [1e19, 2e30, 1e-25])
+def test_columns_in_units_of_their_own_are_all_looked_at(rng, factor):
+    """Rows with the same mass in kilograms are told apart by their other columns, of which products keep nothing."""
+    rows, order = rng.normal(size=(400, 8)), np.arange(400)
+    rows[:, 0] = factor * rng.integers(4, size=400)
+    found, wanted = earlier(rows, order, 5, None, order), by_sorting(rows, order, 5, order)
+    apart = lambda index: ((rows[index] - rows[:, None]) ** 2).sum(axis=-1)[5:]  # noqa: E731
+    np.testing.assert_allclose(apart(found), apart(wanted), rtol=1e-12)  # rows with another mass tie
+    far = np.ldexp(rows[:3], 200)  # new rows far from all
+    assert np.array_equal(np.sort(nearest(rows, far, 400)), np.tile(order, (3, 1)))

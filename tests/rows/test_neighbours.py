@@ -1,5 +1,6 @@
 """Rows with their neighbours as a value."""
 
+import itertools
 import pickle
 
 import jax
@@ -60,8 +61,17 @@ def test_some_rows_stand_for_all():
     near, whole = ngp.neighbours(X, 5, rows=some), ngp.neighbours(X, 5)
     assert near.index.shape == (3, 5)
     drawn = near[jnp.arange(40)]
-    assert drawn.rows.tolist() == (some.tolist() * 14)[:40]
+    assert drawn.rows.tolist() == [*(some.tolist() * 13), 3]
     assert np.array_equal(drawn.index, np.asarray(whole.index)[drawn.rows])
+
+
+@pytest.mark.parametrize(("size", "count", "batch"), [(7, 3, 2), (8, 3, 3), (6, 3, 1), (7, 5, 3)])
+def test_some_rows_stand_for_all_as_often_as_each_other(size, count, batch):
+    """Over all minibatches that a plate may draw: rows with a number more than others were drawn more often."""
+    near = ngp.neighbours(X[:size], 2, rows=np.arange(count))
+    batches = jnp.asarray(list(itertools.permutations(range(size), batch)))
+    drawn = np.asarray(jax.vmap(lambda idx: near[idx].rows)(batches))
+    assert (np.bincount(drawn.ravel(), minlength=count) == drawn.size // count).all()
 
 
 def test_equal_rows_count_where_they_are_asked_for():
