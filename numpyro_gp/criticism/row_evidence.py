@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from numpyro_gp.criticism.pareto import left_out
+from numpyro_gp.rows.some import some_rows
 
 # Rows of a site that are looked at, and how many copies of each of them all draws make together.
 ROWS, COPIES = 2000, 1000
@@ -36,11 +37,6 @@ class Seen(NamedTuple):
     is_normal: bool
 
 
-def chosen(count: int) -> np.ndarray:
-    """Numbers of the rows that are looked at."""
-    return np.unique(np.round(np.linspace(0, count - 1, min(count, ROWS))).astype(int))
-
-
 def judged(own: Mapping[str, Any], num_rows: int, is_normal: bool) -> Seen:
     """What all draws say of each datum that no mask hides, the datum itself left out by importance weights."""
     from scipy.special import ndtri  # not at import: only newer versions of NumPyro bring it
@@ -55,7 +51,7 @@ def judged(own: Mapping[str, Any], num_rows: int, is_normal: bool) -> Seen:
     pit = np.clip((weights * own["below"]).sum(axis=0), 0.5 / COPIES, 1 - 0.5 / COPIES)
     centre = (weights * mean).sum(axis=0)
     z = (y - centre) / np.sqrt((weights * (variance + (mean - centre) ** 2)).sum(axis=0)) if is_normal else ndtri(pit)
-    rows = np.broadcast_to(chosen(num_rows).reshape(shape), y.shape)
+    rows = np.broadcast_to(some_rows(num_rows, ROWS).reshape(shape), y.shape)
     level, spread = mean.mean(axis=0), np.sqrt(variance.mean(axis=0) + mean.var(axis=0))
     at = {"level": level, "spread": spread, "pit": pit, "z": z, "y": y, "rows": rows}
     kept = {name: values[seen] for name, values in at.items()}

@@ -19,6 +19,7 @@ from numpyro_gp.gam.term_posteriors import Point
 from numpyro_gp.gam.variance_shares import Row, Shares
 from numpyro_gp.posterior import Posterior
 from numpyro_gp.programs.memory import keep_blocks
+from numpyro_gp.rows.some import some_rows
 
 # Rows that are looked at, at most, and numbers in their features at all draws: some seconds.
 MOST_ROWS, MOST_NUMBERS = 5000, 60_000_000
@@ -34,11 +35,6 @@ class RowReport(NamedTuple):
     constant: tuple[float, float]
     at: row_densities.RowDraws
     densities: row_densities.Densities
-
-
-def some_rows(count: int, most: int) -> np.ndarray:
-    """Numbers of rows spread evenly over ``count``, ``most`` of them."""
-    return np.linspace(0, count - 1, max(1, min(count, most))).astype(int)
 
 
 def report_on_rows(draws: Draws, level: float, rng: np.random.Generator) -> RowReport:

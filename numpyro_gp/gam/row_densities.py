@@ -13,7 +13,8 @@ from numpyro.distributions import constraints
 from numpyro_gp.arrays import Array, on_device
 from numpyro_gp.criticism.evidence import Evidence, Fact, lower_end
 from numpyro_gp.criticism.pareto import smoothed
-from numpyro_gp.criticism.row_evidence import chosen, judged
+from numpyro_gp.criticism.row_evidence import ROWS as LOOKED_AT
+from numpyro_gp.criticism.row_evidence import judged
 from numpyro_gp.criticism.weights import Weights
 from numpyro_gp.gam.densities_at_draws import AT_DRAWS, at_draws_of, parameters_of
 from numpyro_gp.gam.draws import Draws
@@ -26,6 +27,7 @@ from numpyro_gp.likelihoods.tails import KNOWN, log_tails
 from numpyro_gp.programs.alone import alone
 from numpyro_gp.programs.keep import compiled
 from numpyro_gp.rows.cuts import padded
+from numpyro_gp.rows.some import some_rows
 
 # Draws of the whitened values by whose weights a fit is judged, and expected log densities for that, at most.
 WEIGHED, MOST_EXPECTED = 400, 500_000
@@ -172,7 +174,7 @@ def expected_at_all(draws: Draws, rng: np.random.Generator) -> tuple[np.ndarray,
 
 def evidence_of(draws: Draws, at: RowDraws, found: Densities, places: np.ndarray) -> Evidence:
     """What a verdict judges, from rows of the fit with these ``places``, each of them at one draw of the terms."""
-    few, model, sites = chosen(len(places)), draws.model, {}
+    few, model, sites = some_rows(len(places), LOOKED_AT), draws.model, {}
     base, X, rows = shift_of(model), model.rows.X, places[few]
     at = at._replace(mean=at.mean - base, points=at.points - base, f=at.f[:, :1] - base)
     likelihood = at_rows(draws.likelihood, model.layout, X[rows], rows, len(X))
