@@ -209,10 +209,8 @@ class _RowDensities:
     def of_process(self, f: GaussianProcess, inputs: Array, data: Trace) -> dict[str, object]:
         """The prior variance at the inputs of a call and what of it is left unexplained, and the lengthscales."""
         fn = unwrap(data[f.name]["fn"]) if f.name in data else None
-        is_exact, few = (
-            isinstance(fn, Marginal) and not isinstance(fn, CollapsedMarginal),
-            some_rows(inputs.shape[-2], ROWS),
-        )
+        is_exact = isinstance(fn, Marginal) and not isinstance(fn, CollapsedMarginal)
+        few = some_rows(inputs.shape[-2], ROWS)
 
         def shares(process: object, basis: AbstractBasis, rows: Array) -> Array:  # noqa: ARG001
             def at(points: Array) -> Array:

@@ -10,6 +10,8 @@ import numpy as np
 
 # Data that are left out at a time, whose weights stay in the cache then, and the fewest weights in a tail.
 TOGETHER, FEWEST_IN_TAIL = 100, 5
+# Nats by which log densities of a datum differ that hardly differ.
+HARDLY = 0.1
 
 
 def _log_sums(values: np.ndarray) -> np.ndarray:
@@ -74,20 +76,27 @@ def quantiles(levels: np.ndarray, k: np.ndarray, scale: np.ndarray) -> np.ndarra
 class LeftOut(NamedTuple):
     """Log density of each datum ``(N,)`` with the datum left out, and the shape of its weights.
 
-    Estimates are unreliable where ``k`` exceeds ``good_k = min(1 - 1/log10(S), 0.7)``.
+    Estimates are unreliable where ``k`` exceeds ``good_k = min(1 - 1/log10(S), 0.7)``, but for data whose densities
+    hardly differ between the draws: by no more than their ``range (N,)`` is an estimate wrong that they alone decide.
     """
 
     pointwise: np.ndarray
     k: np.ndarray
     good_k: float
+    range: np.ndarray
+
+    @property
+    def is_bad(self) -> np.ndarray:
+        """Which estimates are unreliable ``(N,)``."""
+        return ~(self.k <= self.good_k) & (self.range > HARDLY)
 
 
 def left_out(log_density: np.ndarray) -> LeftOut:
     """PSIS-LOO of log densities ``(S, N)`` at independent draws of a posterior."""
-    pointwise, k = np.empty((2, log_density.shape[1]))
-    for low in range(0, len(k), TOGETHER):
+    pointwise, k = np.array(log_density[0], float), np.full(log_density.shape[1], np.inf)
+    for low in range(0, len(k) if len(log_density) > 1 else 0, TOGETHER):
         own = slice(low, low + TOGETHER)
         found = smoothed(-log_density[:, own])
         pointwise[own], k[own] = _log_sums(found.log_weights + log_density[:, own]), found.k
-    good = min(1 - 1 / np.log10(len(log_density)), 0.7)
-    return LeftOut(pointwise, k, float(good))
+    good = min(1 - 1 / np.log10(max(len(log_density), 2)), 0.7)
+    return LeftOut(pointwise, k, float(good), np.ptp(log_density, axis=0))

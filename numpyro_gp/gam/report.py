@@ -25,6 +25,8 @@ from numpyro_gp.rows.some import some_rows
 MOST_ROWS, MOST_NUMBERS = 5000, 60_000_000
 # Draws of the whitened values, in all.
 WHITENED = 1000
+# Nats per row by which rows that cannot be left out may move the log density of all, unsaid.
+WRONG = 0.05
 
 
 class RowReport(NamedTuple):
@@ -60,12 +62,13 @@ def facts_of(draws: Draws, found: RowReport, density: bool) -> tuple[dict[str, o
     explained = float(deviance_explained(model, found.densities.fitted, r, found.places))
     facts |= {"deviance explained": explained} if np.isfinite(explained) else {}
     if density:
-        logs = found.densities.log_density
-        own = left_out(logs.reshape(-1, logs.shape[-1]))
+        own = left_out(row_densities.to_leave_out(draws, found.at, found.densities, found.places))
         of_these = "" if count == len(model.rows.y) else f", of {count} of them"
         mean = float(np.average(own.pointwise, weights=model.rows.mass[found.places]))
-        facts["log density, left out"] = f"{mean:.4f} per row{of_these}"
-        if bad := int((~(own.k <= own.good_k)).sum()):
+        bad, wrong = int(own.is_bad.sum()), np.average(own.range * own.is_bad, weights=model.rows.mass[found.places])
+        if 2 * bad <= count:
+            facts["log density, left out"] = f"{mean:.4f} per row{of_these}"
+        if wrong > WRONG or 2 * bad > count:
             of_them = "1 row" if bad == 1 else f"{bad} rows"
             has_curves = any(part.term.kind in SMOOTH for part in model.layout.read_terms)
             cure = "Predict rows of a test set instead."

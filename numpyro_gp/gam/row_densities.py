@@ -20,7 +20,8 @@ from numpyro_gp.gam.densities_at_draws import AT_DRAWS, at_draws_of, parameters_
 from numpyro_gp.gam.draws import Draws
 from numpyro_gp.gam.model import Model, offset_at
 from numpyro_gp.gam.per_row import at_rows
-from numpyro_gp.gam.term_features import ROWS
+from numpyro_gp.gam.row_features import factored
+from numpyro_gp.gam.term_features import ROWS, ScaledFeatures
 from numpyro_gp.gam.variance_shares import Shares
 from numpyro_gp.likelihoods import Gaussian, Likelihood
 from numpyro_gp.likelihoods.tails import KNOWN, log_tails
@@ -31,6 +32,8 @@ from numpyro_gp.rows.some import some_rows
 
 # Draws of the whitened values by whose weights a fit is judged, and expected log densities for that, at most.
 WEIGHED, MOST_EXPECTED = 400, 500_000
+# Inducing inputs of all terms up to which rows are left out in closed form.
+MOST_JOINT = 1500
 
 
 class RowDraws(NamedTuple):
@@ -50,6 +53,8 @@ class RowDraws(NamedTuple):
         What inducing inputs leave open of that of each component, averaged over the rows.
     log_ratio : array (S, K)
         Log density of the whitened values under the prior, less that under the fit.
+    without : pair of arrays (S, N), optional
+        Mean and variance of each datum from all others, where `LeaveOneOut` knows them.
     """
 
     mean: np.ndarray
@@ -60,6 +65,50 @@ class RowDraws(NamedTuple):
     prior: np.ndarray
     open: np.ndarray
     log_ratio: np.ndarray
+    without: tuple[np.ndarray, np.ndarray] | None = None
+
+
+class LeaveOneOut:
+    """Mean and variance of each datum from all others, at each draw of the hyper-parameters: of Gaussian noise.
+
+    Pseudo-data belong to the noise that they were found at: at a draw with less of it residuals would be huge. So the
+    data say at each draw what they say with its noise. What inducing inputs leave open of a row is noise of ``f``. A row
+    of weight two is two rows, of which one is left out; rows that are equal share their ``f``.
+    """
+
+    def __init__(self, draws: Draws) -> None:
+        model, rows = draws.model, draws.model.rows
+        _, self.first, place = np.unique(rows.X, axis=0, return_index=True, return_inverse=True)
+        self.place, self.offset = place.reshape(-1), offset_at(model, rows.X)
+        self.rest, self.mass = rows.y - self.offset, rows.mass
+        assert isinstance(draws.likelihood, Gaussian)
+        scale: np.ndarray = np.asarray(draws.likelihood.scale, np.float64).reshape(draws.size, -1)
+        self.noise = np.broadcast_to(scale**2, (draws.size, len(rows.y)))
+        self.mean, self.variance = np.empty((2, *self.noise.shape))
+
+    @classmethod
+    def of(cls, draws: Draws, count: int) -> "LeaveOneOut | None":
+        """That of a fit all of whose ``count`` rows are looked at, where noise is Gaussian and one belief joint."""
+        is_whole = count == len(draws.model.rows.y) and len(draws.term_features.repeats) <= MOST_JOINT
+        return cls(draws) if is_whole and isinstance(draws.likelihood, Gaussian) else None
+
+    def add(self, number: int, scaled: ScaledFeatures) -> None:
+        """Those at one draw."""
+        A, noise, place = scaled.A[:, self.first], self.noise[number], self.place
+        left = np.maximum(scaled.prior[:, self.first].sum(axis=0) - np.sum(A**2, axis=0), 0)
+        rate = np.bincount(place, self.mass / noise)
+        total = np.bincount(place, self.mass / noise * self.rest)
+        of_place, y = 1 / (left + 1 / rate), total / rate  # what the rows of one place say of the features there
+        half = A * np.sqrt(of_place)
+        seen = factored(np.eye(len(A)) + half @ half.T)[1] @ half
+        share = np.minimum(np.sum(seen**2, axis=0), 1 - 1e-12)  # of what is known of a place, what it says itself
+        fitted = (seen @ (np.sqrt(of_place) * y)) @ seen / np.sqrt(of_place)
+        centre = ((fitted - share * y) / (1 - share))[place]
+        spread = (share / (of_place * (1 - share)) + left)[place]
+        others = np.maximum(rate[place] - 1 / noise, 0)  # the other rows of the same place
+        of_others = np.where(others > 1e-9 * rate[place], total[place] - self.rest / noise, 0.0)
+        self.mean[number] = self.offset + (centre + spread * of_others) / (1 + spread * others)
+        self.variance[number] = spread / (1 + spread * others) + noise
 
 
 def row_draws(
@@ -70,6 +119,7 @@ def row_draws(
     What of the table goes over all draws, too, is added to ``shares``.
     """
     offset, first, found = offset_at(draws.model, X), draws.term_features.blocks.first, None
+    without = None if shares is None else LeaveOneOut.of(draws, len(X))
     weighed = max(1, min(WEIGHED, MOST_EXPECTED // len(X)) // draws.size)
     for s, ((term_posterior, scaled), values) in enumerate(zip(draws.at(X), drawn, strict=True)):
         if found is None:
@@ -87,14 +137,16 @@ def row_draws(
         found.prior[s], found.open[s] = np.mean(scaled.prior[:-1].sum(axis=0)), np.mean(of_each, axis=1)
         if shares is not None:
             shares.add(term_posterior, scaled, of_each, values)
+        if without is not None:
+            without.add(s, scaled)
     assert found is not None
-    return found
+    return found if without is None else found._replace(without=(without.mean, without.variance))
 
 
 def _room(S: int, N: int, C: int, K: int, weighed: int) -> RowDraws:
     """What is filled draw by draw: stacks of so many rows would be as much memory again."""
     shapes = (S, N), (S, N), (S, min(K, weighed), N), (S, N), (S, K, N), (S,), (S, C), (S, K)
-    return RowDraws(*map(np.empty, shapes))
+    return RowDraws(*map(np.empty, shapes), without=None)
 
 
 class Densities(NamedTuple):
@@ -134,6 +186,14 @@ def densities(draws: Draws, at: RowDraws, places: np.ndarray) -> Densities:
         fitted[rows], density[..., rows] = means.mean(axis=0) + base, logs
         expected += terms @ mass[rows]
     return Densities(fitted, density, expected)
+
+
+def to_leave_out(draws: Draws, at: RowDraws, found: Densities, places: np.ndarray) -> np.ndarray:
+    """Log densities ``(S', N)`` by whose weights rows are left out: of each from all others where these are known."""
+    if at.without is None:
+        return found.log_density.reshape(-1, len(places))
+    mean, variance = at.without
+    return AT_DRAWS["gaussian"].log_prob(draws.model.rows.y[places], mean, np.sqrt(variance))
 
 
 def shift_of(model: Model) -> float:
@@ -176,7 +236,8 @@ def evidence_of(draws: Draws, at: RowDraws, found: Densities, places: np.ndarray
     """What a verdict judges, from rows of the fit with these ``places``, each of them at one draw of the terms."""
     few, model, sites = some_rows(len(places), LOOKED_AT), draws.model, {}
     base, X, rows = shift_of(model), model.rows.X, places[few]
-    at = at._replace(mean=at.mean - base, points=at.points - base, f=at.f[:, :1] - base)
+    without = None if at.without is None else (at.without[0] - base, at.without[1])
+    at = at._replace(mean=at.mean - base, points=at.points - base, f=at.f[:, :1] - base, without=without)
     likelihood = at_rows(draws.likelihood, model.layout, X[rows], rows, len(X))
     if (own := _seen(draws, likelihood, at, found, model.rows.y[rows] - base, few)) is not None:
         judgement = judged(own, len(places), isinstance(draws.likelihood, Gaussian))
@@ -196,6 +257,8 @@ def _seen(
     if isinstance(likelihood, Gaussian):
         scale = np.asarray(likelihood.scale, float).reshape(draws.size, -1)
         mean, variance = at.points[:, 0, few], at.left[:, few] + scale**2
+        if at.without is not None:
+            mean, variance = at.without[0][:, few], at.without[1][:, few]
         normal, noise = AT_DRAWS["gaussian"], np.sqrt(np.mean(scale**2, axis=1))
         below, term = normal.until(own, mean, np.sqrt(variance)), normal.log_prob(own, mean, np.sqrt(variance))
     else:
