@@ -72,8 +72,8 @@ class LeaveOneOut:
     """Mean and variance of each datum from all others, at each draw of the hyper-parameters: of Gaussian noise.
 
     Pseudo-data belong to the noise that they were found at: at a draw with less of it residuals would be huge. So the
-    data say at each draw what they say with its noise. What inducing inputs leave open of a row is noise of ``f``. A row
-    of weight two is two rows, of which one is left out; rows that are equal share their ``f``.
+    data say at each draw what they say at its noise. What inducing inputs leave open of a row is noise of ``f`` there.
+    A row of weight two is two rows, of which one is left out; rows that are equal share their ``f``.
     """
 
     def __init__(self, draws: Draws) -> None:
@@ -146,7 +146,8 @@ def row_draws(
 def _room(S: int, N: int, C: int, K: int, weighed: int) -> RowDraws:
     """What is filled draw by draw: stacks of so many rows would be as much memory again."""
     shapes = (S, N), (S, N), (S, min(K, weighed), N), (S, N), (S, K, N), (S,), (S, C), (S, K)
-    return RowDraws(*map(np.empty, shapes), without=None)
+    each: list[Any] = [np.empty(shape) for shape in shapes]
+    return RowDraws(*each)
 
 
 class Densities(NamedTuple):
