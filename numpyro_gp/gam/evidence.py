@@ -2,9 +2,10 @@
 
 A walk needs an inducing input for each row. With three such terms a bound would have factors three times as large as
 the covariance of the rows; so, where noise is Gaussian, the mode is that of the exact evidence, whose gradient needs
-one factor of the rows: of the last ones where they are many. There is more than one mode: which part wanders, and how long a cycle is.
-So the search starts from the best of many draws of the prior. And scales that may vanish have no normal posterior, but
-a plateau and a cliff: mean and covariance are those of importance-weighted draws, not of the curvature alone.
+one factor of the rows: of the last ones where they are many. There is more than one mode: which part wanders, and how
+long a cycle is. So the search starts from the best of many draws of the prior. And scales that may vanish have no
+normal posterior, but a plateau and a cliff: mean and covariance are those of importance-weighted draws, not of the
+curvature alone.
 """
 
 from collections.abc import Callable

@@ -61,7 +61,7 @@ def facts_of(draws: Draws, found: RowReport, density: bool) -> tuple[dict[str, o
     facts: dict[str, object] = {"family": model.family.name}
     explained = float(deviance_explained(model, found.densities.fitted, r, found.places))
     facts |= {"deviance explained": explained} if np.isfinite(explained) else {}
-    if density:
+    if density and not row_densities.are_known(draws, found.at):
         own = left_out(row_densities.to_leave_out(draws, found.at, found.densities, found.places))
         of_these = "" if count == len(model.rows.y) else f", of {count} of them"
         mean = float(np.average(own.pointwise, weights=model.rows.mass[found.places]))

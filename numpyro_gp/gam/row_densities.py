@@ -34,6 +34,8 @@ from numpyro_gp.rows.some import some_rows
 WEIGHED, MOST_EXPECTED = 400, 500_000
 # Inducing inputs of all terms up to which rows are left out in closed form.
 MOST_JOINT = 1500
+# Standard deviations of the response below which a spread is rounding, and a floor of the noise.
+ROUNDED = 1e-4
 
 
 class RowDraws(NamedTuple):
@@ -197,6 +199,11 @@ def to_leave_out(draws: Draws, at: RowDraws, found: Densities, places: np.ndarra
     return AT_DRAWS["gaussian"].log_prob(draws.model.rows.y[places], mean, np.sqrt(variance))
 
 
+def are_known(draws: Draws, at: RowDraws) -> bool:
+    """Whether each datum follows from all others, as on a line: then rounding decides how probable it is."""
+    return at.without is not None and bool(np.sqrt(at.without[1].max()) < ROUNDED * float(draws.model.start.size))
+
+
 def shift_of(model: Model) -> float:
     """What is taken off data and functions before they are rounded, where only their differences count."""
     return float(model.start.constant) if model.family.link == "identity" else 0.0
@@ -242,6 +249,8 @@ def evidence_of(draws: Draws, at: RowDraws, found: Densities, places: np.ndarray
     likelihood = at_rows(draws.likelihood, model.layout, X[rows], rows, len(X))
     if (own := _seen(draws, likelihood, at, found, model.rows.y[rows] - base, few)) is not None:
         judgement = judged(own, len(places), isinstance(draws.likelihood, Gaussian))
+        if are_known(draws, at):
+            judgement = judgement._replace(pit=np.zeros(0), z=np.zeros(0))
         sites["y"] = judgement._replace(rows=rows[: len(judgement.rows)], num_rows=len(X))
     prior = np.maximum(at.prior, np.finfo(float).tiny)  # of the constant alone nothing is left open
     left, gap = at.left.mean(axis=1) * (at.prior > 0), np.full(draws.size, np.nan)
