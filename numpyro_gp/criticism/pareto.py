@@ -10,7 +10,7 @@ import numpy as np
 
 # Data that are left out at a time, whose weights stay in the cache then, and the fewest weights in a tail.
 TOGETHER, FEWEST_IN_TAIL = 100, 5
-# Nats by which log densities of a datum differ that hardly differ.
+# Nats by which weights hardly matter.
 HARDLY = 0.1
 
 
@@ -76,19 +76,20 @@ def quantiles(levels: np.ndarray, k: np.ndarray, scale: np.ndarray) -> np.ndarra
 class LeftOut(NamedTuple):
     """Log density of each datum ``(N,)`` with the datum left out, and the shape of its weights.
 
-    Estimates are unreliable where ``k`` exceeds ``good_k = min(1 - 1/log10(S), 0.7)``, but for data whose densities
-    hardly differ between the draws: by no more than their ``range (N,)`` is an estimate wrong that they alone decide.
+    Estimates are unreliable where ``k`` exceeds ``good_k = min(1 - 1/log10(S), 0.7)``, but for data of which weights
+    hardly matter: with none of them the estimate is the mean of the densities, with all of them the harmonic mean, and
+    ``gap (N,)`` is the difference of their logarithms.
     """
 
     pointwise: np.ndarray
     k: np.ndarray
     good_k: float
-    range: np.ndarray
+    gap: np.ndarray
 
     @property
     def is_bad(self) -> np.ndarray:
         """Which estimates are unreliable ``(N,)``."""
-        return ~(self.k <= self.good_k) & (self.range > HARDLY)
+        return ~(self.k <= self.good_k) & (self.gap > HARDLY)
 
 
 def left_out(log_density: np.ndarray) -> LeftOut:
@@ -99,4 +100,4 @@ def left_out(log_density: np.ndarray) -> LeftOut:
         found = smoothed(-log_density[:, own])
         pointwise[own], k[own] = _log_sums(found.log_weights + log_density[:, own]), found.k
     good = min(1 - 1 / np.log10(max(len(log_density), 2)), 0.7)
-    return LeftOut(pointwise, k, float(good), np.ptp(log_density, axis=0))
+    return LeftOut(pointwise, k, float(good), _log_sums(log_density) + _log_sums(-log_density) - 2 * np.log(len(log_density)))

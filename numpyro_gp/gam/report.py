@@ -65,7 +65,7 @@ def facts_of(draws: Draws, found: RowReport, density: bool) -> tuple[dict[str, o
         own = left_out(row_densities.to_leave_out(draws, found.at, found.densities, found.places))
         of_these = "" if count == len(model.rows.y) else f", of {count} of them"
         mean = float(np.average(own.pointwise, weights=model.rows.mass[found.places]))
-        bad, wrong = int(own.is_bad.sum()), np.average(own.range * own.is_bad, weights=model.rows.mass[found.places])
+        bad, wrong = int(own.is_bad.sum()), np.average(own.gap * own.is_bad, weights=model.rows.mass[found.places])
         if 2 * bad <= count:
             facts["log density, left out"] = f"{mean:.4f} per row{of_these}"
         if wrong > WRONG or 2 * bad > count:
