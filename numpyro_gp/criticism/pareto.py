@@ -100,4 +100,6 @@ def left_out(log_density: np.ndarray) -> LeftOut:
         found = smoothed(-log_density[:, own])
         pointwise[own], k[own] = _log_sums(found.log_weights + log_density[:, own]), found.k
     good = min(1 - 1 / np.log10(max(len(log_density), 2)), 0.7)
-    return LeftOut(pointwise, k, float(good), _log_sums(log_density) + _log_sums(-log_density) - 2 * np.log(len(log_density)))
+    return LeftOut(
+        pointwise, k, float(good), _log_sums(log_density) + _log_sums(-log_density) - 2 * np.log(len(log_density))
+    )

@@ -1,6 +1,7 @@
 """Summaries and forecasts of models composed at random, of one table in several forms: all must say the same.
 
     python -m tests.gam.summaries 100 --start 0
+    python -m tests.gam.summaries 200 --notes trend
 
 A seed makes a formula, a table and a family, one of three a series. Its rows are fitted in single precision, and once
 more in another form: permuted, sorted by the response, sorted by a group, or with weights as repeated rows. What is
@@ -15,8 +16,10 @@ import traceback
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.special import expit
 
 import numpyro_gp as ngp
+from numpyro_gp.gam.model import offset_at
 from tests.gam.formulas import Case, are_two_modes, case_of, distance, used_rows, without
 from tests.precision import x64
 
@@ -124,6 +127,54 @@ def checked(seed: int) -> str:
     return ""
 
 
+def again_of(fit: Any, rng: np.random.Generator, number: int) -> np.ndarray:
+    """The response at all rows as a draw of a fit says it: of its hyper-parameters, terms and noise."""
+    draws = fit._draws()
+    number %= draws.size
+    posterior, scaled = next(pair for at, pair in enumerate(draws.at(fit.model.rows.X)) if at == number)
+    f = offset_at(fit.model, fit.model.rows.X) + (posterior.sample(rng, 1).T @ scaled.A)[0]
+    numbers = {name: float(np.ravel(value[number])[0]) for name, value in vars(draws.likelihood).items()}
+    return {
+        "gaussian": lambda: rng.normal(f, numbers.get("scale", 1.0)),
+        "student_t": lambda: f + numbers["scale"] * rng.standard_t(numbers["df"], len(f)),
+        "poisson": lambda: rng.poisson(np.exp(f)),
+        "bernoulli": lambda: (rng.uniform(size=len(f)) < expit(f)).astype(float),
+        "gamma": lambda: np.exp(f) / numbers["shape"] * rng.gamma(numbers["shape"], 1, len(f)),
+    }[fit.model.family.name]()
+
+
+def model_of(kind: str, rng: np.random.Generator) -> Case:
+    """A formula and a family with data that it can explain."""
+    x, z, g = rng.uniform(size=100), rng.uniform(size=100), rng.integers(0, 6, 100)
+    data: dict[str, Any] = {"t": np.arange(100.0), "x": x, "z": z, "g": g}
+    f = np.sin(6 * x) + 0.5 * rng.normal(size=6)[g]
+    formula, family, y = {
+        "trend": ("trend(t)", "gaussian", np.cumsum(0.5 * rng.normal(size=100)) + 0.5 * rng.normal(size=100)),
+        "curve": ("s(x) + re(g)", "gaussian", f + 0.5 * rng.normal(size=100)),
+        "surface": ("te(x, z, num_inducing=20)", "gaussian", np.sin(6 * x) * z + 0.3 * rng.normal(size=100)),
+        "counts": ("s(x) + re(g)", "poisson", rng.poisson(2 * np.exp(f))),
+        "labels": ("s(x) + re(g)", "bernoulli", rng.uniform(size=100) < expit(f)),
+        "amounts": ("s(x) + re(g)", "gamma", np.exp(f) * rng.gamma(3, 1 / 3, 100)),
+        "outliers": ("s(x) + re(g)", "student_t", f + 0.3 * rng.standard_t(4, 100)),
+    }[kind]
+    return Case(f"y ~ {formula}", family, data | {"y": y}, None)
+
+
+KINDS = ("trend", "curve", "surface", "counts", "labels", "amounts", "outliers")
+
+
+def noted(kind: str, count: int, start: int = 0) -> list[tuple[str, ...]]:
+    """Notes of summaries of ``count`` tables that were drawn from the fit of one: there is nothing to say of them."""
+    rng = np.random.default_rng([11, start])
+    case, found = model_of(kind, rng), []
+    with x64(False):
+        fit = ngp.gam(case.formula, case.data, case.family)
+        for number in range(start, start + count):
+            data = case.data | {"y": again_of(fit, rng, number)}
+            found.append(ngp.gam(case.formula, data, case.family).summary().notes)
+    return [notes for notes in found if notes]
+
+
 def two_modes(one: Told, other: Told) -> bool:
     """Whether two fits ended at modes of one bound, of which rounding decides which is found."""
     return not one.fit.model.kernel_data.time_priors and are_two_modes(one, other)  # type: ignore[arg-type]
@@ -133,7 +184,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("count", type=int)
     parser.add_argument("--start", type=int, default=0)
+    parser.add_argument("--notes", choices=KINDS, help="of data drawn from a fit itself")
     options = parser.parse_args()
+    if options.notes:
+        notes = noted(options.notes, options.count, options.start)
+        print(*notes, f"{options.notes}: {options.count} tables, {len(notes)} with notes", sep="\n")
+        sys.exit(len(notes) > 0.05 * options.count)
     begin, failed = time.perf_counter(), 0
     for seed in range(options.start, options.start + options.count):
         if wrong := checked(seed):
