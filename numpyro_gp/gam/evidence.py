@@ -47,17 +47,20 @@ def of_series(model: Model, most_steps: int, tables: bool = True) -> Collapsed:
     Of many rows the last ones are asked. Where inducing inputs follow all rows the bound is asked from there, of all of
     them; else it would take what wanders between inducing inputs for noise.
     """
-    rows, parts, rng = merged(Data.of(model)), BoundParts(model), np.random.default_rng(0)
+    rows, parts = merged(Data.of(model)), BoundParts(model)
     last, count = last_rows(model, rows.data.X), len(rows.data.y)
     evidence = Evidence(parts, rows if len(last) == count else merged(Data(*(one[last] for one in rows.data[:4]))))
-    free, is_flat = evidence.search(most_steps, rng)
+    free, is_flat = evidence.search(most_steps, np.random.default_rng(0))
     losses = evidence.losses[:]
-    mean, root = evidence.weighted(free, evidence.covariance_root(free), rng)
+    mean, root = weighted(evidence, free, evidence.covariance_root(free))
     said = pseudo_data(parts, rows.data, mean)
     if len(last) == count:
         return Collapsed(mean, root, said.shift, said.precision, without_walls(losses), is_flat)
     if said.gap < TIGHT:
-        return collapsed(model, most_steps, tables, free)
+        found = collapsed(model, most_steps, tables, free)
+        mean, root = weighted(Bound(parts, Data.of(model)), found.location, found.root)
+        said = pseudo_data(parts, rows.data, mean)
+        return found._replace(location=mean, root=root, shift=said.shift, precision=said.precision)
     words = f"Scales, lengthscales and noise are those of the last {len(last)} of {count} different rows"
     words += f": {max(parts.sizes)} inducing inputs of a term do not follow all of them"
     return Collapsed(mean, root, said.shift, said.precision, without_walls(losses), is_flat, (words,))
@@ -184,24 +187,25 @@ class Evidence(Bound):
         _, free, is_flat = min(ends, key=lambda end: end[0])
         return free, is_flat
 
-    def weighted(self, free: np.ndarray, root: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and lower root of the covariance of the posterior, by weighted draws of the normal at its mode.
 
-        Few draws carry the weight where the normal is far off: the curvature then has its share, as so many draws as
-        there are hyper-parameters.
-        """
-        noise = rng.normal(size=(WEIGHTED, len(free)))
-        draws = free + noise @ root.T
-        log = 0.5 * np.sum(noise**2, axis=1) - np.array([self.value(one) for one in draws])
-        weights = np.exp(log - log.max())
-        weights = np.minimum(weights, weights.mean() * np.sqrt(WEIGHTED))
-        weights /= weights.sum()
-        effective = 1 / float(weights @ weights)
-        share = effective / (effective + len(free))
-        mean = share * (weights @ draws) + (1 - share) * free
-        away = draws - mean
-        covariance = share * (away.T * weights) @ away + (1 - share) * root @ root.T
-        return mean, np.linalg.cholesky(covariance)
+def weighted(bound: Bound, free: np.ndarray, root: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and lower root of the covariance of the posterior, by weighted draws of the normal at its mode.
+
+    Few draws carry the weight where the normal is far off: the curvature then has its share, as so many draws as
+    there are hyper-parameters.
+    """
+    noise = np.random.default_rng(1).normal(size=(WEIGHTED, len(free)))
+    draws = free + noise @ root.T
+    log = 0.5 * np.sum(noise**2, axis=1) - np.array([bound.value(one) for one in draws])
+    weights = np.exp(log - log.max())
+    weights = np.minimum(weights, weights.mean() * np.sqrt(WEIGHTED))
+    weights /= weights.sum()
+    effective = 1 / float(weights @ weights)
+    share = effective / (effective + len(free))
+    mean = share * (weights @ draws) + (1 - share) * free
+    away = draws - mean
+    covariance = share * (away.T * weights) @ away + (1 - share) * root @ root.T
+    return mean, np.linalg.cholesky(covariance)
 
 
 def _at_rows(model: Model, part: ReadTerm, X: np.ndarray) -> Callable[[np.ndarray], Sloped]:

@@ -48,7 +48,8 @@ def report_on_rows(draws: Draws, level: float, rng: np.random.Generator) -> RowR
     each = 1 if isinstance(draws.term_posteriors[0], Point) else -(-WHITENED // draws.size)
     shares = Shares(term_features, model.rows.mass[places])
     drawn = (term_posterior.sample(rng, each) for term_posterior in draws.term_posteriors)
-    at = row_densities.row_draws(draws, model.rows.X[places], drawn, rng, shares)
+    without = row_densities.LeaveOneOut.of(draws, places)
+    at = row_densities.row_draws(draws, model.rows.X[places], drawn, rng, shares, without)
     constant = float(shares.constant.mean + model.start.constant), float(shares.constant.scale)
     return RowReport(places, shares.rows(level), constant, at, row_densities.densities(draws, at, places))
 

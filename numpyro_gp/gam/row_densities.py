@@ -21,7 +21,7 @@ from numpyro_gp.gam.draws import Draws
 from numpyro_gp.gam.model import Model, offset_at
 from numpyro_gp.gam.per_row import at_rows
 from numpyro_gp.gam.row_features import factored
-from numpyro_gp.gam.term_features import ROWS, ScaledFeatures
+from numpyro_gp.gam.term_features import ROWS
 from numpyro_gp.gam.variance_shares import Shares
 from numpyro_gp.likelihoods import Gaussian, Likelihood
 from numpyro_gp.likelihoods.tails import KNOWN, log_tails
@@ -32,8 +32,8 @@ from numpyro_gp.rows.some import some_rows
 
 # Draws of the whitened values by whose weights a fit is judged, and expected log densities for that, at most.
 WEIGHED, MOST_EXPECTED = 400, 500_000
-# Inducing inputs of all terms up to which rows are left out in closed form.
-MOST_JOINT = 1500
+# Inducing inputs of all terms up to which rows are left out in closed form, and numbers in the features of all draws.
+MOST_JOINT, MOST_LEFT_OUT = 1500, 240_000_000
 # Standard deviations of the response below which a spread is rounding, and a floor of the noise.
 ROUNDED = 1e-4
 
@@ -78,26 +78,35 @@ class LeaveOneOut:
     A row of weight two is two rows, of which one is left out; rows that are equal share their ``f``.
     """
 
-    def __init__(self, draws: Draws) -> None:
-        model, rows = draws.model, draws.model.rows
+    def __init__(self, draws: Draws, places: np.ndarray) -> None:
+        model, rows, self.draws, self.places = draws.model, draws.model.rows, draws, places
         _, self.first, place = np.unique(rows.X, axis=0, return_index=True, return_inverse=True)
         self.place, self.offset = place.reshape(-1), offset_at(model, rows.X)
         self.rest, self.mass = rows.y - self.offset, rows.mass
         assert isinstance(draws.likelihood, Gaussian)
         scale: np.ndarray = np.asarray(draws.likelihood.scale, np.float64).reshape(draws.size, -1)
         self.noise = np.broadcast_to(scale**2, (draws.size, len(rows.y)))
-        self.mean, self.variance = np.empty((2, *self.noise.shape))
+        self.mean, self.variance = np.empty((2, draws.size, len(places)))
+        self.is_whole = len(places) == len(rows.y)
 
     @classmethod
-    def of(cls, draws: Draws, count: int) -> "LeaveOneOut | None":
-        """That of a fit all of whose ``count`` rows are looked at, where noise is Gaussian and one belief joint."""
-        is_whole = count == len(draws.model.rows.y) and len(draws.term_features.repeats) <= MOST_JOINT
-        return cls(draws) if is_whole and isinstance(draws.likelihood, Gaussian) else None
+    def of(cls, draws: Draws, places: np.ndarray) -> "LeaveOneOut | None":
+        """That of rows of a fit with these numbers, where noise is Gaussian and features of all rows are not many."""
+        M = len(draws.term_features.repeats)
+        is_small = M <= MOST_JOINT and draws.size * M * len(draws.model.rows.y) <= MOST_LEFT_OUT
+        return cls(draws, places) if is_small and isinstance(draws.likelihood, Gaussian) else None
 
-    def add(self, number: int, scaled: ScaledFeatures) -> None:
-        """Those at one draw."""
-        A, noise, place = scaled.A[:, self.first], self.noise[number], self.place
-        left = np.maximum(scaled.prior[:, self.first].sum(axis=0) - np.sum(A**2, axis=0), 0)
+    def moments(self) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance ``(S, N)``."""
+        if not self.is_whole:  # `row_draws` has gone over some of the rows alone
+            for number, (_, scaled) in enumerate(self.draws.at(self.draws.model.rows.X[self.first])):
+                self.add(number, scaled.A, scaled.prior)
+        return self.mean, self.variance
+
+    def add(self, number: int, A: np.ndarray, prior: np.ndarray) -> None:
+        """Those at one draw, from features ``(M, U)`` and prior variances ``(C, U)`` of the different rows."""
+        noise, place = self.noise[number], self.place
+        left = np.maximum(prior.sum(axis=0) - np.sum(A**2, axis=0), 0)
         rate = np.bincount(place, self.mass / noise)
         total = np.bincount(place, self.mass / noise * self.rest)
         of_place, y = 1 / (left + 1 / rate), total / rate  # what the rows of one place say of the features there
@@ -109,19 +118,23 @@ class LeaveOneOut:
         spread = (share / (of_place * (1 - share)) + left)[place]
         others = np.maximum(rate[place] - 1 / noise, 0)  # the other rows of the same place
         of_others = np.where(others > 1e-9 * rate[place], total[place] - self.rest / noise, 0.0)
-        self.mean[number] = self.offset + (centre + spread * of_others) / (1 + spread * others)
-        self.variance[number] = spread / (1 + spread * others) + noise
+        self.mean[number] = (self.offset + (centre + spread * of_others) / (1 + spread * others))[self.places]
+        self.variance[number] = (spread / (1 + spread * others) + noise)[self.places]
 
 
 def row_draws(
-    draws: Draws, X: np.ndarray, drawn: Iterable[np.ndarray], rng: np.random.Generator, shares: Shares | None = None
+    draws: Draws,
+    X: np.ndarray,
+    drawn: Iterable[np.ndarray],
+    rng: np.random.Generator,
+    shares: Shares | None = None,
+    without: LeaveOneOut | None = None,
 ) -> RowDraws:
     """Those at encoded rows, with draws ``(M, K)`` of the whitened values at each draw of the hyper-parameters.
 
-    What of the table goes over all draws, too, is added to ``shares``.
+    What of the table goes over all draws, too, is added to ``shares``, and rows are left out of the fit ``without``.
     """
     offset, first, found = offset_at(draws.model, X), draws.term_features.blocks.first, None
-    without = None if shares is None else LeaveOneOut.of(draws, len(X))
     weighed = max(1, min(WEIGHED, MOST_EXPECTED // len(X)) // draws.size)
     for s, ((term_posterior, scaled), values) in enumerate(zip(draws.at(X), drawn, strict=True)):
         if found is None:
@@ -139,10 +152,10 @@ def row_draws(
         found.prior[s], found.open[s] = np.mean(scaled.prior[:-1].sum(axis=0)), np.mean(of_each, axis=1)
         if shares is not None:
             shares.add(term_posterior, scaled, of_each, values)
-        if without is not None:
-            without.add(s, scaled)
+        if without is not None and without.is_whole:
+            without.add(s, scaled.A[:, without.first], scaled.prior[:, without.first])
     assert found is not None
-    return found if without is None else found._replace(without=(without.mean, without.variance))
+    return found if without is None else found._replace(without=without.moments())
 
 
 def _room(S: int, N: int, C: int, K: int, weighed: int) -> RowDraws:
