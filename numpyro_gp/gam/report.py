@@ -44,7 +44,9 @@ def report_on_rows(draws: Draws, level: float, rng: np.random.Generator) -> RowR
     keep_blocks()
     model, term_features = draws.model, draws.term_features
     most = min(MOST_ROWS, MOST_NUMBERS // (draws.size * len(term_features.repeats)))
-    places = some_rows(len(model.rows.y), most)
+    # What is drawn for a row does not depend on where it stands in the table; nor is it beside rows of near responses.
+    order = np.lexsort((model.rows.mass, model.rows.y, *model.rows.X.T))
+    places = np.random.default_rng(0).permutation(order)[some_rows(len(order), most)]
     each = 1 if isinstance(draws.term_posteriors[0], Point) else -(-WHITENED // draws.size)
     shares = Shares(term_features, model.rows.mass[places])
     drawn = (term_posterior.sample(rng, each) for term_posterior in draws.term_posteriors)

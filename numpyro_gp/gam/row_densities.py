@@ -88,6 +88,7 @@ class LeaveOneOut:
         self.noise = np.broadcast_to(scale**2, (draws.size, len(rows.y)))
         self.mean, self.variance = np.empty((2, draws.size, len(places)))
         self.is_whole = len(places) == len(rows.y)
+        self.columns = np.argsort(places)[self.first] if self.is_whole else None  # where `places` has these rows
 
     @classmethod
     def of(cls, draws: Draws, places: np.ndarray) -> "LeaveOneOut | None":
@@ -153,7 +154,7 @@ def row_draws(
         if shares is not None:
             shares.add(term_posterior, scaled, of_each, values)
         if without is not None and without.is_whole:
-            without.add(s, scaled.A[:, without.first], scaled.prior[:, without.first])
+            without.add(s, scaled.A[:, without.columns], scaled.prior[:, without.columns])
     assert found is not None
     return found if without is None else found._replace(without=without.moments())
 
