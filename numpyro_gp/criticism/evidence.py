@@ -22,7 +22,7 @@ from numpyro_gp.beliefs.basis import AbstractBasis, Basis
 from numpyro_gp.beliefs.batch_basis import BatchBasis, marked
 from numpyro_gp.beliefs.gaussian_data import GaussianData
 from numpyro_gp.checks import known
-from numpyro_gp.criticism.row_evidence import COPIES, ROWS, Seen, chosen, judged
+from numpyro_gp.criticism.row_evidence import COPIES, ROWS, Seen, judged
 from numpyro_gp.kernels import RBF, Kernel, Matern12, Matern32, Matern52, RationalQuadratic
 from numpyro_gp.kernels.base import Active, Product, Scaled, Sum
 from numpyro_gp.kernels.functionals import terms
@@ -52,6 +52,7 @@ from numpyro_gp.primitives.opening import recorded_calls
 from numpyro_gp.primitives.process import GaussianProcess
 from numpyro_gp.programs.keep import run_quickly
 from numpyro_gp.rows.call import Call
+from numpyro_gp.rows.some import some_rows
 from numpyro_gp.sites import Observation, Site, Trace, role, unwrap
 
 CENSORED = tuple(getattr(dist, name) for name in dir(dist) if name.endswith("CensoredDistribution"))
@@ -135,7 +136,7 @@ def _flat(value: Any, axes: int) -> Any:
     """A value of data at the rows that are looked at, with one axis for them, then its last ``axes``."""
     shape = jnp.shape(value)
     rows = value.reshape(-1, *shape[len(shape) - axes :])
-    return rows[chosen(rows.shape[0])]
+    return rows[some_rows(rows.shape[0], ROWS)]
 
 
 class _RowDensities:
@@ -211,7 +212,8 @@ class _RowDensities:
     def of_process(self, f: GaussianProcess, inputs: Array, data: Trace) -> dict[str, object]:
         """The prior variance at the inputs of a call and what of it is left unexplained, and the lengthscales."""
         fn = unwrap(data[f.name]["fn"]) if f.name in data else None
-        is_exact, few = isinstance(fn, Marginal) and not isinstance(fn, CollapsedMarginal), chosen(inputs.shape[-2])
+        is_exact = isinstance(fn, Marginal) and not isinstance(fn, CollapsedMarginal)
+        few = some_rows(inputs.shape[-2], ROWS)
 
         def shares(process: object, basis: AbstractBasis, rows: Array) -> Array:  # noqa: ARG001
             def at(points: Array) -> Array:

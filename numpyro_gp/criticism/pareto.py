@@ -10,6 +10,8 @@ import numpy as np
 
 # Data that are left out at a time, whose weights stay in the cache then, and the fewest weights in a tail.
 TOGETHER, FEWEST_IN_TAIL = 100, 5
+# Nats by which weights hardly matter.
+HARDLY = 0.1
 
 
 def _log_sums(values: np.ndarray) -> np.ndarray:
@@ -74,20 +76,30 @@ def quantiles(levels: np.ndarray, k: np.ndarray, scale: np.ndarray) -> np.ndarra
 class LeftOut(NamedTuple):
     """Log density of each datum ``(N,)`` with the datum left out, and the shape of its weights.
 
-    Estimates are unreliable where ``k`` exceeds ``good_k = min(1 - 1/log10(S), 0.7)``.
+    Estimates are unreliable where ``k`` exceeds ``good_k = min(1 - 1/log10(S), 0.7)``, but for data of which weights
+    hardly matter: with none of them the estimate is the mean of the densities, with all of them the harmonic mean, and
+    ``gap (N,)`` is the difference of their logarithms.
     """
 
     pointwise: np.ndarray
     k: np.ndarray
     good_k: float
+    gap: np.ndarray
+
+    @property
+    def is_bad(self) -> np.ndarray:
+        """Which estimates are unreliable ``(N,)``."""
+        return ~(self.k <= self.good_k) & (self.gap > HARDLY)
 
 
 def left_out(log_density: np.ndarray) -> LeftOut:
     """PSIS-LOO of log densities ``(S, N)`` at independent draws of a posterior."""
-    pointwise, k = np.empty((2, log_density.shape[1]))
-    for low in range(0, len(k), TOGETHER):
+    pointwise, k = np.array(log_density[0], float), np.full(log_density.shape[1], np.inf)
+    for low in range(0, len(k) if len(log_density) > 1 else 0, TOGETHER):
         own = slice(low, low + TOGETHER)
         found = smoothed(-log_density[:, own])
         pointwise[own], k[own] = _log_sums(found.log_weights + log_density[:, own]), found.k
-    good = min(1 - 1 / np.log10(len(log_density)), 0.7)
-    return LeftOut(pointwise, k, float(good))
+    good = min(1 - 1 / np.log10(max(len(log_density), 2)), 0.7)
+    return LeftOut(
+        pointwise, k, float(good), _log_sums(log_density) + _log_sums(-log_density) - 2 * np.log(len(log_density))
+    )

@@ -10,13 +10,13 @@ from numpyro_gp.beliefs import Conditional
 from numpyro_gp.checks import is_known
 from numpyro_gp.criticism.finding import Case, Finding, entries
 from numpyro_gp.criticism.fit_checks import OPEN
-from numpyro_gp.criticism.row_evidence import ROWS, chosen
 from numpyro_gp.criticism.weights import POOR, Weights, importance_weights
 from numpyro_gp.guides import AutoGP
 from numpyro_gp.posterior.near import gain_of_neighbours
 from numpyro_gp.posterior.tracing import AskedProcess
 from numpyro_gp.rows.nearest import twins_of
 from numpyro_gp.rows.neighbours import are_neighbours, neighbours_in
+from numpyro_gp.rows.some import some_rows
 
 # Two fits: means apart in standard deviations, spreads apart as a ratio; functions apart in those of the data.
 APART, WIDER, SAME_FUNCTION = 0.75, 1.6, 0.1
@@ -60,7 +60,7 @@ def more_neighbours(case: Case) -> Iterator[Finding]:
     if case.posterior is None or case.call is None or case.key is None:
         return
     for near in neighbours_in(case.call.arguments):
-        few, rows = near.count, chosen(near.size)[:: max(1, min(ROWS, near.size) // MOST_LEFT_OUT)]
+        few, rows = near.count, some_rows(near.size, MOST_LEFT_OUT)
         asked = AskedProcess(case.posterior, case.call, frozenset(), None)
         if 4 * few < near.size and (gain := gain_of_neighbours(asked, case.key, near, rows, few, 4 * few)):
             mean, error = gain

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from numpyro_gp.criticism.pareto import left_out
+from numpyro_gp.rows.some import some_rows
 
 # Rows of a site that are looked at, and how many copies of each of them all draws make together.
 ROWS, COPIES = 2000, 1000
@@ -20,8 +21,8 @@ class Seen(NamedTuple):
 
     ``level`` and ``spread`` are mean and standard deviation of new data, ``pit`` the probability of what is below the
     datum, that being left out, and ``z`` its standard normal score: of normal noise the standardised residual. Both are
-    empty where each datum has a latent input of its own, and where few draws decide what most data without normal noise
-    say that are left out.
+    empty where each datum has a latent input of its own, and where few draws decide what most data say that are left
+    out.
     ``noise`` ``(S,)`` is the standard deviation of the noise at each draw.
     """
 
@@ -34,11 +35,6 @@ class Seen(NamedTuple):
     z: np.ndarray
     noise: np.ndarray | None
     is_normal: bool
-
-
-def chosen(count: int) -> np.ndarray:
-    """Numbers of the rows that are looked at."""
-    return np.unique(np.round(np.linspace(0, count - 1, min(count, ROWS))).astype(int))
 
 
 def judged(own: Mapping[str, Any], num_rows: int, is_normal: bool) -> Seen:
@@ -55,12 +51,10 @@ def judged(own: Mapping[str, Any], num_rows: int, is_normal: bool) -> Seen:
     pit = np.clip((weights * own["below"]).sum(axis=0), 0.5 / COPIES, 1 - 0.5 / COPIES)
     centre = (weights * mean).sum(axis=0)
     z = (y - centre) / np.sqrt((weights * (variance + (mean - centre) ** 2)).sum(axis=0)) if is_normal else ndtri(pit)
-    rows = np.broadcast_to(chosen(num_rows).reshape(shape), y.shape)
+    rows = np.broadcast_to(some_rows(num_rows, ROWS).reshape(shape), y.shape)
     level, spread = mean.mean(axis=0), np.sqrt(variance.mean(axis=0) + mean.var(axis=0))
     at = {"level": level, "spread": spread, "pit": pit, "z": z, "y": y, "rows": rows}
     kept = {name: values[seen] for name, values in at.items()}
-    if len(weights) >= TO_LEAVE_OUT and not is_normal:
-        without = left_out(own["term"].reshape(len(weights), -1))
-        if np.mean(~(without.k <= without.good_k)) > 0.5:
-            kept |= {"pit": np.zeros(0), "z": np.zeros(0)}
+    if len(weights) >= TO_LEAVE_OUT and left_out(own["term"].reshape(len(weights), -1)).is_bad.mean() > 0.5:
+        kept |= {"pit": np.zeros(0), "z": np.zeros(0)}
     return Seen(**kept, num_rows=num_rows, noise=own["noise"], is_normal=is_normal)

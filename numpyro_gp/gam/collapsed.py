@@ -32,6 +32,8 @@ FIRST_VARIANCE, FIRST_STEPS = 0.1, 3
 MOST_STEPS, MOST_HALVINGS, ENOUGH = 20, 12, 1.0
 # The round is the last one where the bound rose by less.
 FLAT = 0.01
+# Nats by which a bound may fall at a site step that moves hardly anything, by rounding.
+HARDLY = 1e-4
 # The loss, above the last one, where a step was so long that matrices of the bound have no Cholesky factor, and how far
 # from where a round began the logarithm of a hyper-parameter may go: a flat direction leads to where exp overflows.
 WALL, FAR = 1e6, 30.0
@@ -212,7 +214,7 @@ class Bound:
                 loss = self(free)[0]
             except np.linalg.LinAlgError:
                 continue
-            if loss < here.loss + slack or not np.isfinite(here.loss):
+            if loss < here.loss + slack + HARDLY or not np.isfinite(here.loss):
                 return here.loss - loss
         self.pseudo_data = old
         self(free)

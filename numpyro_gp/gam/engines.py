@@ -69,14 +69,14 @@ def guide_of(model: Model) -> AutoGP:
 
 def by_quasi_newton(model: Model, most_steps: int, tables: bool = True) -> EngineResult:
     """The mode of the hyper-parameters, a normal distribution by the curvature there, and the belief that follows."""
-    found = of_series(model, most_steps) if has_evidence(model) else collapsed(model, most_steps, tables)
+    found = of_series(model, most_steps, tables) if has_evidence(model) else collapsed(model, most_steps, tables)
     if not np.isfinite(found.losses[-1]):
         cure = "Look for huge or almost equal values in the columns, or pass batch= for stochastic steps."
         fail("the bound", "finite", f"{found.losses[-1]} after {len(found.losses)} steps", cure, ArithmeticError)
     values = {f"f{NATURAL_MARK}shift": found.shift, f"f{NATURAL_MARK}precision": found.precision}
     values |= {"auto_loc": found.location, "auto_scale_tril": found.root}
     steps = len(found.losses)
-    return of_values(values, found.losses, steps, still_rose(steps, found.is_flat), True)
+    return of_values(values, found.losses, steps, (*found.notes, *still_rose(steps, found.is_flat)), True)
 
 
 def of_values(

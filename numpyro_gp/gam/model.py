@@ -14,14 +14,14 @@ from numpyro import handlers
 from numpyro_gp.additive.shares import AnyArray
 from numpyro_gp.arrays import Array, ArrayLike, Values
 from numpyro_gp.beliefs.members import picked
-from numpyro_gp.checks import check_choice
+from numpyro_gp.checks import check_choice, fail
 from numpyro_gp.gam.family import NAMED, Family, Prior, Start, as_family, quick_glm
 from numpyro_gp.gam.per_row import at_places, check_any_rows, trials_at, with_trials
 from numpyro_gp.gam.response_checks import check_response, check_trials, explained
 from numpyro_gp.gam.table_layout import Rows, TableLayout, as_labels, lay_out
 from numpyro_gp.gam.term_kernels import MEASURES, KernelData, count_lengthscales, kernel_data_of
 from numpyro_gp.gam.terms import TIME, Terms
-from numpyro_gp.gam.time_kernels import TimePrior, series_scales, time_priors
+from numpyro_gp.gam.time_kernels import FEWEST_TIMES, TimePrior, series_scales, time_priors
 from numpyro_gp.kernels import Constant
 from numpyro_gp.kernels.batches import Batch, KernelBatches
 from numpyro_gp.likelihoods import Likelihood
@@ -296,7 +296,12 @@ def _with_series(
     for at in dict.fromkeys(part.columns[0] for part in parts):
         own = {part.name: part.term for part in parts if part.columns[0] == at}
         periods = tuple(term.period for term in own.values() if term.period is not None)
-        scales = series_scales(layout.columns[at].decode(rows.X[:, at]), rows.y, periods, family, start, offset)
+        times = layout.columns[at].decode(rows.X[:, at])
+        if (count := len(np.unique(times))) < FEWEST_TIMES:  # of a straight line through all the future would be known
+            name = layout.columns[at].name
+            cure = f"Give rows of more times, or write linear({name}) in place of these terms."
+            fail(f"data[{name!r}]", f"of {FEWEST_TIMES} different times or more beside {', '.join(own)}", count, cure)
+        scales = series_scales(times, rows, periods, family, start, offset)
         found |= time_priors(own, layout.columns[at], scales)
         if family.link == "identity":
             start = start._replace(noise=min(NOISE * float(scales.step), float(start.noise)))

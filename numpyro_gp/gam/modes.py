@@ -35,6 +35,8 @@ class Collapsed(NamedTuple):
         Negative bound at each evaluation, less the log density of the hyper-parameters.
     is_flat : bool
         Whether the bound rose no more at the last step.
+    notes : tuple of str
+        What else there is to say of it.
     """
 
     location: np.ndarray
@@ -43,6 +45,7 @@ class Collapsed(NamedTuple):
     precision: np.ndarray
     losses: np.ndarray
     is_flat: bool
+    notes: tuple[str, ...] = ()
 
 
 def has_tables(model: Model) -> bool:
@@ -50,8 +53,11 @@ def has_tables(model: Model) -> bool:
     return bool(columns_of(model)) and vector_layout_of(model).is_exact
 
 
-def collapsed(model: Model, most_steps: int, tables: bool = True) -> Collapsed:
-    """The mode of the hyper-parameters: of many rows first that of tables or of some of them, and from there of all."""
+def collapsed(model: Model, most_steps: int, tables: bool = True, other_start: np.ndarray | None = None) -> Collapsed:
+    """The mode of the hyper-parameters: of many rows first that of tables or of some of them, and from there of all.
+
+    With another start ``(d,)`` it is the better of two modes.
+    """
     data, parts = Data.of(model), BoundParts(model)
     # A likelihood with one number for each row is that of all of them.
     is_many = len(data.y) > MANY_ROWS and not has_numbers(model.family, len(data.y))
@@ -63,6 +69,8 @@ def collapsed(model: Model, most_steps: int, tables: bool = True) -> Collapsed:
     bound = Bound(parts, first, counted)
     bound.fit_pseudo_data(bound.start)
     free, is_flat = bound.find_mode(bound.start, most_steps)
+    if other_start is not None and bound.value(other_start) < bound(free)[0]:
+        free, is_flat = bound.find_mode(other_start, len(bound.losses) + most_steps)
     while is_flat and (found := _better(bound, free, most_steps)) is not None:
         free, is_flat = found
     losses, root = bound.losses[:], bound.covariance_root(free)

@@ -18,11 +18,14 @@ from numpyro_gp.gam.term_kernels import CURVE, SMOOTH
 from numpyro_gp.gam.term_posteriors import Point
 from numpyro_gp.gam.variance_shares import Row, Shares
 from numpyro_gp.posterior import Posterior
+from numpyro_gp.rows.some import some_rows
 
 # Rows that are looked at, at most, and numbers in their features at all draws: some seconds.
 MOST_ROWS, MOST_NUMBERS = 5000, 60_000_000
 # Draws of the whitened values, in all.
 WHITENED = 1000
+# Nats per row by which rows that cannot be left out may move the log density of all, unsaid.
+WRONG = 0.05
 
 
 class RowReport(NamedTuple):
@@ -35,20 +38,18 @@ class RowReport(NamedTuple):
     densities: row_densities.Densities
 
 
-def some_rows(count: int, most: int) -> np.ndarray:
-    """Numbers of rows spread evenly over ``count``, ``most`` of them."""
-    return np.linspace(0, count - 1, max(1, min(count, most))).astype(int)
-
-
 def report_on_rows(draws: Draws, level: float, rng: np.random.Generator) -> RowReport:
     """Look at the rows of the fit, or at some of them, at every draw."""
     model, term_features = draws.model, draws.term_features
     most = min(MOST_ROWS, MOST_NUMBERS // (draws.size * len(term_features.repeats)))
-    places = some_rows(len(model.rows.y), most)
+    # What is drawn for a row does not depend on where it stands in the table; nor is it beside rows of near responses.
+    order = np.lexsort((model.rows.mass, model.rows.y, *model.rows.X.T))
+    places = np.random.default_rng(0).permutation(order)[some_rows(len(order), most)]
     each = 1 if isinstance(draws.term_posteriors[0], Point) else -(-WHITENED // draws.size)
     shares = Shares(term_features, model.rows.mass[places])
     drawn = (term_posterior.sample(rng, each) for term_posterior in draws.term_posteriors)
-    at = row_densities.row_draws(draws, model.rows.X[places], drawn, rng, shares)
+    without = row_densities.LeaveOneOut.of(draws, places)
+    at = row_densities.row_draws(draws, model.rows.X[places], drawn, rng, shares, without)
     constant = float(shares.constant.mean + model.start.constant), float(shares.constant.scale)
     return RowReport(places, shares.rows(level), constant, at, row_densities.densities(draws, at, places))
 
@@ -61,13 +62,14 @@ def facts_of(draws: Draws, found: RowReport, density: bool) -> tuple[dict[str, o
     facts: dict[str, object] = {"family": model.family.name}
     explained = float(deviance_explained(model, found.densities.fitted, r, found.places))
     facts |= {"deviance explained": explained} if np.isfinite(explained) else {}
-    if density:
-        logs = found.densities.log_density
-        own = left_out(logs.reshape(-1, logs.shape[-1]))
+    if density and not row_densities.are_known(draws, found.at):
+        own = left_out(row_densities.to_leave_out(draws, found.at, found.densities, found.places))
         of_these = "" if count == len(model.rows.y) else f", of {count} of them"
         mean = float(np.average(own.pointwise, weights=model.rows.mass[found.places]))
-        facts["log density, left out"] = f"{mean:.4f} per row{of_these}"
-        if bad := int((~(own.k <= own.good_k)).sum()):
+        bad, wrong = int(own.is_bad.sum()), np.average(own.gap * own.is_bad, weights=model.rows.mass[found.places])
+        if 2 * bad <= count:
+            facts["log density, left out"] = f"{mean:.4f} per row{of_these}"
+        if wrong > WRONG or 2 * bad > count:
             of_them = "1 row" if bad == 1 else f"{bad} rows"
             has_curves = any(part.term.kind in SMOOTH for part in model.layout.read_terms)
             cure = "Predict rows of a test set instead."

@@ -20,7 +20,7 @@ from numpyro_gp.gam.links import log_ratio, residuals_at, size_of_counts, weight
 from numpyro_gp.gam.model import Model, offset_at
 from numpyro_gp.gam.outside import warn_outside
 from numpyro_gp.gam.predictions import predicted, quantiles_at
-from numpyro_gp.gam.report import checked, facts_of, report_on_rows, some_rows
+from numpyro_gp.gam.report import checked, facts_of, report_on_rows
 from numpyro_gp.gam.responses import check_levels
 from numpyro_gp.gam.row_predictor import RowPredictor
 from numpyro_gp.gam.saved import Saved, write
@@ -30,6 +30,7 @@ from numpyro_gp.gam.term_features import TermFeatures
 from numpyro_gp.plots.style import Figure
 from numpyro_gp.plots.terms import Points, draw_terms
 from numpyro_gp.posterior import Posterior, Prediction
+from numpyro_gp.rows.some import some_rows
 from numpyro_gp.training import FitResult
 
 # What a fit makes when it is asked for.

@@ -13,12 +13,14 @@ from numpyro.distributions import constraints
 from numpyro_gp.arrays import Array, on_device
 from numpyro_gp.criticism.evidence import Evidence, Fact, lower_end
 from numpyro_gp.criticism.pareto import smoothed
-from numpyro_gp.criticism.row_evidence import chosen, judged
+from numpyro_gp.criticism.row_evidence import ROWS as LOOKED_AT
+from numpyro_gp.criticism.row_evidence import judged
 from numpyro_gp.criticism.weights import Weights
 from numpyro_gp.gam.densities_at_draws import AT_DRAWS, at_draws_of, parameters_of
 from numpyro_gp.gam.draws import Draws
 from numpyro_gp.gam.model import Model, offset_at
 from numpyro_gp.gam.per_row import at_rows
+from numpyro_gp.gam.row_features import factored
 from numpyro_gp.gam.term_features import ROWS
 from numpyro_gp.gam.variance_shares import Shares
 from numpyro_gp.likelihoods import Gaussian, Likelihood
@@ -26,9 +28,14 @@ from numpyro_gp.likelihoods.tails import KNOWN, log_tails
 from numpyro_gp.programs.alone import alone
 from numpyro_gp.programs.keep import compiled
 from numpyro_gp.rows.cuts import padded
+from numpyro_gp.rows.some import some_rows
 
 # Draws of the whitened values by whose weights a fit is judged, and expected log densities for that, at most.
 WEIGHED, MOST_EXPECTED = 400, 500_000
+# Inducing inputs of all terms up to which rows are left out in closed form, and numbers in the features of all draws.
+MOST_JOINT, MOST_LEFT_OUT = 1500, 240_000_000
+# Standard deviations of the response below which a spread is rounding, and a floor of the noise.
+ROUNDED = 1e-4
 
 
 class RowDraws(NamedTuple):
@@ -48,6 +55,8 @@ class RowDraws(NamedTuple):
         What inducing inputs leave open of that of each component, averaged over the rows.
     log_ratio : array (S, K)
         Log density of the whitened values under the prior, less that under the fit.
+    without : pair of arrays (S, N), optional
+        Mean and variance of each datum from all others, where `LeaveOneOut` knows them.
     """
 
     mean: np.ndarray
@@ -58,14 +67,73 @@ class RowDraws(NamedTuple):
     prior: np.ndarray
     open: np.ndarray
     log_ratio: np.ndarray
+    without: tuple[np.ndarray, np.ndarray] | None = None
+
+
+class LeaveOneOut:
+    """Mean and variance of each datum from all others, at each draw of the hyper-parameters: of Gaussian noise.
+
+    Pseudo-data belong to the noise that they were found at: at a draw with less of it residuals would be huge. So the
+    data say at each draw what they say at its noise. What inducing inputs leave open of a row is noise of ``f`` there.
+    A row of weight two is two rows, of which one is left out; rows that are equal share their ``f``.
+    """
+
+    def __init__(self, draws: Draws, places: np.ndarray) -> None:
+        model, rows, self.draws, self.places = draws.model, draws.model.rows, draws, places
+        _, self.first, place = np.unique(rows.X, axis=0, return_index=True, return_inverse=True)
+        self.place, self.offset = place.reshape(-1), offset_at(model, rows.X)
+        self.rest, self.mass = rows.y - self.offset, rows.mass
+        assert isinstance(draws.likelihood, Gaussian)
+        scale: np.ndarray = np.asarray(draws.likelihood.scale, np.float64).reshape(draws.size, -1)
+        self.noise = np.broadcast_to(scale**2, (draws.size, len(rows.y)))
+        self.mean, self.variance = np.empty((2, draws.size, len(places)))
+        self.is_whole = len(places) == len(rows.y)
+        self.columns = np.argsort(places)[self.first] if self.is_whole else None  # where `places` has these rows
+
+    @classmethod
+    def of(cls, draws: Draws, places: np.ndarray) -> "LeaveOneOut | None":
+        """That of rows of a fit with these numbers, where noise is Gaussian and features of all rows are not many."""
+        M = len(draws.term_features.repeats)
+        is_small = M <= MOST_JOINT and draws.size * M * len(draws.model.rows.y) <= MOST_LEFT_OUT
+        return cls(draws, places) if is_small and isinstance(draws.likelihood, Gaussian) else None
+
+    def moments(self) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance ``(S, N)``."""
+        if not self.is_whole:  # `row_draws` has gone over some of the rows alone
+            for number, (_, scaled) in enumerate(self.draws.at(self.draws.model.rows.X[self.first])):
+                self.add(number, scaled.A, scaled.prior)
+        return self.mean, self.variance
+
+    def add(self, number: int, A: np.ndarray, prior: np.ndarray) -> None:
+        """Those at one draw, from features ``(M, U)`` and prior variances ``(C, U)`` of the different rows."""
+        noise, place = self.noise[number], self.place
+        left = np.maximum(prior.sum(axis=0) - np.sum(A**2, axis=0), 0)
+        rate = np.bincount(place, self.mass / noise)
+        total = np.bincount(place, self.mass / noise * self.rest)
+        of_place, y = 1 / (left + 1 / rate), total / rate  # what the rows of one place say of the features there
+        half = A * np.sqrt(of_place)
+        seen = factored(np.eye(len(A)) + half @ half.T)[1] @ half
+        share = np.minimum(np.sum(seen**2, axis=0), 1 - 1e-12)  # of what is known of a place, what it says itself
+        fitted = (seen @ (np.sqrt(of_place) * y)) @ seen / np.sqrt(of_place)
+        centre = ((fitted - share * y) / (1 - share))[place]
+        spread = (share / (of_place * (1 - share)) + left)[place]
+        others = np.maximum(rate[place] - 1 / noise, 0)  # the other rows of the same place
+        of_others = np.where(others > 1e-9 * rate[place], total[place] - self.rest / noise, 0.0)
+        self.mean[number] = (self.offset + (centre + spread * of_others) / (1 + spread * others))[self.places]
+        self.variance[number] = (spread / (1 + spread * others) + noise)[self.places]
 
 
 def row_draws(
-    draws: Draws, X: np.ndarray, drawn: Iterable[np.ndarray], rng: np.random.Generator, shares: Shares | None = None
+    draws: Draws,
+    X: np.ndarray,
+    drawn: Iterable[np.ndarray],
+    rng: np.random.Generator,
+    shares: Shares | None = None,
+    without: LeaveOneOut | None = None,
 ) -> RowDraws:
     """Those at encoded rows, with draws ``(M, K)`` of the whitened values at each draw of the hyper-parameters.
 
-    What of the table goes over all draws, too, is added to ``shares``.
+    What of the table goes over all draws, too, is added to ``shares``, and rows are left out of the fit ``without``.
     """
     offset, first, found = offset_at(draws.model, X), draws.term_features.blocks.first, None
     weighed = max(1, min(WEIGHED, MOST_EXPECTED // len(X)) // draws.size)
@@ -85,14 +153,17 @@ def row_draws(
         found.prior[s], found.open[s] = np.mean(scaled.prior[:-1].sum(axis=0)), np.mean(of_each, axis=1)
         if shares is not None:
             shares.add(term_posterior, scaled, of_each, values)
+        if without is not None and without.is_whole:
+            without.add(s, scaled.A[:, without.columns], scaled.prior[:, without.columns])
     assert found is not None
-    return found
+    return found if without is None else found._replace(without=without.moments())
 
 
 def _room(S: int, N: int, C: int, K: int, weighed: int) -> RowDraws:
     """What is filled draw by draw: stacks of so many rows would be as much memory again."""
     shapes = (S, N), (S, N), (S, min(K, weighed), N), (S, N), (S, K, N), (S,), (S, C), (S, K)
-    return RowDraws(*map(np.empty, shapes))
+    each: list[Any] = [np.empty(shape) for shape in shapes]
+    return RowDraws(*each)
 
 
 class Densities(NamedTuple):
@@ -139,6 +210,19 @@ def shift_of(model: Model, X: np.ndarray) -> np.ndarray:
     return np.broadcast_to(offset_at(model, X) if model.family.link == "identity" else 0.0, len(X))
 
 
+def to_leave_out(draws: Draws, at: RowDraws, found: Densities, places: np.ndarray) -> np.ndarray:
+    """Log densities ``(S', N)`` by whose weights rows are left out: of each from all others where these are known."""
+    if at.without is None:
+        return found.log_density.reshape(-1, len(places))
+    mean, variance = at.without
+    return AT_DRAWS["gaussian"].log_prob(draws.model.rows.y[places], mean, np.sqrt(variance))
+
+
+def are_known(draws: Draws, at: RowDraws) -> bool:
+    """Whether each datum follows from all others, as on a line: then rounding decides how probable it is."""
+    return at.without is not None and bool(np.sqrt(at.without[1].max()) < ROUNDED * float(draws.model.start.size))
+
+
 @compiled
 def _densities(
     likelihood: Likelihood, y: Array, mean: Array, variance: Array, f: Array, points: Array, left: Array
@@ -172,12 +256,15 @@ def expected_at_all(draws: Draws, rng: np.random.Generator) -> tuple[np.ndarray,
 
 def evidence_of(draws: Draws, at: RowDraws, found: Densities, places: np.ndarray) -> Evidence:
     """What a verdict judges, from rows of the fit with these ``places``, each of them at one draw of the terms."""
-    few, model, sites = chosen(len(places)), draws.model, {}
+    few, model, sites = some_rows(len(places), LOOKED_AT), draws.model, {}
     base, X, rows = shift_of(model, model.rows.X[places]), model.rows.X, places[few]
-    at = at._replace(mean=at.mean - base, points=at.points - base, f=at.f[:, :1] - base)
+    without = None if at.without is None else (at.without[0] - base, at.without[1])
+    at = at._replace(mean=at.mean - base, points=at.points - base, f=at.f[:, :1] - base, without=without)
     likelihood = at_rows(draws.likelihood, model.layout, X[rows], rows, len(X))
     if (own := _seen(draws, likelihood, at, found, model.rows.y[rows] - base[few], few)) is not None:
         judgement = judged(own, len(places), isinstance(draws.likelihood, Gaussian))
+        if are_known(draws, at):
+            judgement = judgement._replace(pit=np.zeros(0), z=np.zeros(0))
         sites["y"] = judgement._replace(rows=rows[: len(judgement.rows)], num_rows=len(X))
     prior = np.maximum(at.prior, np.finfo(float).tiny)  # of the constant alone nothing is left open
     left, gap = at.left.mean(axis=1) * (at.prior > 0), np.full(draws.size, np.nan)
@@ -194,6 +281,8 @@ def _seen(
     if isinstance(likelihood, Gaussian):
         scale = np.asarray(likelihood.scale, float).reshape(draws.size, -1)
         mean, variance = at.points[:, 0, few], at.left[:, few] + scale**2
+        if at.without is not None:
+            mean, variance = at.without[0][:, few], at.without[1][:, few]
         normal, noise = AT_DRAWS["gaussian"], np.sqrt(np.mean(scale**2, axis=1))
         below, term = normal.until(own, mean, np.sqrt(variance)), normal.log_prob(own, mean, np.sqrt(variance))
     else:

@@ -131,5 +131,10 @@ Normal = Point | Dense | LowRank
 def conditional(shift: np.ndarray, precision: np.ndarray, factor: np.ndarray) -> Dense:
     """The posterior of pseudo-data at the factor ``L (M, M)`` of the moment (mathematics.md section 14.1)."""
     inner = factor.T @ precision @ factor
-    _, half = factored(np.eye(len(inner)) + 0.5 * (inner + inner.T))
+    inner = 0.5 * (inner + inner.T)
+    try:
+        _, half = factored(np.eye(len(inner)) + inner)
+    except np.linalg.LinAlgError:  # of narrow noise rounding alone is more than what the prior knows
+        known, directions = np.linalg.eigh(inner)
+        half = (directions / np.sqrt(1 + np.maximum(known, 0))).T
     return Dense(half.T @ (half @ (factor.T @ shift)), half)

@@ -17,6 +17,7 @@ from numpyro_gp.additive.columns import Column
 from numpyro_gp.arrays import Array
 from numpyro_gp.gam.column_kernels import Curve, KernelMatrices, MatrixFunction, Sloped, deviation, without_slopes
 from numpyro_gp.gam.family import Family, Prior, Start
+from numpyro_gp.gam.table_layout import Rows
 from numpyro_gp.gam.terms import Term
 from numpyro_gp.kernels import Empirical, Gaussian, Kernel, Matern32
 from numpyro_gp.kernels.profiles import less_average
@@ -25,6 +26,8 @@ from numpyro_gp.starting import series
 # Inducing inputs: of a trend, which is rough, one for each different time up to so many; of a cycle; of a season, some
 # phases at some times. What is rougher than its inputs the bound takes for noise.
 OF_TREND, OF_CYCLE, OF_SEASON, PHASES, LEAST_TIMES = 500, 150, 150, 24, 4
+# Different times of which a series has scales, as `starting.trend` wants them.
+FEWEST_TIMES = 4
 # The spread of the logarithm of a straight line's standard deviation, which is as good as known.
 OF_LINE = 0.5
 
@@ -59,18 +62,18 @@ def time_priors(terms: dict[str, Term], column: Column, scales: series.Scales) -
 
 
 def series_scales(
-    t: np.ndarray, y: np.ndarray, periods: tuple[float, ...], family: Family, start: Start, offset: np.ndarray
+    t: np.ndarray, rows: Rows, periods: tuple[float, ...], family: Family, start: Start, offset: np.ndarray
 ) -> series.Scales:
-    """Scales of a response on the scale of its link, of the mean of all rows of one time."""
+    """Scales of a response on the scale of its link, of the mean of all rows of one time by their weights."""
     times, place = np.unique(t, return_inverse=True)
-    rows, response = np.bincount(place), np.zeros(len(times))
+    y, mass, response = rows.y, np.bincount(place, rows.mass), np.zeros(len(times))
     if family.link == "log" and np.all(y >= 0) and np.any(y > 0):
-        response = np.log(np.maximum(np.bincount(place, y) / rows, 0.5 * y[y > 0].min()))
+        response = np.log(np.maximum(np.bincount(place, rows.mass * y) / mass, 0.5 * y[y > 0].min()))
     elif family.link == "identity":
-        response = np.bincount(place, y) / rows
+        response = np.bincount(place, rows.mass * y) / mass
     else:
         offset = np.zeros(len(t))
-    response = response - np.bincount(place, offset) / rows
+    response = response - np.bincount(place, rows.mass * offset) / mass
     size = float(start.size)
     if np.ptp(response) <= 1e-6 * size:  # of labels, and of counts that are all the same, steps say nothing
         return series.Scales(*series.scales_of(times, times, ())[:2], size, 0.5 * size, size)

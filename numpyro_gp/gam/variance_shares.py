@@ -8,6 +8,7 @@ from numpyro_gp.additive.effects import MixtureMoments
 from numpyro_gp.additive.shares import Squares, shares_of
 from numpyro_gp.gam.term_features import ScaledFeatures, TermFeatures
 from numpyro_gp.gam.term_posteriors import Normal
+from numpyro_gp.rows.some import some_rows
 
 # A term is negligible below this share of the variance over the data.
 NEGLIGIBLE = 0.01
@@ -74,7 +75,7 @@ class Shares:
         self.mass = mass / mass.sum()
         size, parts = len(term_features.repeats), len(term_features.sizes)
         few = min(count, MOST_ROWS, max(1, MOST_NUMBERS // max(parts**2, size)))
-        self.few = np.linspace(0, count - 1, few).astype(int) if few < count else slice(None)
+        self.few = some_rows(count, few) if few < count else slice(None)
         self.of_few = mass[self.few] / mass[self.few].mean()
         self.expected, self.shares, self.means, self.traces = (list[np.ndarray]() for _ in range(4))
         self.within, self.constant, self.at_few = np.zeros((parts, parts)), MixtureMoments(), Spread()

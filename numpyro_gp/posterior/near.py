@@ -17,6 +17,7 @@ from numpyro_gp.rows.call import Call
 from numpyro_gp.rows.joint_rows import JointRows, joint_rows
 from numpyro_gp.rows.nearest import Tree
 from numpyro_gp.rows.neighbours import Neighbours, NewRows, neighbours_in
+from numpyro_gp.rows.some import some_rows
 
 # Draws of a posterior whose lengthscales are looked at, and of a prediction where nobody says how many: each factorises
 # a block for every row.
@@ -131,7 +132,7 @@ def enough_neighbours(asked: tracing.AskedProcess, key: Array, near: Neighbours)
 
     16, 64, 256 or 1024, or all others: "as well" is within their standard error, or 0.005 nats per row.
     """
-    rows = np.random.default_rng(0).permutation(near.size)[:LEFT_OUT]  # groups may stand in turns
+    rows = some_rows(near.size, LEFT_OUT)
     count = min(LEAST, near.size - 1)
     while count < min(MOST, near.size - 1):
         more = min(4 * count, near.size - 1)

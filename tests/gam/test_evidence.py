@@ -8,6 +8,7 @@ from scipy import stats
 
 import numpyro_gp as ngp
 from numpyro_gp.gam import evidence as own
+from numpyro_gp.gam import time_kernels
 from numpyro_gp.gam.collapsed import BoundParts, Data
 from tests.compiling import counted
 from tests.gam.known import kernel_of_term
@@ -34,7 +35,7 @@ def test_the_loss_is_the_evidence_of_the_rows_and_the_density_of_the_prior():
     """With a random effect beside, whose rows repeat, and weights: of a row of weight w the density to the power w."""
     model = ngp.gam.model(FORMULA + " + re(g)", DATA, weights="w")
     parts = BoundParts(model)
-    evidence = own.Evidence(parts, Data.of(model))
+    evidence = own.Evidence(parts, own.merged(Data.of(model)))
     free = evidence.start + 0.3 * RNG.normal(size=len(evidence.start))
     values = parts.evaluator(free).values
     w = DATA["w"]
@@ -79,7 +80,7 @@ def test_a_row_of_weight_three_is_as_three_rows():
     """The evidence at any hyper-parameters, whose priors follow from rows of different times alone."""
     once = ngp.gam.model("y ~ trend(t)", DATA, weights=np.full(45, 3.0))
     thrice = ngp.gam.model("y ~ trend(t)", {name: np.repeat(column, 3) for name, column in DATA.items()})
-    one, three = (own.Evidence(BoundParts(model), Data.of(model)) for model in (once, thrice))
+    one, three = (own.Evidence(BoundParts(model), own.merged(Data.of(model))) for model in (once, thrice))
     differences = [each(one.start + 0.5)[0] - each(one.start)[0] for each in (one, three)]
     np.testing.assert_allclose(one.start, three.start, rtol=1e-6)
     np.testing.assert_allclose(*differences, rtol=1e-5)
@@ -105,14 +106,59 @@ def test_weighted_draws_have_the_moments_of_a_skew_posterior():
         density /= density.sum()
         wanted = density @ x, np.sqrt(density @ x**2 - (density @ x) ** 2)
         mode = np.array([x[np.argmax(density)], 0.0])
-        mean, root = evidence.weighted(mode, np.diag([1.0, 1.0]), np.random.default_rng(0))
+        mean, root = own.weighted(evidence, mode, np.diag([1.0, 1.0]))
         np.testing.assert_allclose(mean[0], wanted[0], atol=0.3)
         np.testing.assert_allclose(root[0, 0], wanted[1], rtol=0.25)
 
 
-def test_where_rows_are_many_or_noise_is_not_gaussian_the_bound_is_taken():
+def test_where_noise_is_not_gaussian_the_bound_is_taken():
     assert own.has_evidence(ngp.gam.model(FORMULA, DATA))
     assert not own.has_evidence(ngp.gam.model("y ~ s(t)", DATA))
     assert not own.has_evidence(ngp.gam.model(FORMULA, {"t": T, "y": np.round(Y)}, "poisson"))
-    t = np.arange(1001.0)
-    assert not own.has_evidence(ngp.gam.model("y ~ trend(t)", {"t": t, "y": np.sin(t)}))
+
+
+@pytest.mark.parametrize("noise", [0.0, 1.0])
+def test_a_walk_with_a_row_more_than_the_evidence_is_asked_of_forecasts_the_same(noise, monkeypatch):
+    """The bound took a walk of 1001 rows for noise around a smooth curve: a standard deviation of 90 for 7 in 40 steps."""
+    monkeypatch.setattr(own, "MOST_ROWS", 100)
+    monkeypatch.setattr(time_kernels, "OF_TREND", 50)
+    rng = np.random.default_rng(0)
+    y = np.cumsum(rng.normal(size=161)) + noise * rng.normal(size=161)
+    spreads = []
+    for first, count in ((0, 100), (0, 101), (0, 161), (61, 100)):
+        fit = ngp.gam("y ~ trend(t)", {"t": np.arange(float(count)), "y": y[first : first + count]})
+        spreads.append(np.sqrt(fit.predict({"t": count - 1 + np.array([1.0, 10.0, 40.0])}).variance))
+        assert any("of the last 100 of" in note for note in fit.notes) == (count > 100)
+    np.testing.assert_allclose(spreads[1], spreads[0], rtol=0.15)
+    np.testing.assert_allclose(spreads[2], spreads[3], rtol=0.25)
+    steady = (1 + np.sqrt(1 + 4 * noise**2)) / 2 - 1 + noise**2  # of a local level, by its Riccati equation
+    np.testing.assert_allclose(spreads[2][:1], np.sqrt(steady + 1), rtol=0.15)
+
+
+def test_the_bound_of_many_rows_is_asked_where_inducing_inputs_follow_all(monkeypatch):
+    """From the mode of the last rows: a panel of few times has an inducing input for each."""
+    monkeypatch.setattr(own, "MOST_ROWS", 60)
+    rng = np.random.default_rng(0)
+    t, g = np.repeat(np.arange(30.0), 4), np.tile(np.arange(4), 30)
+    y = np.cumsum(rng.normal(size=30)).repeat(4) + g + 0.3 * rng.normal(size=120)
+    fit = ngp.gam("y ~ trend(t) + re(g)", {"t": t, "g": g, "y": y})
+    assert fit.notes == ()
+    monkeypatch.setattr(own, "MOST_ROWS", 1000)
+    exact = ngp.gam("y ~ trend(t) + re(g)", {"t": t, "g": g, "y": y})
+    new = {"t": [30.0, 35.0], "g": [1, 2]}
+    one, other = fit.predict(new), exact.predict(new)
+    np.testing.assert_allclose(one.mean, other.mean, atol=0.1)
+    np.testing.assert_allclose(one.variance, other.variance, rtol=0.3)
+
+
+def test_repeated_rows_and_weights_are_one_fit():
+    """No factor of the covariance of rows of which some are there up to four times."""
+    rng = np.random.default_rng(1)
+    t, weights = np.arange(40.0), rng.integers(1, 5, 40)
+    y = np.cumsum(0.15 * rng.normal(size=40)) + 0.8 * np.sin(np.pi * t / 6) + 0.3 * rng.normal(size=40)
+    rows = rng.permutation(np.repeat(np.arange(40), weights))
+    new, formula = {"t": [20.5, 41.0]}, "y ~ trend(t) + season(t, period=12)"
+    one = ngp.gam(formula, {"t": t, "y": y}, weights=weights).predict(new)
+    other = ngp.gam(formula, {"t": t[rows], "y": y[rows]}).predict(new)
+    np.testing.assert_allclose(one.mean, other.mean, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(one.variance, other.variance, rtol=1e-2)

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 import numpyro_gp as ngp
-from numpyro_gp.gam import report
+from numpyro_gp.criticism import row_evidence
+from numpyro_gp.gam import report, row_densities, variance_shares
 from numpyro_gp.gam.densities_at_draws import AT_DRAWS
-from numpyro_gp.gam.report import checked, facts_of, report_on_rows, some_rows
+from numpyro_gp.gam.report import checked, facts_of, report_on_rows
 from numpyro_gp.gam.row_densities import expected_at_all
 from numpyro_gp.gam.term_features import TermFeatures
 from tests.gam.known import draws_of, fit_of, log_density, repeated
@@ -20,10 +21,21 @@ RNG = np.random.default_rng(0)
 DATA = {"x": RNG.uniform(size=60), "n": RNG.poisson(3.0, 60)}
 
 
-def test_rows_are_spread_over_all():
-    np.testing.assert_array_equal(some_rows(10, 4), [0, 3, 6, 9])
-    np.testing.assert_array_equal(some_rows(3, 100), [0, 1, 2])
-    np.testing.assert_array_equal(some_rows(3, 0), [0])
+@pytest.mark.parametrize("module", ["summary", "shares", "verdict"])
+def test_units_that_alternate_are_all_looked_at(module, monkeypatch):
+    """Of a panel sorted by time every other row was looked at: one unit of two, whose share was 0.00 for 0.7."""
+    who, rng = np.arange(240) % 2, np.random.default_rng(0)
+    y = 2.0 * who + 0.3 * rng.normal(size=240)
+    fit = ngp.gam("y ~ factor(who) + re(g)", {"who": who, "g": np.arange(240) // 24, "y": y})
+    limits = {"summary": [(report, "MOST_ROWS")], "shares": [(variance_shares, "MOST_ROWS")]}
+    for owner, name in limits.get(module, [(row_densities, "LOOKED_AT"), (row_evidence, "ROWS")]):
+        monkeypatch.setattr(owner, name, 120)
+    found = fit.summary()
+    assert found.rows[0].share > 0.9
+    assert found.rows[0].negligible == 0
+    assert found.facts["deviance explained"] > 0.9
+    assert found.notes == ()
+    assert found.facts["log density, left out"].endswith("of 120 of them") == (module == "summary")
 
 
 @pytest.mark.long
@@ -41,7 +53,7 @@ def test_a_summary_says_which_checks_ran(monkeypatch):
     found = fit.summary()
     said = " at 20 rows; no importance weights at so many rows: pass check=True"
     assert found.facts["checks of the fit"].endswith(said)
-    assert found.facts["log density, left out"].endswith("per row, of 20 of them")
+    assert "log density, left out" not in found.facts  # what most rows have no weights for is no number
     assert "(Pareto k " in fit.summary(check=True).facts["checks of the fit"]
 
 
@@ -73,7 +85,7 @@ def test_calibration_is_not_judged_by_weights_of_few_draws():
     ("kind", "name"), [(ngp.likelihoods.Gaussian, "gaussian"), (ngp.likelihoods.NegativeBinomial, "negative_binomial")]
 )
 def test_some_rows_have_the_numbers_of_these_rows(kind, name, monkeypatch):
-    """Log densities at ``f``, by SciPy, of every third row; and the checks of a verdict run."""
+    """Log densities at ``f``, by SciPy, of some rows; and the checks of a verdict run."""
     monkeypatch.setattr(report, "MOST_ROWS", 20)
     each = np.linspace(0.5, 3.0, 60)
     likelihood = kind(jnp.asarray(each))

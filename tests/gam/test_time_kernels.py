@@ -10,6 +10,7 @@ import numpyro_gp as ngp
 from numpyro_gp.gam import time_kernels as own
 from numpyro_gp.gam.effects import grid_of
 from numpyro_gp.gam.family import Start, as_family
+from numpyro_gp.gam.table_layout import Rows
 from numpyro_gp.kernels import Empirical, Gaussian, Uniform
 from tests.gam.known import kernel_of_term
 
@@ -66,15 +67,40 @@ def test_priors_are_those_of_the_starting_kernels_in_units_of_the_column():
     np.testing.assert_allclose(model.start_values[3:6], [prior.scale.median, *(one.median for one in prior.lengths)])
 
 
+def rows_of(y, weights=None):
+    return Rows(np.zeros((len(y), 0)), np.asarray(y, float), weights, 0)
+
+
+def test_weights_are_rows_in_the_scales_of_a_series():
+    """Of weights 6 and 1 at each time the noise started at 0.363, with rows repeated at 0.204."""
+    rng = np.random.default_rng(0)
+    t, y, weights = np.repeat(np.arange(40.0), 2), rng.normal(size=80), np.tile([6.0, 1.0], 40)
+    rows = np.repeat(np.arange(80), weights.astype(int))
+    for family, values in (("gaussian", y), ("poisson", np.round(np.exp(y)) + 1)):
+        given = (), as_family(family), Start()
+        one = own.series_scales(t, rows_of(values, weights), *given, np.arange(80.0))
+        other = own.series_scales(t[rows], rows_of(values[rows]), *given, np.arange(80.0)[rows])
+        np.testing.assert_allclose(one, other, rtol=1e-10)
+
+
+@pytest.mark.parametrize("t", [[0.0, 1.0], [0.0, 1.0, 2.0, 2.0, 2.0]])
+def test_a_series_has_four_times_or_more(t):
+    """Two rows made the future certain: 1.499 to 1.501."""
+    table = {"t": t, "y": np.arange(len(t)) * 1.0}
+    with pytest.raises(ValueError, match=r"data\['t'\] must be of 4 different times or more .* write linear\(t\)"):
+        ngp.gam("y ~ trend(t)", table)
+    assert np.isfinite(ngp.gam("y ~ linear(t)", table).predict({"t": [1.5]}).mean).all()
+
+
 def test_scales_are_on_the_scale_of_the_link():
     t, counts = np.arange(50.0), RNG.poisson(np.exp(2 + 0.02 * np.arange(50.0)))
     zero = np.zeros(50)
-    found = own.series_scales(t, counts.astype(float), (), as_family("poisson"), Start(2.0, 0.5, 1.0), zero)
+    found = own.series_scales(t, rows_of(counts), (), as_family("poisson"), Start(2.0, 0.5, 1.0), zero)
     np.testing.assert_allclose(found.sd, np.log(np.maximum(counts, 0.5)).std(), rtol=1e-9)
-    labels = own.series_scales(t, t % 2, (), as_family("bernoulli"), Start(0.0, 1.5, 1.0), zero)
+    labels = own.series_scales(t, rows_of(t % 2), (), as_family("bernoulli"), Start(0.0, 1.5, 1.0), zero)
     assert (labels.gap, labels.count, labels.sd, labels.step) == (1.0, 49.0, 1.5, 0.75)
     # Of counts that are all the same steps say nothing: the size of f is that of the family, and no number is 0.
-    same = own.series_scales(t, np.full(50, 3.0), (), as_family("poisson"), Start(1.1, 0.3, 1.0), zero)
+    same = own.series_scales(t, rows_of(np.full(50, 3.0)), (), as_family("poisson"), Start(1.1, 0.3, 1.0), zero)
     assert (same.gap, same.count, same.sd, same.step, same.rest) == (1.0, 49.0, 0.3, 0.15, 0.3)
     with jax.enable_x64(False):
         model = ngp.gam.model("y ~ trend(t) + season(t, period=7) + cycle(t)", {"t": t, "y": np.full(50, 3)}, "poisson")
@@ -83,7 +109,7 @@ def test_scales_are_on_the_scale_of_the_link():
     # Several rows of one time have one step: that of their means.
     both = np.repeat(t, 2)
     noisy = np.repeat(t**1.5, 2) + np.tile([-9.0, 9.0], 50)
-    alike = own.series_scales(both, noisy, (), as_family("gaussian"), Start(), np.zeros(100))
+    alike = own.series_scales(both, rows_of(noisy), (), as_family("gaussian"), Start(), np.zeros(100))
     np.testing.assert_allclose(alike.step, np.diff(t**1.5).std(), rtol=1e-5)
 
 
