@@ -22,7 +22,7 @@ class Seen(NamedTuple):
     ``level`` and ``spread`` are mean and standard deviation of new data, ``pit`` the probability of what is below the
     datum, that being left out, and ``z`` its standard normal score: of normal noise the standardised residual. Both are
     empty where each datum has a latent input of its own, and where few draws decide what most data say that are left
-    out.
+    out, unless noise is normal: then they show that it is too small.
     ``noise`` ``(S,)`` is the standard deviation of the noise at each draw.
     """
 
@@ -35,6 +35,11 @@ class Seen(NamedTuple):
     z: np.ndarray
     noise: np.ndarray | None
     is_normal: bool
+
+
+def cannot_leave_out(log_density: np.ndarray) -> bool:
+    """Whether few of many draws ``(S, N)`` decide what most data say that are left out."""
+    return len(log_density) >= TO_LEAVE_OUT and bool(left_out(log_density).is_bad.mean() > 0.5)
 
 
 def judged(own: Mapping[str, Any], num_rows: int, is_normal: bool) -> Seen:
@@ -55,6 +60,6 @@ def judged(own: Mapping[str, Any], num_rows: int, is_normal: bool) -> Seen:
     level, spread = mean.mean(axis=0), np.sqrt(variance.mean(axis=0) + mean.var(axis=0))
     at = {"level": level, "spread": spread, "pit": pit, "z": z, "y": y, "rows": rows}
     kept = {name: values[seen] for name, values in at.items()}
-    if len(weights) >= TO_LEAVE_OUT and left_out(own["term"].reshape(len(weights), -1)).is_bad.mean() > 0.5:
+    if not is_normal and cannot_leave_out(own["term"].reshape(len(weights), -1)):
         kept |= {"pit": np.zeros(0), "z": np.zeros(0)}
     return Seen(**kept, num_rows=num_rows, noise=own["noise"], is_normal=is_normal)

@@ -14,7 +14,7 @@ from numpyro_gp.arrays import Array, on_device
 from numpyro_gp.criticism.evidence import Evidence, Fact, lower_end
 from numpyro_gp.criticism.pareto import smoothed
 from numpyro_gp.criticism.row_evidence import ROWS as LOOKED_AT
-from numpyro_gp.criticism.row_evidence import judged
+from numpyro_gp.criticism.row_evidence import cannot_leave_out, judged
 from numpyro_gp.criticism.weights import Weights
 from numpyro_gp.gam.densities_at_draws import AT_DRAWS, at_draws_of, parameters_of
 from numpyro_gp.gam.draws import Draws
@@ -263,7 +263,7 @@ def evidence_of(draws: Draws, at: RowDraws, found: Densities, places: np.ndarray
     likelihood = at_rows(draws.likelihood, model.layout, X[rows], rows, len(X))
     if (own := _seen(draws, likelihood, at, found, model.rows.y[rows] - base[few], few)) is not None:
         judgement = judged(own, len(places), isinstance(draws.likelihood, Gaussian))
-        if are_known(draws, at):
+        if are_known(draws, at) or (at.without is None and cannot_leave_out(to_leave_out(draws, at, found, places))):
             judgement = judgement._replace(pit=np.zeros(0), z=np.zeros(0))
         sites["y"] = judgement._replace(rows=rows[: len(judgement.rows)], num_rows=len(X))
     prior = np.maximum(at.prior, np.finfo(float).tiny)  # of the constant alone nothing is left open
