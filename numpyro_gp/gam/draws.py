@@ -250,5 +250,5 @@ def _of_belief(term_features: TermFeatures, at: ModelValues[np.ndarray], belief:
         factors = [np.asarray(part, float) for part in stacks.stacked(belief.precision_trils)]
         mean, W = np.asarray(belief.mean, float), np.asarray(belief.W, float)
         return [LowRank(mean, factors, W, term_features.blocks)] * len(at.scales)
-    mean, root = belief.whitened()
-    return [Dense(np.asarray(mean, float), np.asarray(root, float).T)] * len(at.scales)
+    m, factor = belief.whitened()
+    return [Dense(np.asarray(m, float), np.asarray(factor, float).T)] * len(at.scales)

@@ -3,6 +3,7 @@
 import os
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from numpyro_gp.arrays import Array
@@ -77,7 +78,7 @@ def fit(
     built = model(terms, data, family, response=response, weights=weights, trials=trials, measure=measure)
     found = run(key, built, engine, num_steps, batch, tables, progress)
     if key is None:  # the words of jax.random.split(jax.random.key(0))[1]: to make it would be all that compiles
-        later = jax.random.wrap_key_data(np.array([928981903, 3453687069], np.uint32), impl="threefry2x32")
+        later = jax.random.wrap_key_data(jnp.asarray(np.array([928981903, 3453687069], np.uint32)), impl="threefry2x32")
     else:
         later = jax.random.split(key)[1]
     return Fit._later(found, built, engine, later)
