@@ -8,13 +8,13 @@ and kept, ``rows`` which rows belong to a batch, a plate, a device or a chunk.
 A fit finds where its arrays come from and a first state, and compiles the program of one step, once for all that
 compute the same; a training step of SVI draws beliefs in the guide, runs the model on them, and climbs the bound:
     fit -> rows.feeds.feed_of -> training.first_state.initial_state -> programs.set_up.in_one_program
-    -> programs.trace.traced -> programs.keep.kept -> rows.feeds.Feed.opened
+    -> programs.trace.traced -> programs.compiled.kept -> rows.feeds.Feed.opened
     -> numpyro.infer.SVI.update -> AutoGP.__call__ -> guides.coupled -> gp -> beliefs.Basis.build
     -> GaussianProcess.__call__ -> beliefs.Coupled.marginals -> observe -> sites.Observation.log_prob
     -> likelihoods.Likelihood.expected_log_prob -> sites.InducingPrior.log_prob -> beliefs.Coupled.kl
     -> optim.natural_gradient
 A prediction looks at the model, cuts the rows, runs it on draws of the posterior, and mixes what it observes:
-    Posterior.predict -> rows.call.call_of -> rows.look.look -> rows.cuts.rows_to_cut
+    Posterior.predict -> rows.call.call_of -> rows.model_trace.look -> rows.batches.rows_to_cut
     -> posterior.chunks.predict_chunks -> programs.trace.split -> posterior.tracing.trace_at -> gp
     -> GaussianProcess.__call__ -> observe -> sites.Observation -> Prediction.log_density
     -> sites.Observation.predictive_log_prob -> likelihoods.Likelihood.predictive_log_prob
@@ -35,6 +35,7 @@ from numpyro_gp import beliefs, gam, guides, kernels, likelihoods, means, optim,
 from numpyro_gp.additive import anova, effects, sobol
 from numpyro_gp.criticism import Comparison, compare, conditional_density, diagnose, metrics
 from numpyro_gp.guides import AutoGP
+from numpyro_gp.neighbours.value import Neighbours, neighbours
 from numpyro_gp.objectives import ImportanceWeightedELBO
 from numpyro_gp.plots.additive import plot_effects
 from numpyro_gp.posterior import Posterior, Prediction, Predictor, PseudoData, conditioned, pseudo_data
@@ -48,7 +49,6 @@ from numpyro_gp.primitives.process import GaussianProcess
 from numpyro_gp.primitives.recall import recall
 from numpyro_gp.primitives.regression import gp_regression
 from numpyro_gp.programs.scheduler import choose_scheduler
-from numpyro_gp.rows.neighbours import Neighbours, neighbours
 from numpyro_gp.sites import Belief
 from numpyro_gp.starting import deep, inducing
 from numpyro_gp.training import HMC, NUTS, FitInterrupted, FitResult, NonFiniteLoss, fit

@@ -21,8 +21,8 @@ from numpyro.primitives import Messenger
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_count, check_shared, fail
-from numpyro_gp.guides import weighted_sites
-from numpyro_gp.primitives.joint_draws import free_noise
+from numpyro_gp.guides import other_sites as weighted_sites
+from numpyro_gp.primitives.function_draw import free_noise
 from numpyro_gp.programs.private import Message, mask_of
 from numpyro_gp.sites import Observation, Site, Trace, in_plate, is_latent, local_sites, role, unwrap
 

@@ -12,7 +12,7 @@ import optax
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_choice, check_count, check_positive, check_type, fail
 from numpyro_gp.guides.natural import is_natural, is_of_rows
-from numpyro_gp.programs.keep import run
+from numpyro_gp.programs.compiled import run
 from numpyro_gp.programs.trace import as_function, traced
 
 __all__ = ["check_natural_steps", "natural_gradient", "ramp"]

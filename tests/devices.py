@@ -20,7 +20,7 @@ from numpyro.infer import SVI, Trace_ELBO
 
 import numpyro_gp as ngp
 import tests.conftest  # noqa: F401  (settings of every test: most of the time is tracing, which these make quicker)
-from numpyro_gp.programs import keep
+from numpyro_gp.programs import compiled as keep
 from numpyro_gp.training import loop
 
 START = time.perf_counter()

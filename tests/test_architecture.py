@@ -23,7 +23,7 @@ from tests.sources import PACKAGE, ROOT, place
 
 # Parts of the package, in the order in which they may know each other: a file imports only from parts above its own.
 ORDER = (
-    "arrays > checks > programs > linalg > kernels means > likelihoods > beliefs > sites > rows > primitives > "
+    "arrays > checks > programs > linalg > kernels means > likelihoods > beliefs > sites > neighbours > rows > primitives > "
     "guides > objectives optim > training starting > posterior > criticism > additive > plots > stein > gam"
 )
 PARTS = [level.split() for level in ORDER.split(" > ")]
@@ -46,7 +46,6 @@ TYPED = [
     "stein.diagnostics",
     "stein.direction",
     "stein.kernels",
-    "training.engines",
     "training.first_state",
     "training.sampling",
     "starting",
@@ -84,7 +83,7 @@ def is_module(name: str) -> bool:
 def test_parts_are_those_of_the_package():
     found = {part_of(path) for path in SOURCES}
     assert found == set(LEVEL)
-    assert len(LEVEL) <= 22
+    assert len(LEVEL) <= 23
     assert len(list(PACKAGE.glob("*.py"))) <= 10  # nine and __init__
 
 
@@ -131,17 +130,19 @@ def code_lines(path: Path) -> set[int]:
     return {number for number, line in enumerate(lines, 1) if line.strip() and line.strip()[0] != "#"} - docs
 
 
-def test_files_and_functions_are_short_and_parts_say_what_they_are_for():
-    """Of more than 350 lines at most a third may be code: there an explanation is long, and not what is explained."""
+def test_files_hold_one_idea_and_rooms_few_files():
+    """And functions fit a screen; a room says what it is for."""
     for path in SOURCES:
-        code, size = code_lines(path), len(sources.text(path).splitlines())
-        assert size <= 350 or 3 * len(code) <= size, f"{place(path)} has {size} lines, {len(code)} of them code"
+        code = code_lines(path)
+        assert len(code) <= 420, f"{place(path)} has {len(code)} lines of code"
         for node in sources.nodes(path):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                own = sum(node.lineno <= line <= node.end_lineno for line in code)
-                assert own <= 50, f"{place(path)}: {node.name} has {own} lines of code"
+                size = sum(node.lineno <= line <= node.end_lineno for line in code)
+                assert size <= 60, f"{place(path)}: {node.name} has {size} lines of code"
         if path.name == "__init__.py":
             assert len(ast.get_docstring(sources.tree(path)) or "") > 40, f"{place(path)} does not say what it is for"
+            entries = [entry for entry in path.parent.iterdir() if entry.name[0] not in "._"]
+            assert len(entries) <= 21, f"{place(path)}: {len(entries)} entries"
 
 
 def test_uses_of_any_do_not_grow():
@@ -226,13 +227,6 @@ def test_top_level_holds_only_what_was_agreed():
     tops = {name.split("/")[0] for name in listed}
     allowed = {"pyproject.toml", "numpyro_gp", "models", "tests", "examples", "README.md", "LICENSE"}
     assert {top for top in tops if not top.startswith(".")} <= allowed
-
-
-def test_every_source_file_has_its_test_file():
-    for path in SOURCES:
-        relative = path.relative_to(PACKAGE)
-        if path.name != "__init__.py":
-            assert (ROOT / "tests" / relative.parent / f"test_{path.name}").exists(), f"no test file for {relative}"
 
 
 def test_tests_run_by_a_scheduler_that_does_not_stop():

@@ -32,12 +32,12 @@ LONG = {
     "criticism.diagnose.sbc",
     "criticism.weights.importance_weights",
     "gam.fit.fit",
-    "gam.model.Model",
+    "gam.model.model.Model",
     "gam.result.Fit",
     "gam.screening.screen",
     "guides.decoupled.orthogonal",
     "kernels.zero_mean.ZeroMean",
-    "likelihoods.multiclass.RobustMax",
+    "likelihoods.classes.RobustMax",
     "objectives.ImportanceWeightedELBO",
     "plots.additive.plot_effects",
     "stein.diagnostics.Paths",
@@ -86,7 +86,7 @@ EXAMPLES = examples()
 AT_HOME = {
     "arrays.value_type",
     "likelihoods.expectations.expect",
-    *(f"likelihoods.rules.{name}" for name in ("composite_rule", "gauss_hermite", "graded_rule")),
+    *(f"likelihoods.quadrature.{name}" for name in ("composite_rule", "gauss_hermite", "graded_rule")),
 }
 
 

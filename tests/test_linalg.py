@@ -32,7 +32,7 @@ from numpyro_gp.linalg import (
     scaled,
     small_cholesky,
 )
-from numpyro_gp.primitives.marginal_likelihood import gaussian_log_density
+from numpyro_gp.primitives.regression import gaussian_log_density
 
 
 def positive_definite(rng, size, batch=()):

@@ -28,8 +28,8 @@ PACKAGE = str(Path(ngp.__file__).parent)
 MATHEMATICS = {"kernels", "linalg.py", "means.py", "likelihoods", "beliefs", "sites.py", "primitives", "guides"}
 MATHEMATICS |= {"objectives.py", "stein", "optim.py"}
 # Draws of guides and chains, which know nothing of chunks either; the bound of a gam, which knows no formula.
-DRAWS, BOUND = "posterior/sources.py", "gam/collapsed.py Bound.__call__"
-TURNS = "programs/alone.py"  # around functions, as a decorator: no stop that a reader makes
+DRAWS, BOUND = "posterior/sources.py", "gam/search/bound.py Bound.__call__"
+TURNS = "programs/handler_lock.py"  # around functions, as a decorator: no stop that a reader makes
 # The function inside of which a step, or a chunk, is run, and which asks for bounds.
 INSIDE = {"fit": "loop_of", "predict": "predict_chunks", "gam": "Bound.find_mode"}
 X = jnp.linspace(-1.0, 1.0, 8)[:, None]

@@ -348,3 +348,19 @@ def category_column(name: str, values: np.ndarray, role: str, order: Sequence[An
         cure = "Look at the column: there is nothing to explain." if role == "response" else "Leave its term out."
         fail(f"{role} {name!r}", "one that varies", f"{levels[0]!r} in every row", cure)
     return Column(name, tuple(levels))
+
+
+# --------------------------------------------------------------------------------------
+# Rows at which terms are shown and inducing inputs stand: the points of grids, in NumPy.
+
+
+def grid_points(axes: Sequence[np.ndarray]) -> np.ndarray:
+    """The points ``(G, P)`` of a grid, the last axis fastest; of no axes one point without numbers."""
+    if not axes:
+        return np.zeros((1, 0))
+    return np.stack([mesh.ravel() for mesh in np.meshgrid(*axes, indexing="ij")], axis=1)
+
+
+def size_of_axis(size: int, count: int) -> int:
+    """Points of each of ``count`` axes where a curve has ``size``: a surface has fewer on each."""
+    return size if count == 1 else max(2, round(size / 2.5))

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from numpyro_gp import kernels
-from numpyro_gp.additive.shares import Squares
+from numpyro_gp.additive.component_kernels import Squares
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.beliefs.additive_basis import AdditiveBasis
 from numpyro_gp.checks import fail, when_known

@@ -15,8 +15,8 @@ import jax.numpy as jnp
 
 from numpyro_gp.additive.anova import design_of
 from numpyro_gp.additive.at_draws import check_posterior, each_draw, with_number
+from numpyro_gp.additive.component_kernels import Squares, shares_of
 from numpyro_gp.additive.integrals import check_within, kernel_columns, squares, squares_over
-from numpyro_gp.additive.shares import Squares, shares_of
 from numpyro_gp.arrays import Array, ArrayLike, value_type
 from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.beliefs.components import whitened_blocks

@@ -8,15 +8,14 @@ Gaussian data, `coupled_optimum` and its like, need no training.
 from numpyro_gp.beliefs.additive_basis import AdditiveBasis
 from numpyro_gp.beliefs.base import AbstractBelief, Joint, Marginals, Point, Process
 from numpyro_gp.beliefs.basis import AbstractBasis, Basis
-from numpyro_gp.beliefs.block_low_rank import BlockLowRank
 from numpyro_gp.beliefs.conditional import Conditional
 from numpyro_gp.beliefs.coupled import Coupled, MeanField
 from numpyro_gp.beliefs.decoupled import Decoupled, Hybrid, Orthogonal
 from numpyro_gp.beliefs.layer import DecoupledLayer
+from numpyro_gp.beliefs.neighbours.pseudo_rows import PseudoRows
 from numpyro_gp.beliefs.optimum import AdditiveOptimum, additive_optimum, coupled_optimum, orthogonal_optimum
 from numpyro_gp.beliefs.paths import corrections
-from numpyro_gp.beliefs.pseudo_rows import PseudoRows
-from numpyro_gp.beliefs.structured import BlockDiagonal, Structured
+from numpyro_gp.beliefs.structured import BlockDiagonal, BlockLowRank, Structured
 from numpyro_gp.beliefs.truncation import truncate
 
 __all__ = ["AbstractBelief", "Conditional", "Coupled", "MeanField", "Point", "PseudoRows"]

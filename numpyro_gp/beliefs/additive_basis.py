@@ -16,13 +16,11 @@ from jax.scipy.linalg import block_diag
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, value_type
-from numpyro_gp.beliefs.basis import AbstractBasis, Basis, Frame, batch_of_bases, over_batch, spread
+from numpyro_gp.beliefs.basis import AbstractBasis, Basis, Frame, batch_of_bases, numbered, over_batch, spread
 from numpyro_gp.beliefs.members import Stacks, alike, picked
-from numpyro_gp.beliefs.whitened import numbered
 from numpyro_gp.checks import check_points, fail, is_known
 from numpyro_gp.kernels import Kernel
-from numpyro_gp.kernels.batches import KernelBatches
-from numpyro_gp.kernels.members import at_columns, batch_shape, form_and_columns
+from numpyro_gp.kernels.members import KernelBatches, at_columns, batch_shape, form_and_columns
 from numpyro_gp.kernels.of_functionals import OfFunctionals
 
 

@@ -12,12 +12,13 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 from jaxtyping import Bool, Float
+from numpyro.distributions import constraints
 
-from numpyro_gp.arrays import Array, Shape, value_type
-from numpyro_gp.beliefs.basis import AbstractBasis
+from numpyro_gp.arrays import Array, ArrayLike, Shape, value_type
+from numpyro_gp.beliefs.basis import AbstractBasis, Whitened, agreement, derived
 from numpyro_gp.beliefs.members import over_members
-from numpyro_gp.beliefs.whitened import Whitened, agreement, derived
 from numpyro_gp.checks import fail, known
 from numpyro_gp.linalg import cholesky, matmul
 
@@ -277,3 +278,49 @@ def check_belief(site: str, belief: AbstractBelief, shape: Shape) -> None:
         required = f"over whitened values of shape {tuple(shape)} (inducing points last, outputs before them)"
         got = f"{type(belief).__name__} over shape {tuple(belief.shape)}"
         fail(f"the belief at site {site!r}", required, got, "Build it for the site's own inducing points and outputs.")
+
+
+# --------------------------------------------------------------------------------------
+# A mask over a site whose value may be a belief.
+
+
+class MaskedPrior(dist.Distribution):
+    """The log density of ``base_dist`` where ``shown`` is true, and zero elsewhere, whatever the value is.
+
+    `numpyro.distributions.MaskedDistribution` puts other numbers into the hidden places of the value, by array
+    arithmetic that makes the mean of a belief, a point, and its KL divergence would be lost. Here nothing need be
+    hidden: whitened values and beliefs are finite everywhere.
+    """
+
+    pytree_data_fields = ("base_dist", "shown")
+    has_rsample = True
+
+    def __init__(self, base_dist: dist.Distribution, shown: ArrayLike) -> None:
+        batch = jnp.broadcast_shapes(base_dist.batch_shape, jnp.shape(shown))
+        self.base_dist = base_dist.expand(batch)
+        self.shown = shown
+        super().__init__(batch, base_dist.event_shape, validate_args=False)
+
+    @property
+    def support(self) -> constraints.Constraint:
+        return self.base_dist.support
+
+    @property
+    def mean(self) -> Array:
+        return self.base_dist.mean
+
+    @property
+    def variance(self) -> Array:
+        return self.base_dist.variance
+
+    def sample(self, key: Array, sample_shape: Shape = ()) -> Array:
+        return self.base_dist.sample(key, sample_shape)
+
+    rsample = sample
+
+    def log_prob(self, value: object, intermediates: object = None) -> Array:  # noqa: ARG002
+        return jnp.where(self.shown, self.base_dist.log_prob(value), 0)
+
+    def mask(self, mask: ArrayLike) -> dist.Distribution:
+        """Both masks at once."""
+        return MaskedPrior(self.base_dist, jnp.asarray(self.shown) & mask)

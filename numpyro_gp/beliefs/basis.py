@@ -8,17 +8,79 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from numpyro_gp.arrays import Array, Shape, over_axes, value_type
-from numpyro_gp.beliefs.triangular_products import lower_congruence
-from numpyro_gp.beliefs.whitened import is_same_row, numbered
+from numpyro_gp.beliefs.products import lower_congruence
 from numpyro_gp.checks import fail
 from numpyro_gp.kernels import FunctionKernel, Kernel
 from numpyro_gp.kernels.jitter import steady
 from numpyro_gp.kernels.members import batch_shape
 from numpyro_gp.kernels.of_functionals import OfFunctionals
-from numpyro_gp.linalg import flipped, matmul, moved, nothing, product
+from numpyro_gp.linalg import cholesky, einsum, flipped, half_log_det, matmul, moved, nothing, product, row_sums
+
+# --------------------------------------------------------------------------------------
+# The normal distribution of the whitened values, and how it follows from what a belief says about the function.
+#
+# A belief need not hold ``q(v)``: on a white process, ``f(x_i) = v_i``, its `joint` is that distribution. A belief
+# that says more about the function than ``q(v) p(f | v)`` is known by its divergence: by the chain rule it is the
+# larger.
+
+
+def covariance_kl(factor: Float[Array, "*batch M M"]) -> Float[Array, ""]:
+    """``kl(C) = (|C|_F^2 - M)/2 - sum_i log C_ii``, summed over leading axes (mathematics.md section 3.1)."""
+    return 0.5 * (jnp.sum(row_sums(factor**2)) - factor.size / factor.shape[-1]) - jnp.sum(half_log_det(factor))
+
+
+class Whitened(NamedTuple):
+    """A normal distribution of whitened values: mean and lower factor, outputs first."""
+
+    mean: Float[Array, "*batch M"]
+    scale_tril: Float[Array, "*batch M M"]
+
+    def kl(self) -> Float[Array, ""]:
+        """``|m|^2/2 + kl(C)``, the divergence from ``N(0, I)``, summed over outputs."""
+        return 0.5 * jnp.sum(self.mean**2) + covariance_kl(self.scale_tril)
+
+    def draw(self, key: Array, sample_shape: Shape = ()) -> Array:
+        """Draws of the values, shape ``sample_shape + mean.shape``."""
+        noise = jax.random.normal(key, sample_shape + self.mean.shape, self.mean.dtype)
+        lead = (None,) * len(sample_shape)
+        return self.mean[lead] + einsum("...ij,...j->...i", self.scale_tril[lead], noise)
+
+
+def numbered(size: int, inputs: Float[Array, "M D"]) -> Float[Array, "{size} D"]:
+    """Inputs, each row full of its number."""
+    return jnp.broadcast_to(jnp.arange(size, dtype=inputs.dtype)[:, None], (size, inputs.shape[-1]))
+
+
+def is_same_row(X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
+    """The kernel of white noise over such inputs."""
+    return (X1[:, None, 0] == X2[None, :, 0]).astype(X1.dtype)
+
+
+def derived(
+    mean: Float[Array, "*batch M"], covariance: Float[Array, "*batch M M"], prior: Float[Array, "M M"]
+) -> Whitened:
+    """``m`` and ``chol S`` of a belief about whitened values alone, from its joint on the white process.
+
+    There the prior covariance is ``C I`` for an additive site of C components, whose values are among them:
+    ``cov f = C I - I + S`` (mathematics.md section 3.5).
+    """
+    eye = jnp.eye(prior.shape[0], dtype=covariance.dtype)
+    change = (prior - eye)[(None,) * (covariance.ndim - 2)]
+    own = 0.5 * (covariance + jnp.swapaxes(covariance, -1, -2)) - change
+    # Rounding of values near one, which may have made the smallest eigenvalues of S negative.
+    floor = 8 * jnp.finfo(own.dtype).eps * eye[(None,) * (covariance.ndim - 2)]
+    return Whitened(mean, cholesky(own + floor))
+
+
+def agreement(kl: Float[Array, "*batch"], found: Whitened) -> Bool[Array, ""]:
+    """Whether the KL divergence of a belief, or of all members, is that of its whitened values, up to rounding."""
+    kl = jnp.sum(kl)
+    slack = jnp.sqrt(jnp.finfo(kl.dtype).eps) * (found.mean.size + jnp.abs(kl))
+    return jnp.abs(found.kl() - kl) <= slack
+
 
 Tree = TypeVar("Tree")
 
@@ -318,3 +380,92 @@ def in_plates(tree: Tree, lead: Shape, batch: Shape, site: str) -> Tree:
     required = f"a batch of the plates around it, {batch}" if batch else "no batch outside of every plate"
     cure = 'Call it inside numpyro.plate("group", G). For outputs pass outputs=P, for rows of data noise of shape (N,).'
     fail(f"the kernel, the inducing inputs or the noise of site {site!r}", required, f"leading axes {lead}", cure)
+
+
+# --------------------------------------------------------------------------------------
+# The bases of members in plates, as one.
+
+
+@value_type(static=("batch", "own"))
+class BatchBasis(AbstractBasis):
+    """Processes side by side. A belief is written for one: here its methods are mapped over all (`over_members`).
+
+    Attributes
+    ----------
+    members : AbstractBasis
+        A basis whose leaves have the axes of the batch on their left where ``own``, or one that all members share.
+    batch : tuple of int, or None
+        Shape of the plates around the site. None: the members are the P outputs of one site, with kernels or inducing
+        inputs of their own. KL divergences of outputs are summed, those of plates are not.
+    own : bool
+    level : Array (*batch, M) or (*batch, P, M), optional
+        As of `Basis`: it is of each member, whether the rest is or not.
+    """
+
+    members: AbstractBasis
+    batch: Shape | None = None
+    own: bool = True
+    level: Array | None = None
+
+    @property
+    def axes(self) -> int:
+        """Number of axes of the batch."""
+        return 1 if self.batch is None else len(self.batch)
+
+    @property
+    def size(self) -> int:
+        return self.members.size
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.members.dtype
+
+    def _each(self, function: Callable[[AbstractBasis], Array]) -> Array:
+        return over_axes(function, self.axes if self.own else 0)(self.members)
+
+    def features(self, X: Float[Array, "N D"]) -> Float[Array, "*batch M N"]:
+        return self._each(lambda one: one.features(X))
+
+    def diagonal(self, X: Float[Array, "N D"]) -> Float[Array, "*batch N"]:
+        return self._each(lambda one: one.diagonal(X))
+
+    def matrix(self, X: Float[Array, "N D"]) -> Float[Array, "*batch N N"]:
+        return self._each(lambda one: one.matrix(X))
+
+    def white(self) -> tuple[AbstractBasis, Float[Array, "M D"]]:
+        return first_member(self).white()
+
+
+def first_member(basis: AbstractBasis) -> AbstractBasis:
+    """The basis of one process: of several the first. Leaves may be shapes without values."""
+    if not isinstance(basis, BatchBasis):
+        return basis
+    if not basis.own:
+        return first_member(basis.members)
+    count = basis.axes
+
+    def first(leaf: Array | jax.ShapeDtypeStruct) -> Array | jax.ShapeDtypeStruct:
+        if isinstance(leaf, jax.ShapeDtypeStruct):
+            return jax.ShapeDtypeStruct(leaf.shape[count:], leaf.dtype)
+        return leaf[(0,) * count]
+
+    return first_member(jax.tree.map(first, basis.members))
+
+
+def marked(basis: AbstractBasis, **marks: Any) -> AbstractBasis:
+    """A basis of inducing points, or those of all members, with marks such as `Basis.is_exact`."""
+    if isinstance(basis, BatchBasis):
+        return dataclasses.replace(basis, members=marked(basis.members, **marks))
+    return dataclasses.replace(basis, **marks) if isinstance(basis, Basis) else basis
+
+
+def has_own_outputs(basis: AbstractBasis) -> bool:
+    """Whether the outputs of a site have kernels or inducing inputs of their own."""
+    return isinstance(basis, BatchBasis) and (basis.batch is None or has_own_outputs(basis.members))
+
+
+def placed(basis: AbstractBasis, batch: Shape, site: str) -> AbstractBasis:
+    """The basis of a site in plates of the shape ``batch``, in which axes that no plate has are 1."""
+    if not isinstance(basis, BatchBasis) or basis.batch is None:
+        return BatchBasis(basis, batch, own=False) if batch else basis
+    return BatchBasis(in_plates(basis.members, basis.batch, batch, site), batch)

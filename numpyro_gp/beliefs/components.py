@@ -13,10 +13,9 @@ from jaxtyping import Float
 from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.additive_basis import AdditiveBasis
 from numpyro_gp.beliefs.base import AbstractBelief, Marginals, Point, positive
-from numpyro_gp.beliefs.block_low_rank import BlockLowRank
 from numpyro_gp.beliefs.coupled import MeanField
 from numpyro_gp.beliefs.members import Stacks
-from numpyro_gp.beliefs.structured import BlockDiagonal, Structured
+from numpyro_gp.beliefs.structured import BlockDiagonal, BlockLowRank, Structured
 from numpyro_gp.checks import fail
 from numpyro_gp.linalg import einsum, flipped, matmul
 

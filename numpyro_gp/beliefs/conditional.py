@@ -12,9 +12,8 @@ from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayField, over_axes, store, value_type
 from numpyro_gp.beliefs.base import AbstractBelief, Joint, Marginals
-from numpyro_gp.beliefs.basis import AbstractBasis, Frame
+from numpyro_gp.beliefs.basis import AbstractBasis, Frame, Whitened
 from numpyro_gp.beliefs.coupled import Coupled, Moments, check_mean
-from numpyro_gp.beliefs.whitened import Whitened
 from numpyro_gp.checks import check_symmetric, fail
 from numpyro_gp.linalg import (
     flipped,

@@ -7,9 +7,8 @@ from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayField, ArrayLike, over_axes, store, value_type
 from numpyro_gp.beliefs.base import AbstractBelief, Joint, Marginals, positive
-from numpyro_gp.beliefs.basis import AbstractBasis
+from numpyro_gp.beliefs.basis import AbstractBasis, Whitened
 from numpyro_gp.beliefs.moments import open_variance, whitened_marginals
-from numpyro_gp.beliefs.whitened import Whitened
 from numpyro_gp.checks import check_floating, check_positive, check_triangle, fail
 from numpyro_gp.linalg import matmul
 

@@ -16,8 +16,16 @@ from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayField, same_fields, store, value_type
 from numpyro_gp.beliefs.base import AbstractBelief, Joint, Marginals, positive
-from numpyro_gp.beliefs.basis import AbstractBasis, Basis
+from numpyro_gp.beliefs.basis import AbstractBasis, Basis, Whitened, covariance_kl
 from numpyro_gp.beliefs.coupled import check_mean, joint_covariance
+from numpyro_gp.beliefs.curvature_taps import (
+    Probe,
+    largest_eigenvalue,
+    prior_curvature,
+    residual_features,
+    watched,
+    whiten,
+)
 from numpyro_gp.beliefs.mean_basis import (
     check_coefficients,
     check_columns,
@@ -29,8 +37,6 @@ from numpyro_gp.beliefs.mean_basis import (
     single,
 )
 from numpyro_gp.beliefs.moments import whitened_marginals
-from numpyro_gp.beliefs.probe import Probe, largest_eigenvalue, prior_curvature, residual_features, watched, whiten
-from numpyro_gp.beliefs.whitened import Whitened, covariance_kl
 from numpyro_gp.checks import check_points, check_triangle, fail
 from numpyro_gp.linalg import einsum, factorise, half_log_det, matmul, row_times
 

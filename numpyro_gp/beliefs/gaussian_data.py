@@ -3,13 +3,87 @@
 import math
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Float
 
-from numpyro_gp.arrays import Array, ArrayLike
+from numpyro_gp.arrays import Array, ArrayLike, over_axes
 from numpyro_gp.beliefs.basis import AbstractBasis
-from numpyro_gp.beliefs.ridge import ridge_factor, ridge_square
-from numpyro_gp.linalg import half_log_det, matmul, row_times
+from numpyro_gp.linalg import (
+    add_to_diagonal,
+    congruence,
+    half_diagonal,
+    half_log_det,
+    identity_like,
+    inverse_factor,
+    matmul,
+    row_times,
+    solve_lower,
+)
+
+# --------------------------------------------------------------------------------------
+# Least squares with a ridge at features of inducing points, in single precision as accurate as the features are.
+
+
+# Rounding of ``B B^T`` beside the penalty, of which one pass loses no more than 1e-3 nats.
+ROUNDED = 0.02
+
+
+def ridge_factor(features: Float[Array, "M N"], penalty: ArrayLike = 1.0) -> Float[Array, "M M"]:
+    """Lower ``C`` with ``C C^T = (t I + B B^T)^-1``, ``t`` the penalty.
+
+    In single precision precise data make ``B B^T`` so large that rounding of it is as large as ``t``. Then it takes two
+    passes, as in shifted CholeskyQR (Fukaya et al. 2020). A first ``C_1`` is that of a matrix raised by so much; the
+    second factor is that of ``C_1^T (t I + B B^T) C_1``, found from ``C_1^T B``, whose rows have one scale.
+    """
+    penalty = jnp.asarray(penalty, features.dtype)
+    gram = penalty * jnp.eye(features.shape[0], dtype=features.dtype) + matmul(features, features.T)
+    if features.dtype.itemsize > 4:
+        return inverse_factor(gram)
+    held, ridge, matrix = lax.stop_gradient((features, penalty, gram))
+    rounding = jnp.finfo(gram.dtype).eps * jnp.max(jnp.diagonal(matrix))
+
+    def in_two() -> Array:
+        first = inverse_factor(add_to_diagonal(matrix, len(matrix) * rounding[None]))
+        turned = matmul(first.T, held)
+        return matmul(first, inverse_factor(ridge * matmul(first.T, first) + matmul(turned, turned.T)))
+
+    found = lax.cond(rounding > ROUNDED * ridge, in_two, lambda: inverse_factor(matrix))
+    return inverse_factor_from(gram, found)
+
+
+@jax.custom_jvp
+def inverse_factor_from(precision: Float[Array, "M M"], root: Float[Array, "M M"]) -> Float[Array, "M M"]:  # noqa: ARG001
+    """`inverse_factor` of a matrix whose ``C`` is found already, and a constant: ``dC = -C Phi(C^T dP C)``."""
+    return root
+
+
+@inverse_factor_from.defjvp
+def _inverse_factor_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
+    root = inverse_factor_from(*primals)
+    return root, matmul(-root, half_diagonal(congruence(root.T, tangents[0])))
+
+
+@jax.custom_jvp
+def ridge_square(
+    features: Float[Array, "M N"], residuals: Float[Array, " N"], weights: Float[Array, " M"]
+) -> Float[Array, ""]:
+    """``r^T (B^T B + I)^-1 r`` as the least ``|r - B^T w|^2 + |w|^2``, at the ``w`` that attains it.
+
+    ``|r|^2 - |C^T B r|^2`` is the difference of numbers that precise data make large, and what it leaves may be too
+    small: here errors of ``w`` count by their squares, and make it larger. At the least there is no derivative in it.
+    """
+    left = residuals - row_times(weights, features)
+    return matmul(left, left) + matmul(weights, weights)
+
+
+@ridge_square.defjvp
+def _ridge_square_jvp(primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tuple[Array, Array]:
+    features, residuals, weights = primals
+    left = residuals - row_times(weights, features)
+    value = matmul(left, left) + matmul(weights, weights)
+    return value, 2 * (matmul(left, tangents[1]) - matmul(weights, matmul(tangents[0], left)))
 
 
 class GaussianData(NamedTuple):
@@ -104,3 +178,63 @@ class GaussianData(NamedTuple):
         weights = self.weights(root, residuals)
         quadratic = ridge_square(self.features, residuals, weights)
         return weights, root, self.bound(quadratic, -half_log_det(root), is_tight)
+
+
+# --------------------------------------------------------------------------------------
+# What data said about a process, as normal pseudo-data at its inducing inputs (mathematics.md section 14.1).
+#
+# ``t(u) = exp(shift . u - u^T precision u / 2)`` over ``u = f(Z) = level + L v``, the mean function included. It
+# stands still while hyper-parameters move; `Conditional` has the distribution of the whitened values at each of them.
+
+
+Vector = Float[Array, "*#batch M"]
+Square = Float[Array, "*#batch M M"]
+
+
+def pseudo_data_of(
+    mean: Vector, scale_tril: Square, factor: Square, level: Vector | None = None
+) -> tuple[Float[Array, "*batch M"], Float[Array, "*batch M M"]]:
+    """The pseudo-data that make ``N(mean, C C^T)`` of the whitened values at the factor of their fit: the way back.
+
+    ``Lambda = L^-T (S^-1 - I) L^-1`` and ``shift = L^-T S^-1 mean + Lambda level`` (mathematics.md section 14.2). Where
+    ``S`` is wider than the prior in some direction, as in a fit that has not converged, that direction is left to the
+    prior: negative eigenvalues of ``S^-1 - I`` become zero. The mean is kept.
+
+    Parameters
+    ----------
+    mean, scale_tril : Array (..., M), (..., M, M)
+        Whitened mean and lower factor ``C``.
+    factor : Array (..., M, M)
+        ``L`` with ``L L^T = k(Z, Z) + eps I``, at the hyper-parameters of that fit.
+    level : Array (..., M), optional
+        Mean function at ``Z``.
+
+    Returns
+    -------
+    shift : Array (..., M)
+    precision : Array (..., M, M)
+    """
+    arrays = [(mean, 1), (scale_tril, 2), (factor, 2), *([] if level is None else [(level, 1)])]
+    lead = jnp.broadcast_shapes(*[array.shape[: array.ndim - rank] for array, rank in arrays])
+    axes = tuple(0 if array.ndim > rank else None for array, rank in arrays)
+    # What all members share is not repeated.
+    whole = [jnp.broadcast_to(a, lead + a.shape[a.ndim - r :]) if a.ndim > r else a for a, r in arrays]
+    return over_axes(_pseudo_data, len(lead), axes)(*whole)
+
+
+def positive_part(precision: Square) -> Square:
+    """The symmetric matrices with their negative eigenvalues set to zero."""
+    values, vectors = jnp.linalg.eigh(precision)
+    root = vectors * jnp.sqrt(jnp.maximum(values, 0))[..., None, :]
+    return matmul(root, jnp.swapaxes(root, -1, -2))
+
+
+def _pseudo_data(mean: Array, scale_tril: Array, factor: Array, level: Array | float = 0.0) -> tuple[Array, Array]:
+    inverse = solve_lower(scale_tril, identity_like(scale_tril))
+    values, vectors = jnp.linalg.eigh(matmul(inverse.T, inverse) - identity_like(inverse))
+    root = vectors * jnp.sqrt(jnp.maximum(values, 0))[None]
+    pulled = mean + matmul(root, matmul(root.T, mean))  # S^-1 mean
+    found = solve_lower(factor, jnp.concatenate([root, pulled[:, None]], axis=-1), transpose=True)
+    side, shift = found[:, :-1], found[:, -1]
+    precision = matmul(side, side.T)
+    return shift + matmul(precision, jnp.broadcast_to(level, shift.shape)), precision

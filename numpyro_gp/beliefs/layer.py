@@ -8,12 +8,11 @@ from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayField, store, value_type
 from numpyro_gp.beliefs.base import AbstractBelief, Joint, Marginals
-from numpyro_gp.beliefs.basis import AbstractBasis, Basis
+from numpyro_gp.beliefs.basis import AbstractBasis, Basis, covariance_kl
 from numpyro_gp.beliefs.coupled import joint_covariance
 from numpyro_gp.beliefs.decoupled import InverseCovariance, inverse_covariance
 from numpyro_gp.beliefs.mean_basis import check_coefficients, check_columns, mean_norm, single
 from numpyro_gp.beliefs.moments import whitened_marginals
-from numpyro_gp.beliefs.whitened import covariance_kl
 from numpyro_gp.checks import check_choice, check_points, check_triangle, fail
 from numpyro_gp.kernels.jitter import least_factor, unit_of
 from numpyro_gp.linalg import add_to_diagonal, factorise_from, matmul, row_times

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, Function, Values, over_axes, value_type
-from numpyro_gp.beliefs.batch_basis import BatchBasis
+from numpyro_gp.beliefs.basis import BatchBasis
 
 Result = TypeVar("Result")
 

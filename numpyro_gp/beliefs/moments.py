@@ -17,13 +17,17 @@ from jaxtyping import Float
 from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.base import Marginals, positive
 from numpyro_gp.beliefs.basis import AbstractBasis
-from numpyro_gp.beliefs.many_rows import Factor, Moments, Vector, at_blocks, rows_of
-from numpyro_gp.beliefs.triangular_products import (
+from numpyro_gp.beliefs.products import (
+    Factor,
+    Moments,
+    Vector,
+    at_blocks,
     lower_moved,
     lower_outer_square,
     lower_times,
     outer_square_in_forms,
     quadratic_forms,
+    rows_of,
     symmetric_moved,
 )
 from numpyro_gp.linalg import flipped, half_diagonal, identity_like, matmul, outer_square, row_times

@@ -15,8 +15,7 @@ from numpyro_gp.beliefs.additive_basis import AdditiveBasis
 from numpyro_gp.beliefs.basis import Basis
 from numpyro_gp.beliefs.coupled import Coupled
 from numpyro_gp.beliefs.decoupled import Orthogonal
-from numpyro_gp.beliefs.gaussian_data import GaussianData
-from numpyro_gp.beliefs.ridge import ridge_factor, ridge_square
+from numpyro_gp.beliefs.gaussian_data import GaussianData, ridge_factor, ridge_square
 from numpyro_gp.beliefs.structured import Structured
 from numpyro_gp.checks import (
     are_integers,
@@ -30,9 +29,9 @@ from numpyro_gp.checks import (
     when_known,
 )
 from numpyro_gp.kernels import Kernel, as_kernel
-from numpyro_gp.kernels.batches import KernelBatches
+from numpyro_gp.kernels.base import KernelLike
 from numpyro_gp.kernels.jitter import least_factor, unit_of
-from numpyro_gp.kernels.operands import KernelLike
+from numpyro_gp.kernels.members import KernelBatches
 from numpyro_gp.linalg import add_to_diagonal, factorise, half_log_det, matmul
 
 

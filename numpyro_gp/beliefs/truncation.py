@@ -8,10 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from numpyro_gp.arrays import Array, over_axes
-from numpyro_gp.beliefs.block_low_rank import BlockLowRank
-from numpyro_gp.beliefs.component_factors import Blocks
 from numpyro_gp.beliefs.members import Stacks
-from numpyro_gp.beliefs.structured import Structured
+from numpyro_gp.beliefs.structured import BlockLowRank, Blocks, Structured
 from numpyro_gp.checks import check_positive, check_type
 from numpyro_gp.linalg import inverse_lower, matmul
 

@@ -8,7 +8,7 @@ from jax.scipy.stats import norm
 
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import check_count, check_key, fail
-from numpyro_gp.criticism.score_checks import check_classes, check_probabilities, check_samples
+from numpyro_gp.criticism.finding import check_classes, check_probabilities, check_samples
 from numpyro_gp.criticism.scores import predicted_class, standardised
 
 

@@ -24,7 +24,7 @@ from numpyro_gp.posterior.posterior import Posterior
 from numpyro_gp.posterior.prediction import Prediction
 from numpyro_gp.posterior.tracing import Draw, Values, at_each_draw, run_model
 from numpyro_gp.rows.call import Arguments, Call, call_of, check_not_empty
-from numpyro_gp.rows.look import look
+from numpyro_gp.rows.model_trace import look
 from numpyro_gp.sites import local_sites
 
 __all__ = ["LatentPosterior", "density_on_grid", "latent_posterior", "log_density", "shapiro_wilk"]

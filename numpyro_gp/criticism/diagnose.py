@@ -18,7 +18,7 @@ from numpyro_gp.criticism.finding import Finding
 from numpyro_gp.criticism.verdict import verdict
 from numpyro_gp.criticism.weights import Weights, importance_weights, whitened_normal
 from numpyro_gp.posterior.draws import is_hyperparameter
-from numpyro_gp.programs.alone import alone
+from numpyro_gp.programs.handler_lock import alone
 
 __all__ = ["Calibration", "Finding", "Weights", "importance_weights", "sbc", "verdict", "whitened_normal"]
 

@@ -18,11 +18,10 @@ from jax.scipy.stats import norm
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.base import AbstractBelief
-from numpyro_gp.beliefs.basis import AbstractBasis, Basis
-from numpyro_gp.beliefs.batch_basis import BatchBasis, marked
+from numpyro_gp.beliefs.basis import AbstractBasis, Basis, BatchBasis, marked
 from numpyro_gp.beliefs.gaussian_data import GaussianData
 from numpyro_gp.checks import known
-from numpyro_gp.criticism.row_evidence import COPIES, ROWS, Seen, judged
+from numpyro_gp.criticism.leave_one_out import COPIES, ROWS, Seen, judged
 from numpyro_gp.kernels import RBF, Kernel, Matern12, Matern32, Matern52, RationalQuadratic
 from numpyro_gp.kernels.base import Active, Product, Scaled, Sum
 from numpyro_gp.kernels.functionals import terms
@@ -44,15 +43,15 @@ from numpyro_gp.posterior.draws import (
 from numpyro_gp.posterior.posterior import Posterior
 from numpyro_gp.posterior.sources import Source
 from numpyro_gp.posterior.tracing import Draw, key_of
-from numpyro_gp.primitives.given_both import CombinedMarginal
-from numpyro_gp.primitives.given_neighbours import GivenNeighbours
-from numpyro_gp.primitives.local_process import LocalProcess
-from numpyro_gp.primitives.marginal_likelihood import CollapsedMarginal, Marginal
+from numpyro_gp.primitives.neighbours.gaussian_data import GivenNeighbours
+from numpyro_gp.primitives.neighbours.local_process import LocalProcess
+from numpyro_gp.primitives.neighbours.with_inducing import CombinedMarginal
 from numpyro_gp.primitives.opening import recorded_calls
 from numpyro_gp.primitives.process import GaussianProcess
-from numpyro_gp.programs.keep import run_quickly
+from numpyro_gp.primitives.regression import CollapsedMarginal, Marginal
+from numpyro_gp.programs.compiled import run_quickly
+from numpyro_gp.rows.batches import some_rows
 from numpyro_gp.rows.call import Call
-from numpyro_gp.rows.some import some_rows
 from numpyro_gp.sites import Observation, Site, Trace, role, unwrap
 
 CENSORED = tuple(getattr(dist, name) for name in dir(dist) if name.endswith("CensoredDistribution"))

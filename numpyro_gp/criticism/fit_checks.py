@@ -6,8 +6,8 @@ import numpy as np
 from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 
 from numpyro_gp.criticism.finding import Case, Finding, entries
-from numpyro_gp.criticism.row_evidence import ROWS, Seen
-from numpyro_gp.rows.nearest import nearest
+from numpyro_gp.criticism.leave_one_out import ROWS, Seen
+from numpyro_gp.neighbours.search import nearest
 
 # Where a number becomes a fault. Shares of the prior variance and of the noise variance that inducing inputs may leave,
 # nats per datum under which a bound proves that they do, and noise over the spread of the data, or over its lower end.

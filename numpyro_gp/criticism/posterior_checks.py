@@ -12,11 +12,11 @@ from numpyro_gp.criticism.finding import Case, Finding, entries
 from numpyro_gp.criticism.fit_checks import OPEN
 from numpyro_gp.criticism.weights import POOR, Weights, importance_weights
 from numpyro_gp.guides import AutoGP
+from numpyro_gp.neighbours.search import twins_of
+from numpyro_gp.neighbours.value import are_neighbours, neighbours_in
 from numpyro_gp.posterior.near import gain_of_neighbours
 from numpyro_gp.posterior.tracing import AskedProcess
-from numpyro_gp.rows.nearest import twins_of
-from numpyro_gp.rows.neighbours import are_neighbours, neighbours_in
-from numpyro_gp.rows.some import some_rows
+from numpyro_gp.rows.batches import some_rows
 
 # Two fits: means apart in standard deviations, spreads apart as a ratio; functions apart in those of the data.
 APART, WIDER, SAME_FUNCTION = 0.75, 1.6, 0.1

@@ -7,7 +7,7 @@ from jax.scipy.stats import norm
 
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import check_array, check_floating, check_positive, fail, known
-from numpyro_gp.criticism.score_checks import check_classes, check_entries, check_pair, check_same_shape, check_samples
+from numpyro_gp.criticism.finding import check_classes, check_entries, check_pair, check_same_shape, check_samples
 from numpyro_gp.linalg import einsum
 from numpyro_gp.programs.eager import one_program
 

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import check_count
-from numpyro_gp.criticism.score_checks import check_censored, check_pair, check_probabilities
+from numpyro_gp.criticism.finding import check_censored, check_pair, check_probabilities
 from numpyro_gp.criticism.scores import Score
 
 

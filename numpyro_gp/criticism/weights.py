@@ -16,7 +16,7 @@ from numpyro_gp.checks import check_count, check_key, fail, known
 from numpyro_gp.criticism.leave_one_out import pareto_k
 from numpyro_gp.posterior.draws import PointsAt, are_whitened, belief_trace
 from numpyro_gp.posterior.posterior import Posterior
-from numpyro_gp.programs.keep import run_quickly
+from numpyro_gp.programs.compiled import run_quickly
 from numpyro_gp.rows.call import call_of
 from numpyro_gp.sites import Site
 

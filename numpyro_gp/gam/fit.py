@@ -8,10 +8,10 @@ import numpy as np
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_choice, check_count, check_key, fail
-from numpyro_gp.gam.engines import of_values, run
-from numpyro_gp.gam.model import model
+from numpyro_gp.gam.answers.saved import read
+from numpyro_gp.gam.model.model import model
 from numpyro_gp.gam.result import Fit
-from numpyro_gp.gam.saved import read
+from numpyro_gp.gam.search.engines import of_values, run
 
 
 def fit(

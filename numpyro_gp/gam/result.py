@@ -12,25 +12,24 @@ import numpy as np
 from numpyro_gp.additive.effects import Effect
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_choice, check_count, check_level, fail
-from numpyro_gp.gam.advice import notes_on
-from numpyro_gp.gam.draws import Draws, sample_posterior
-from numpyro_gp.gam.effects import MEASURE_WORDS, Moments, effects_of, labels_of, moments_at
-from numpyro_gp.gam.engines import JOINT, EngineResult, posterior_at
-from numpyro_gp.gam.links import log_ratio, residuals_at, size_of_counts, weights_at
-from numpyro_gp.gam.model import Model, offset_at
-from numpyro_gp.gam.outside import warn_outside
-from numpyro_gp.gam.predictions import predicted, quantiles_at
-from numpyro_gp.gam.report import checked, facts_of, report_on_rows
-from numpyro_gp.gam.responses import check_levels
-from numpyro_gp.gam.row_predictor import RowPredictor
-from numpyro_gp.gam.saved import Saved, write
-from numpyro_gp.gam.summary import Summary
-from numpyro_gp.gam.table_layout import as_labels
-from numpyro_gp.gam.term_features import TermFeatures
+from numpyro_gp.gam.answers.advice import notes_on
+from numpyro_gp.gam.answers.draws import Draws, sample_posterior
+from numpyro_gp.gam.answers.effects import MEASURE_WORDS, Moments, effects_of, labels_of, moments_at
+from numpyro_gp.gam.answers.extrapolation import warn_outside
+from numpyro_gp.gam.answers.predictions import check_levels, predicted, quantiles_at
+from numpyro_gp.gam.answers.report import checked, facts_of, report_on_rows
+from numpyro_gp.gam.answers.row_predictor import RowPredictor
+from numpyro_gp.gam.answers.saved import Saved, write
+from numpyro_gp.gam.answers.summary import Summary
+from numpyro_gp.gam.model.family import log_ratio, residuals_at, size_of_counts, weights_at
+from numpyro_gp.gam.model.features import TermFeatures
+from numpyro_gp.gam.model.model import Model, offset_at
+from numpyro_gp.gam.search.engines import JOINT, EngineResult, posterior_at
+from numpyro_gp.gam.table.layout import as_labels
 from numpyro_gp.plots.style import Figure
 from numpyro_gp.plots.terms import Points, draw_terms
 from numpyro_gp.posterior import Posterior, Prediction
-from numpyro_gp.rows.some import some_rows
+from numpyro_gp.rows.batches import some_rows
 from numpyro_gp.training import FitResult
 
 # What a fit makes when it is asked for.

@@ -12,12 +12,12 @@ import numpy as np
 from numpyro_gp.additive.columns import Column, column_values, is_category, is_missing, names_of
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_count, check_key, fail
-from numpyro_gp.gam.family import as_family
 from numpyro_gp.gam.fit import fit
-from numpyro_gp.gam.response_checks import explained
+from numpyro_gp.gam.model.family import as_family
+from numpyro_gp.gam.model.response_checks import explained
 from numpyro_gp.gam.result import Fit
-from numpyro_gp.gam.table_layout import as_response, incomplete, lay_out
-from numpyro_gp.gam.terms import Term, Terms, s, ti
+from numpyro_gp.gam.table.layout import as_response, incomplete, lay_out
+from numpyro_gp.gam.table.terms import Term, Terms, s, ti
 
 # Cells on each axis, and the score from which a pair is tried: two deviations of what noise alone would have.
 CELLS, PROMISING = 5, 2.0

@@ -24,10 +24,8 @@ first call.
 
 from numpyro_gp.guides.amortised import amortised, encoder, equinox_network, flax_network
 from numpyro_gp.guides.auto import AutoGP
-from numpyro_gp.guides.by_rows import pseudo_data
-from numpyro_gp.guides.decoupled import decoupled, hybrid, orthogonal
-from numpyro_gp.guides.layer import decoupled_layer
-from numpyro_gp.guides.recipes import conditional, coupled, free_latent, mean_field
+from numpyro_gp.guides.decoupled import decoupled, decoupled_layer, hybrid, orthogonal
+from numpyro_gp.guides.recipes import conditional, coupled, free_latent, mean_field, pseudo_data
 from numpyro_gp.guides.structured import block_diagonal, block_low_rank, structured
 from numpyro_gp.rows.batch_plates import keyed_rows, permuted_rows
 

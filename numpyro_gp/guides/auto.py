@@ -11,14 +11,13 @@ from numpyro import handlers
 
 from numpyro_gp.arrays import Array, Shape
 from numpyro_gp.beliefs.base import AbstractBelief
-from numpyro_gp.beliefs.pseudo_rows import PseudoRows
+from numpyro_gp.beliefs.neighbours.pseudo_rows import PseudoRows
 from numpyro_gp.checks import check_type, fail
-from numpyro_gp.guides import local_sites
-from numpyro_gp.guides.fits import fits_of, known_fit
+from numpyro_gp.guides import other_sites as local_sites
+from numpyro_gp.guides.fit_registry import fits_of, known_fit
 from numpyro_gp.guides.other_sites import draws_of_rest, median_of_rest, quantiles_of_rest
-from numpyro_gp.guides.own_sites import GuideOfSites
-from numpyro_gp.guides.whitened_draws import OnBases
-from numpyro_gp.programs.alone import alone
+from numpyro_gp.guides.own_sites import GuideOfSites, OnBases
+from numpyro_gp.programs.handler_lock import alone
 from numpyro_gp.programs.private import Args, Kwargs
 from numpyro_gp.sites import Belief, Site, Trace, role
 

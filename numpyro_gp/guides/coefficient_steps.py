@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from numpyro_gp.arrays import Array
-from numpyro_gp.beliefs.probe import per_weight, steadied
+from numpyro_gp.beliefs.curvature_taps import per_weight, steadied
 from numpyro_gp.linalg import einsum, factorise
 
 # Added to diag(H) by default: where a mean point meets an inducing point the direction is redundant.

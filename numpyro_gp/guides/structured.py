@@ -9,12 +9,10 @@ import jax.numpy as jnp
 
 from numpyro_gp.arrays import Array, ArrayLike, over_axes
 from numpyro_gp.beliefs.additive_basis import AdditiveBasis
-from numpyro_gp.beliefs.block_low_rank import BlockLowRank
 from numpyro_gp.beliefs.members import Stacks, alike
-from numpyro_gp.beliefs.structured import BlockDiagonal, Structured
+from numpyro_gp.beliefs.structured import BlockDiagonal, BlockLowRank, Structured
 from numpyro_gp.checks import check_count, check_points, check_positive, check_shape, fail
-from numpyro_gp.guides.block_steps import SPARE, LowRank, natural_low_rank
-from numpyro_gp.guides.natural import lower_factor, natural_param, natural_to_mean
+from numpyro_gp.guides.natural import SPARE, LowRank, lower_factor, natural_low_rank, natural_param, natural_to_mean
 from numpyro_gp.guides.recipes import Recipe, identity_factor, member_param, start_mean, start_scale
 from numpyro_gp.sites import InducingPrior
 

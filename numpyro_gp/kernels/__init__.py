@@ -7,13 +7,28 @@ Hyper-parameters are plain arrays: sample them in the model.
 """
 
 from numpyro_gp.kernels.base import Active, FunctionKernel, Kernel, Product, Scaled, Sum, as_kernel
-from numpyro_gp.kernels.category import ZeroMeanCategory
 from numpyro_gp.kernels.features import features
 from numpyro_gp.kernels.measures import Empirical, Gaussian, Uniform
 from numpyro_gp.kernels.members import stack
-from numpyro_gp.kernels.nonstationary import ArcCosine, CategoryDelta, Constant, Coregion, Linear, Polynomial
-from numpyro_gp.kernels.spectral import SpectralMixture
-from numpyro_gp.kernels.stationary import RBF, Cosine, Matern12, Matern32, Matern52, Periodic, RationalQuadratic
+from numpyro_gp.kernels.nonstationary import (
+    ArcCosine,
+    CategoryDelta,
+    Constant,
+    Coregion,
+    Linear,
+    Polynomial,
+    ZeroMeanCategory,
+)
+from numpyro_gp.kernels.stationary import (
+    RBF,
+    Cosine,
+    Matern12,
+    Matern32,
+    Matern52,
+    Periodic,
+    RationalQuadratic,
+    SpectralMixture,
+)
 from numpyro_gp.kernels.trends import Centred, IntegratedOU, IntegratedWiener, Wiener
 from numpyro_gp.kernels.varying import Gibbs, Modulated, change_points
 from numpyro_gp.kernels.zero_mean import ZeroMean, ZeroMeanLinear

@@ -7,6 +7,7 @@ like an array. Hyper-parameters are plain arrays: priors live in the user's mode
 import abc
 import operator
 from collections.abc import Sequence
+from typing import Protocol, TypeGuard
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +17,35 @@ from jaxtyping import Float
 from numpyro_gp.arrays import Array, ArrayField, ArrayLike, Converted, same_fields, store, value_type
 from numpyro_gp.checks import are_integers, check_count, check_points, fail
 from numpyro_gp.kernels.hyperparameters import as_integers, positive_scalar
-from numpyro_gp.kernels.operands import OPERAND, KernelLike, is_number, is_start, operand
+
+# --------------------------------------------------------------------------------------
+# What stands on the other side of a sign: functions that are kernels, numbers, and the start of a sum.
+
+
+OPERAND = "a kernel or a positive number"
+
+
+def is_start(value: object) -> bool:
+    """Whether it is what the builtin sum(kernels) starts from."""
+    return isinstance(value, int) and value == 0
+
+
+def operand(sign: str, value: object, required: str) -> "KernelLike":
+    """The kernel on the other side of a sign."""
+    if not callable(value):
+        fail(f"the other side of {sign}", required, f"a {type(value).__name__}", "Use kernels.Constant(c).", TypeError)
+    return value
+
+
+class KernelLike(Protocol):
+    """A function of two sets of points, ``(N1, D)`` and ``(N2, D)``, that returns their covariances ``(N1, N2)``."""
+
+    def __call__(self, X1: Array, X2: Array, /) -> Array: ...
+
+
+def is_number(value: object) -> TypeGuard[ArrayLike]:
+    """Whether it scales a kernel."""
+    return isinstance(value, (int, float, np.ndarray, np.generic, jax.Array))
 
 
 class Kernel(abc.ABC):

@@ -8,10 +8,9 @@ from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayLike, store, value_type
 from numpyro_gp.checks import check_points, fail
-from numpyro_gp.kernels.base import Active, Kernel, KernelField, Product, Scaled, Sum, as_kernel
+from numpyro_gp.kernels.base import Active, Kernel, KernelField, KernelLike, Product, Scaled, Sum, as_kernel
 from numpyro_gp.kernels.functionals import Functional, applied, as_functional, terms
 from numpyro_gp.kernels.nonstationary import ArcCosine, CategoryDelta, OfCodes
-from numpyro_gp.kernels.operands import KernelLike
 from numpyro_gp.kernels.stationary import Matern12
 from numpyro_gp.kernels.trends import Centred, Wiener
 from numpyro_gp.kernels.varying import Modulated

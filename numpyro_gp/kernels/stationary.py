@@ -8,6 +8,7 @@ several times cheaper, and whose error is some ``eps |a|^2``. Kernels are then f
 
 import abc
 import math
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -15,11 +16,106 @@ from jax import lax
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayField, same_fields, store, value_type
+from numpyro_gp.checks import check_floating, check_positive, fail
 from numpyro_gp.kernels.base import Kernel
-from numpyro_gp.kernels.distances import squared_distances, squared_distances_gram
 from numpyro_gp.kernels.hyperparameters import inner_products, per_input, positive_per_input, positive_scalar
-from numpyro_gp.linalg import scaled
+from numpyro_gp.linalg import moved_columns, scaled
 from numpyro_gp.programs.trace import ANY_POINT
+
+# --------------------------------------------------------------------------------------
+# Squared distances between rows, with derivatives that are finite where rows are equal.
+
+
+# Rows and columns of a matrix in single precision whose distances are found by differences, at little more cost there.
+FEW_ROWS, FEW_COLUMNS = 300, 16
+# Columns up to which those between two sets of rows are found by differences there, which takes less time on a CPU.
+FEWEST_COLUMNS = 4
+
+
+def squared_distances(A: Float[Array, "N1 D"], B: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
+    """``|a_i - b_j|^2``: by differences in few columns, whose error is that of the inputs, and the product in more."""
+    return _differences(A, B) if A.shape[1] == 1 else _in_columns(A, B)
+
+
+def _differences(A: Float[Array, "N1 1"], B: Float[Array, "N2 1"]) -> Float[Array, "N1 N2"]:
+    return jnp.square(A - B.T)
+
+
+def _differences_of_one(A: Float[Array, "N 1"], B: Float[Array, "N 1"]) -> Float[Array, "N N"]:
+    """Of a column and itself: in ``a_i - a_j`` a compiler that has fused the scaling rounds only one of the two."""
+    return jnp.square(jnp.maximum(A, B.T) - jnp.minimum(A, B.T))
+
+
+def _by_columns(
+    of_one: Callable[[Array, Array], Array], A: Float[Array, "N1 D"], B: Float[Array, "N2 D"]
+) -> Float[Array, "N1 N2"]:
+    """The sum over columns of their squared differences."""
+    found = jnp.zeros((A.shape[0], B.shape[0]), jnp.result_type(A, B))
+    for column in range(A.shape[1]):
+        found = found + of_one(*(rows[:, column : column + 1] for rows in (A, B)))
+    return found
+
+
+@jax.custom_jvp
+def _in_columns(A: Float[Array, "N1 D"], B: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
+    """``|a_i|^2 + |b_j|^2 - 2 a_i . b_j``; rounding below zero is cut off, the derivative is that of the distance.
+
+    Of rows R lengthscales apart rounding of the product is ``1e-7 R^2``, which in single precision is soon more than a
+    jitter: in few columns by differences.
+    """
+    if jnp.finfo(A.dtype).bits <= 32 and A.shape[1] <= FEWEST_COLUMNS:
+        return _by_columns(_differences, A, B)
+    norms = jnp.sum(A * A, axis=1)[:, None] + jnp.sum(B * B, axis=1)[None, :]
+    return jnp.maximum(norms - 2 * inner_products(A, B), 0)
+
+
+@_in_columns.defjvp
+def _in_columns_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
+    (A, B), (change_A, change_B) = primals, tangents
+    return _in_columns(A, B), 2 * (inner_products(*_pair(A, change_A, B)) + moved_columns(*_pair(B, change_B, A)))
+
+
+def _pair(A: Float[Array, "N1 D"], change: Float[Array, "N1 D"], B: Float[Array, "N2 D"]) -> tuple[Array, Array]:
+    """``(a_i . da_i, da_i)`` and ``(1, -b_j)``, whose inner products are ``(a_i - b_j) . da_i``.
+
+    The column of ones lets one product take sums as well, in its transpose too.
+    """
+    left = jnp.concatenate([jnp.sum(A * change, axis=1, keepdims=True), change], axis=1)
+    return left, jnp.concatenate([jnp.ones((len(B), 1), B.dtype), -B], axis=1)
+
+
+@jax.custom_jvp
+def squared_distances_gram(A: Float[Array, "N D"]) -> Float[Array, "N N"]:
+    """``|a_i - a_j|^2``: symmetric to the last bit; it and its derivatives are exactly zero on the diagonal.
+
+    By differences in one column, and of few rows or columns in single precision: rows that are near to each other and
+    many lengthscales from the mean of all, as in blocks of neighbours, are then as far apart as they are.
+    """
+    is_single, most = jnp.finfo(A.dtype).bits <= 32, FEW_COLUMNS if A.shape[0] <= FEW_ROWS else FEWEST_COLUMNS
+    if A.shape[1] == 1 or (is_single and A.shape[1] <= most):
+        return _by_columns(_differences_of_one, A, A)
+    products, norms = inner_products(A, A), jnp.sum(A * A, axis=1)
+    # On a CPU a large product of rows with themselves is symmetric to the last bit, and reading it by columns as well
+    # would take several times as long as the product does. Of few rows, and on other devices, it takes no time.
+    is_even = A.shape[0] > FEW_ROWS and jax.default_backend() == "cpu"
+    twice = 2 * products if is_even else products + products.T
+    return _off_diagonal(jnp.maximum((norms[:, None] + norms[None, :]) - twice, 0))
+
+
+@squared_distances_gram.defjvp
+def _squared_distances_gram_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    if primals[0].shape[1] == 1:
+        change = jax.jvp(lambda A: _differences(A, A), primals, tangents)[1]
+    else:
+        # Two products: the transpose of ``half + half.T`` reads a matrix by rows and by columns at once.
+        left, right = _pair(primals[0], tangents[0], primals[0])
+        change = 2 * (inner_products(left, right) + moved_columns(left, right))
+    return squared_distances_gram(*primals), _off_diagonal(change)
+
+
+def _off_diagonal(matrix: Float[Array, "N N"]) -> Float[Array, "N N"]:
+    return jnp.where(jnp.eye(len(matrix), dtype=bool), 0, matrix)
+
 
 # Three functions of s = z^2: e^-z, (1 + z) e^-z and (1 + z + z^2 / 3) e^-z. Each is, up to a factor,
 # the derivative of the next, so that two derivatives of all of them are finite at s = 0.
@@ -323,3 +419,71 @@ class Cosine(_OfLengthscale):
 def waves(angles: Float[Array, " N"]) -> Float[Array, "N 2"]:
     """Features with ``cos(a_i - a_j)`` as inner products."""
     return jnp.stack([jnp.cos(angles), jnp.sin(angles)], axis=1)
+
+
+# --------------------------------------------------------------------------------------
+# Kernels given by their spectral density (mathematics.md section 2.3).
+
+
+@value_type()
+class SpectralMixture(Kernel):
+    """Quasi-periodic functions whose frequencies are learned: the spectral mixture kernel (Wilson and Adams 2013).
+
+    ``k(x, y) = sum_q weights_q prod_d exp(-2 pi^2 t_d^2 scales_qd^2) cos(2 pi t_d means_qd)`` with
+    ``t = x - y`` (their equation 12): the spectral density is a mixture of Gaussians with those means and scales.
+
+    Parameters
+    ----------
+    weights
+        ``(Q,)``, positive; their sum is the variance.
+    means
+        ``(Q, D)``, frequencies in cycles for each unit of the input.
+    scales
+        ``(Q, D)``, positive: standard deviations of the frequencies.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> kernel = ngp.kernels.SpectralMixture(jnp.array([1.0, 0.5]), jnp.array([[0.5], [0.0]]), jnp.full((2, 1), 1e-3))
+    >>> kernel.matrix(jnp.array([[0.0]]), jnp.array([[0.0], [1.0]])).round(3).tolist()
+    [[1.5, -0.5]]
+    """
+
+    weights: ArrayField
+    means: ArrayField
+    scales: ArrayField
+
+    def __post_init__(self) -> None:
+        weights = check_positive("weights", self.weights)
+        means, scales = check_floating("means", self.means), check_positive("scales", self.scales)
+        if weights.ndim != 1 or weights.size == 0:
+            fail("weights", "of shape (Q,)", f"shape {weights.shape}", "Pass one weight for each component.")
+        for argument, array in (("means", means), ("scales", scales)):
+            if array.ndim != 2 or array.shape[0] != weights.shape[0]:
+                required = f"of shape ({weights.shape[0]}, D), one row for each weight"
+                fail(argument, required, f"shape {array.shape}", f"For one input dimension pass {argument}[:, None].")
+        if means.shape != scales.shape:
+            fail("scales", f"of shape {means.shape}, as means", f"shape {scales.shape}", "Pass jnp.ones_like(means).")
+        store(self, weights=weights, means=means, scales=scales)
+
+    def _require_columns(self, X: Float[Array, "N D"]) -> None:
+        if X.shape[1] != self.means.shape[1]:
+            required = f"of shape (Q, {X.shape[1]}), one frequency for each column of the inputs"
+            fail("means", required, f"shape {self.means.shape}", "Choose the columns with kernel.on(dims).")
+
+    def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
+        self._require_columns(X2)
+        X1, X2 = X1 - _centre(X2), X2 - _centre(X2)
+        widths = 2 * math.pi * self.scales[:, None, :]
+        terms = []
+        for q in range(self.weights.shape[0]):
+            value = self.weights[q] * jnp.exp(-0.5 * squared_distances(X1 * widths[q], X2 * widths[q]))
+            for column in range(X1.shape[1]):
+                frequency = 2 * math.pi * self.means[q, column]
+                value = value * inner_products(waves(frequency * X1[:, column]), waves(frequency * X2[:, column]))
+            terms.append(value)
+        return sum(terms[1:], start=terms[0])
+
+    def _diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
+        self._require_columns(X)
+        return constant_like(jnp.sum(self.weights), X, self.means, self.scales)

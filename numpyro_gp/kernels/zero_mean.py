@@ -16,11 +16,10 @@ from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayField, ArrayLike, store, value_type
 from numpyro_gp.checks import check_count, check_points, fail
-from numpyro_gp.kernels.averages import averages
 from numpyro_gp.kernels.base import Kernel
 from numpyro_gp.kernels.hyperparameters import per_input, positive_scalar
 from numpyro_gp.kernels.measures import Empirical, Gaussian, Measure, Uniform, column_of, legendre, mean_of
-from numpyro_gp.kernels.profiles import double_mean, integral, of_average, over_normal
+from numpyro_gp.kernels.profiles import averages, double_mean, integral, of_average, over_normal
 from numpyro_gp.kernels.stationary import (
     RBF,
     Matern12,

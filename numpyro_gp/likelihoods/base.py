@@ -18,7 +18,7 @@ from jaxtyping import Float
 from numpyro_gp.arrays import Array, ArrayLike, value_type, widened
 from numpyro_gp.checks import check_count, check_finite, check_type, fail, known, when_known
 from numpyro_gp.likelihoods.closures import Closure
-from numpyro_gp.likelihoods.points import Latent, at_points, latent_points
+from numpyro_gp.likelihoods.quadrature import Latent, at_points, latent_points
 from numpyro_gp.likelihoods.tails import moments_of
 
 CATEGORICAL = (dist.CategoricalProbs, dist.CategoricalLogits)

@@ -16,9 +16,8 @@ from numpyro_gp.likelihoods.by_density import ByDensity
 from numpyro_gp.likelihoods.counts import MANY, poisson_draw, wide_negative_binomial
 from numpyro_gp.likelihoods.deviances import negative_binomial_deviance, stirling
 from numpyro_gp.likelihoods.expectations import composite_cuts, expect
-from numpyro_gp.likelihoods.links import expected_mean
-from numpyro_gp.likelihoods.points import Latent
-from numpyro_gp.likelihoods.softplus import WIDE
+from numpyro_gp.likelihoods.links import WIDE, expected_mean
+from numpyro_gp.likelihoods.quadrature import Latent
 
 # Of more than `MANY` trials: variance above which successes are normal to a hundredth of their spread.
 NORMAL = 1e4

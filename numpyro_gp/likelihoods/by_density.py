@@ -8,7 +8,7 @@ from jaxtyping import Float
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.likelihoods.base import Likelihood, like, together
 from numpyro_gp.likelihoods.expectations import expect, log_expect
-from numpyro_gp.likelihoods.points import Latent
+from numpyro_gp.likelihoods.quadrature import Latent
 
 
 class ByDensity(Likelihood):

@@ -17,7 +17,7 @@ from numpyro_gp.checks import fail, when_known
 from numpyro_gp.likelihoods.base import Likelihood, as_likelihood, like
 from numpyro_gp.likelihoods.ends import check_ends, check_inside, check_mask, check_one_side, shaped
 from numpyro_gp.likelihoods.expectations import expect, log_expect
-from numpyro_gp.likelihoods.points import Latent, at_points
+from numpyro_gp.likelihoods.quadrature import Latent, at_points
 from numpyro_gp.likelihoods.tails import before, log_mass, log_tails
 
 Given = Converted[Likelihood, Likelihood | Callable[..., dist.Distribution]]

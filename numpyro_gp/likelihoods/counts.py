@@ -12,8 +12,8 @@ from numpyro_gp.likelihoods.base import check_each_target, like
 from numpyro_gp.likelihoods.by_density import ByDensity
 from numpyro_gp.likelihoods.deviances import negative_binomial_deviance, poisson_deviance, stirling
 from numpyro_gp.likelihoods.expectations import composite_cuts, expect, log_expect
-from numpyro_gp.likelihoods.points import Latent
-from numpyro_gp.likelihoods.softplus import WIDE, expected_softplus
+from numpyro_gp.likelihoods.links import WIDE, expected_softplus
+from numpyro_gp.likelihoods.quadrature import Latent
 
 # Counts above are normal to a thousandth of their spread; JAX draws them too wide in single precision, and none above
 # the largest whole number of 32 bits.

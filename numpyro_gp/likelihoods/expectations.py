@@ -27,7 +27,7 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Bool, Float
 
 from numpyro_gp.arrays import Array, ArrayLike
-from numpyro_gp.likelihoods.rules import LIFT, REACH, composite_rule, gauss_hermite, graded_rule
+from numpyro_gp.likelihoods.quadrature import LIFT, REACH, composite_rule, gauss_hermite, graded_rule
 
 HERMITE_NODES = 20
 # An elementwise function of latent values and of what else it is given.

@@ -11,18 +11,18 @@ import numpy as np
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import fail
 from numpyro_gp.kernels.functionals import Functional
+from numpyro_gp.neighbours.value import NewRows
 from numpyro_gp.posterior.arviz import arviz_container, sample_stats
-from numpyro_gp.posterior.at_rows import RowPredictor
-from numpyro_gp.posterior.data_inside import is_conditioned
+from numpyro_gp.posterior.conditioned import is_conditioned
+from numpyro_gp.posterior.conditioned_predictor import RowPredictor
 from numpyro_gp.posterior.draws import TrainingDraws, draws_at_data, hyperparameter_draws, stored_index, training_draws
-from numpyro_gp.posterior.kept import Kept
+from numpyro_gp.posterior.pickling import Kept
 from numpyro_gp.posterior.prediction import Prediction
-from numpyro_gp.primitives.local_process import LocalProcess
+from numpyro_gp.primitives.neighbours.local_process import LocalProcess
 from numpyro_gp.primitives.opening import recorded_processes
 from numpyro_gp.primitives.regression import renamed
 from numpyro_gp.rows.call import call_of, check_taken, is_data
-from numpyro_gp.rows.look import look
-from numpyro_gp.rows.neighbours import NewRows
+from numpyro_gp.rows.model_trace import look
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

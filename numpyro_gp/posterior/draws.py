@@ -17,25 +17,24 @@ from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.beliefs.basis import AbstractBasis
 from numpyro_gp.beliefs.gaussian_data import GaussianData
-from numpyro_gp.beliefs.pseudo_rows import PseudoRows
+from numpyro_gp.beliefs.neighbours.pseudo_rows import PseudoRows
 from numpyro_gp.checks import check_count, check_key, fail
-from numpyro_gp.guides.local_sites import data_plates
+from numpyro_gp.guides.other_sites import data_plates
 from numpyro_gp.linalg import factorise, matmul
 from numpyro_gp.posterior import tracing
-from numpyro_gp.posterior.data_inside import is_same
+from numpyro_gp.posterior.conditioned import is_same
 from numpyro_gp.posterior.fitted import Fitted
 from numpyro_gp.posterior.sources import Source
-from numpyro_gp.primitives.given_both import CombinedMarginal
-from numpyro_gp.primitives.given_neighbours import GivenNeighbours
-from numpyro_gp.primitives.local_process import SeenProcesses
-from numpyro_gp.primitives.marginal_likelihood import CollapsedMarginal, Marginal
+from numpyro_gp.primitives.neighbours.gaussian_data import GivenNeighbours
+from numpyro_gp.primitives.neighbours.local_process import SeenProcesses
+from numpyro_gp.primitives.neighbours.with_inducing import CombinedMarginal
 from numpyro_gp.primitives.observe import shifted
-from numpyro_gp.primitives.opening import basis_under
-from numpyro_gp.primitives.plates import Plates
-from numpyro_gp.programs.keep import run
+from numpyro_gp.primitives.opening import Plates, basis_under
+from numpyro_gp.primitives.regression import CollapsedMarginal, Marginal
+from numpyro_gp.programs.compiled import run
 from numpyro_gp.programs.private import mask_of
 from numpyro_gp.rows.call import Arguments, Call, is_data
-from numpyro_gp.rows.look import check_rows, check_values, look
+from numpyro_gp.rows.model_trace import check_rows, check_values, look
 from numpyro_gp.sites import Observation, Site, Trace, is_latent, role, unwrap
 
 

@@ -11,18 +11,17 @@ import numpy as np
 from numpyro_gp.arrays import Array, ArrayField, store, value_type
 from numpyro_gp.beliefs.additive_basis import AdditiveBasis
 from numpyro_gp.beliefs.base import AbstractBelief
-from numpyro_gp.beliefs.basis import AbstractBasis
-from numpyro_gp.beliefs.batch_basis import BatchBasis
+from numpyro_gp.beliefs.basis import AbstractBasis, BatchBasis
 from numpyro_gp.beliefs.conditional import Conditional
 from numpyro_gp.beliefs.coupled import check_mean
+from numpyro_gp.beliefs.gaussian_data import positive_part, pseudo_data_of
 from numpyro_gp.beliefs.members import each_member
-from numpyro_gp.beliefs.pseudo_data import positive_part, pseudo_data_of
-from numpyro_gp.beliefs.pseudo_rows import PseudoRows
+from numpyro_gp.beliefs.neighbours.pseudo_rows import PseudoRows
 from numpyro_gp.checks import check_points, check_symmetric, check_type, fail, known
 from numpyro_gp.guides import AutoGP
-from numpyro_gp.guides.fits import as_fitted, inducing_of_sites, is_same
+from numpyro_gp.guides.fit_registry import as_fitted, inducing_of_sites, is_same
 from numpyro_gp.guides.other_sites import median_of_rest
-from numpyro_gp.guides.whitened_draws import OnBases
+from numpyro_gp.guides.own_sites import OnBases
 from numpyro_gp.kernels.functionals import Functional, from_rows
 from numpyro_gp.kernels.of_functionals import OfFunctionals
 from numpyro_gp.posterior.parameter_checks import check_precision, check_whitened_precision, shapes_of_params

@@ -13,16 +13,16 @@ from numpyro_gp.beliefs.paths import Normal
 from numpyro_gp.checks import check_count, check_points, fail, known
 from numpyro_gp.kernels.functionals import Functional, as_functional, stack
 from numpyro_gp.linalg import einsum
+from numpyro_gp.neighbours.value import neighbours_in
 from numpyro_gp.posterior.fitted import Fitted
 from numpyro_gp.posterior.local_functions import LocalDraw, LocalFunctions, local_draw
 from numpyro_gp.posterior.near import near_of, scales_of
 from numpyro_gp.posterior.tracing import AskedProcess, Draw, Process, draws_of, key_of, plates_at
 from numpyro_gp.primitives.function_draw import FunctionDraw, function_draw
-from numpyro_gp.primitives.local_process import LocalProcess
+from numpyro_gp.primitives.neighbours.local_process import LocalProcess
 from numpyro_gp.primitives.process import GaussianProcess
-from numpyro_gp.programs.keep import compiled
+from numpyro_gp.programs.compiled import compiled
 from numpyro_gp.rows.call import Call
-from numpyro_gp.rows.neighbours import neighbours_in
 
 # Numbers that the features of some functions at all rows may take together.
 HELD = 2**24

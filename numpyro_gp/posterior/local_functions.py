@@ -8,17 +8,17 @@ import jax.numpy as jnp
 
 from numpyro_gp.arrays import Array, ArrayLike, value_type
 from numpyro_gp.beliefs.base import Point
-from numpyro_gp.beliefs.blocks import by_parts
+from numpyro_gp.beliefs.neighbours.blocks import by_parts
+from numpyro_gp.beliefs.neighbours.global_part import Shared
+from numpyro_gp.beliefs.neighbours.row_data import Places
 from numpyro_gp.beliefs.paths import Correction, Normal, PriorDraw, corrections, prior_draw
-from numpyro_gp.beliefs.places import Places
-from numpyro_gp.beliefs.shared import Shared
 from numpyro_gp.kernels.jitter import ample_jitter
 from numpyro_gp.linalg import matmul
+from numpyro_gp.neighbours.joint_rows import JointRows
+from numpyro_gp.neighbours.value import Neighbours, NewRows
 from numpyro_gp.primitives.function_draw import level_at, settled
-from numpyro_gp.primitives.local_process import LocalProcess, rows_of
-from numpyro_gp.programs.keep import compiled
-from numpyro_gp.rows.joint_rows import JointRows
-from numpyro_gp.rows.neighbours import Neighbours, NewRows
+from numpyro_gp.primitives.neighbours.local_process import LocalProcess, rows_of
+from numpyro_gp.programs.compiled import compiled
 
 # Numbers in the features of rows that are looked at together.
 HELD = 2**22

@@ -11,7 +11,7 @@ from jax.scipy.special import logsumexp, ndtr
 from numpyro_gp.arrays import Array
 from numpyro_gp.likelihoods import Censored
 from numpyro_gp.likelihoods.tails import log_tails
-from numpyro_gp.programs.keep import compiled
+from numpyro_gp.programs.compiled import compiled
 from numpyro_gp.sites import Observation
 
 # Rows times draws whose numbers are found at once.

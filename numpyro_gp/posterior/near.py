@@ -7,17 +7,17 @@ import numpy as np
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_count, fail, is_known
 from numpyro_gp.kernels.functionals import Functional
+from numpyro_gp.neighbours.joint_rows import JointRows, joint_rows
+from numpyro_gp.neighbours.search import Tree
+from numpyro_gp.neighbours.value import Neighbours, NewRows, neighbours_in
 from numpyro_gp.posterior import tracing
 from numpyro_gp.posterior.fitted import Fitted
-from numpyro_gp.primitives.given_neighbours import LocalData
-from numpyro_gp.primitives.local_process import NEIGHBOURS, LocalProcess, SeenProcesses, shortest
+from numpyro_gp.primitives.neighbours.gaussian_data import LocalData
+from numpyro_gp.primitives.neighbours.local_process import NEIGHBOURS, LocalProcess, SeenProcesses, shortest
 from numpyro_gp.primitives.opening import recorded_processes
 from numpyro_gp.primitives.process import GaussianProcess
+from numpyro_gp.rows.batches import some_rows
 from numpyro_gp.rows.call import Call
-from numpyro_gp.rows.joint_rows import JointRows, joint_rows
-from numpyro_gp.rows.nearest import Tree
-from numpyro_gp.rows.neighbours import Neighbours, NewRows, neighbours_in
-from numpyro_gp.rows.some import some_rows
 
 # Draws of a posterior whose lengthscales are looked at, and of a prediction where nobody says how many: each factorises
 # a block for every row.

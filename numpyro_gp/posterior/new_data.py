@@ -12,6 +12,8 @@ import numpy as np
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_count, check_points, check_positive, fail, known
 from numpyro_gp.kernels.functionals import Functional
+from numpyro_gp.neighbours.joint_rows import JointRows
+from numpyro_gp.neighbours.value import neighbours_in
 from numpyro_gp.posterior import tracing
 from numpyro_gp.posterior.chunks import Reused, predict_chunks, warn_of_one_piece
 from numpyro_gp.posterior.fitted import Fitted
@@ -19,13 +21,11 @@ from numpyro_gp.posterior.local_functions import drawn_together
 from numpyro_gp.posterior.near import joint_rows_of, refuse_old_rows
 from numpyro_gp.posterior.prediction import Prediction
 from numpyro_gp.posterior.sources import Source
-from numpyro_gp.primitives.local_process import LocalProcess
+from numpyro_gp.primitives.neighbours.local_process import LocalProcess
 from numpyro_gp.primitives.process import GaussianProcess
+from numpyro_gp.rows.batches import row_axes, rows_to_cut
 from numpyro_gp.rows.call import Call
-from numpyro_gp.rows.cuts import row_axes, rows_to_cut
-from numpyro_gp.rows.joint_rows import JointRows
-from numpyro_gp.rows.look import Look, check_behind, check_numbering, check_rows, check_values
-from numpyro_gp.rows.neighbours import neighbours_in
+from numpyro_gp.rows.model_trace import Look, check_behind, check_numbering, check_rows, check_values
 from numpyro_gp.sites import Observation, Trace, unwrap
 
 

@@ -15,7 +15,7 @@ from numpyro_gp.checks import fail
 from numpyro_gp.guides.auto import AutoGP
 from numpyro_gp.guides.natural import NATURAL_MARK
 from numpyro_gp.posterior.storage import refuse_narrowed
-from numpyro_gp.programs.alone import alone
+from numpyro_gp.programs.handler_lock import alone
 from numpyro_gp.programs.set_up import abstract_trace
 from numpyro_gp.rows.call import Arguments
 from numpyro_gp.sites import Trace, role

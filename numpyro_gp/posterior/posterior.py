@@ -7,11 +7,12 @@ from typing import overload
 
 from numpyro_gp.arrays import Array, ArrayLike, Model
 from numpyro_gp.checks import check_count, check_key, fail
-from numpyro_gp.guides.fits import as_fitted, given_of
+from numpyro_gp.guides.fit_registry import as_fitted, given_of
 from numpyro_gp.kernels.functionals import Functional
+from numpyro_gp.neighbours.value import neighbours_in
 from numpyro_gp.posterior.at_data import AtData
-from numpyro_gp.posterior.at_rows import RowPredictor
 from numpyro_gp.posterior.conditioned import Conditioned
+from numpyro_gp.posterior.conditioned_predictor import RowPredictor
 from numpyro_gp.posterior.function_set import AskedFunctions, Functions, posterior_functions
 from numpyro_gp.posterior.local_functions import LocalFunctions
 from numpyro_gp.posterior.new_data import draw_functions, plan_of, predict_rows, predict_within
@@ -19,7 +20,6 @@ from numpyro_gp.posterior.prediction import Prediction
 from numpyro_gp.posterior.predictor import Predictor
 from numpyro_gp.posterior.sources import inducing_of_run, of_chains, of_guide, of_particles, params_of
 from numpyro_gp.rows.call import Arguments, argument_names, call_of
-from numpyro_gp.rows.neighbours import neighbours_in
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -19,7 +19,7 @@ from numpyro_gp.guides.auto import AutoGP, FittedParams
 from numpyro_gp.guides.other_sites import READ_THE_DENSITY
 from numpyro_gp.posterior.parameter_checks import check_params
 from numpyro_gp.primitives.inducing import Inducing, sites_at_start
-from numpyro_gp.programs.alone import alone
+from numpyro_gp.programs.handler_lock import alone
 from numpyro_gp.programs.private import arguments_of_run, unused
 from numpyro_gp.programs.set_up import NEEDS_VALUES, swapped
 from numpyro_gp.rows.call import Arguments, call_of

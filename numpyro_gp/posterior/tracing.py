@@ -16,21 +16,21 @@ from numpyro.primitives import Messenger
 from numpyro_gp.arrays import Array, ArrayLike, Model, T
 from numpyro_gp.beliefs import MeanField, PseudoRows
 from numpyro_gp.checks import check_key, fail, is_known
-from numpyro_gp.guides.local_sites import data_plates
-from numpyro_gp.posterior.data_inside import is_conditioned, seen_by_neighbours
+from numpyro_gp.guides.other_sites import data_plates
+from numpyro_gp.posterior.conditioned import is_conditioned, seen_by_neighbours
 from numpyro_gp.posterior.fitted import Fitted
 from numpyro_gp.posterior.parameter_checks import check_params, check_precision, check_state, check_whitened_precision
 from numpyro_gp.posterior.sources import GuideDraws, Source
-from numpyro_gp.primitives.gp_by_neighbours import RowPrior
 from numpyro_gp.primitives.inducing import compared_with
-from numpyro_gp.primitives.local_process import LocalProcess, SeenProcesses
+from numpyro_gp.primitives.neighbours.latent import RowPrior
+from numpyro_gp.primitives.neighbours.local_process import LocalProcess, SeenProcesses
 from numpyro_gp.primitives.opening import predicting, recorded_processes
 from numpyro_gp.primitives.process import GaussianProcess
-from numpyro_gp.programs.alone import alone
-from numpyro_gp.programs.keep import run
+from numpyro_gp.programs.compiled import run
+from numpyro_gp.programs.handler_lock import alone
 from numpyro_gp.programs.private import Message, active_handlers
 from numpyro_gp.rows.call import Arguments, Call
-from numpyro_gp.rows.look import ArgumentCheck, Look, check_rows, check_values, look
+from numpyro_gp.rows.model_trace import ArgumentCheck, Look, check_rows, check_values, look
 from numpyro_gp.sites import Observation, Site, Trace, fits, in_plate, in_scan, is_latent, role, unwrap
 
 # The key and the number of a draw of a posterior, or of several, on the first axis of both.

@@ -9,11 +9,11 @@ import numpyro.distributions as dist
 from numpyro_gp.arrays import Array, ArrayLike, value_type
 from numpyro_gp.beliefs.additive_basis import AdditiveBasis
 from numpyro_gp.beliefs.base import AbstractBelief, Point
-from numpyro_gp.beliefs.batch_basis import BatchBasis, first_member
+from numpyro_gp.beliefs.basis import BatchBasis, first_member
 from numpyro_gp.beliefs.components import component_covariance, component_marginals
 from numpyro_gp.beliefs.optimum import check_components
+from numpyro_gp.kernels.base import KernelLike
 from numpyro_gp.kernels.functionals import Functional
-from numpyro_gp.kernels.operands import KernelLike
 from numpyro_gp.means import MeanLike
 from numpyro_gp.primitives.gp import mean_of_members
 from numpyro_gp.primitives.inducing import report

@@ -7,25 +7,22 @@ import jax.numpy as jnp
 import numpy as np
 
 from numpyro_gp.arrays import Array, ArrayLike, Shape
-from numpyro_gp.beliefs.basis import AbstractBasis, batch_of_bases, fits, in_plates
-from numpyro_gp.beliefs.batch_basis import BatchBasis
+from numpyro_gp.beliefs.basis import AbstractBasis, BatchBasis, batch_of_bases, fits, in_plates
 from numpyro_gp.checks import check_count, check_floating, fail
-from numpyro_gp.kernels.base import Kernel, as_kernel
+from numpyro_gp.kernels.base import Kernel, KernelLike, as_kernel
 from numpyro_gp.kernels.functionals import Functional
 from numpyro_gp.kernels.members import batch_shape
-from numpyro_gp.kernels.operands import KernelLike
 from numpyro_gp.means import Mean, MeanLike, as_mean
+from numpyro_gp.neighbours.value import NeighbourRows, Neighbours, NewRows
 from numpyro_gp.primitives.function_draw import mean_at
-from numpyro_gp.primitives.gp_by_neighbours import gp_by_neighbours
 from numpyro_gp.primitives.inducing import report
 from numpyro_gp.primitives.lifted import lifted_mean, rows_and_kernel
-from numpyro_gp.primitives.local_process import LocalProcess
 from numpyro_gp.primitives.members import Levels
-from numpyro_gp.primitives.opening import as_asked, open_process, record
-from numpyro_gp.primitives.plates import Plates
+from numpyro_gp.primitives.neighbours.latent import gp_by_neighbours
+from numpyro_gp.primitives.neighbours.local_process import LocalProcess
+from numpyro_gp.primitives.opening import Plates, as_asked, open_process, record
 from numpyro_gp.primitives.process import GaussianProcess
 from numpyro_gp.programs.eager import one_program
-from numpyro_gp.rows.neighbours import NeighbourRows, Neighbours, NewRows
 
 _build = one_program(batch_of_bases)
 

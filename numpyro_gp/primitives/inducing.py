@@ -15,10 +15,10 @@ import numpy as np
 
 from numpyro_gp.arrays import Array, Model, set_to
 from numpyro_gp.checks import fail, is_known, when_known
+from numpyro_gp.neighbours.value import Neighbours
 from numpyro_gp.programs.set_up import NEEDS_VALUES
 from numpyro_gp.rows.call import Call, call_of
-from numpyro_gp.rows.look import Look, check_rows, look
-from numpyro_gp.rows.neighbours import Neighbours
+from numpyro_gp.rows.model_trace import Look, check_rows, look
 from numpyro_gp.sites import Trace
 
 # By the name of the site, and what else there is to say: the component of an additive process.

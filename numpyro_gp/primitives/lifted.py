@@ -12,8 +12,7 @@ import jax.numpy as jnp
 
 from numpyro_gp.arrays import Array, ArrayLike, value_type
 from numpyro_gp.beliefs.additive_basis import AdditiveBasis, Group
-from numpyro_gp.beliefs.basis import AbstractBasis, Basis
-from numpyro_gp.beliefs.batch_basis import BatchBasis
+from numpyro_gp.beliefs.basis import AbstractBasis, Basis, BatchBasis
 from numpyro_gp.checks import are_integers, check_points, fail
 from numpyro_gp.kernels.base import Kernel, as_kernel
 from numpyro_gp.kernels.functionals import Functional, of_one_form

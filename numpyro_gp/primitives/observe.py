@@ -12,9 +12,8 @@ from numpyro import handlers
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import check_array, check_count, check_floating, check_points, fail, when_known
 from numpyro_gp.likelihoods import Likelihood, as_likelihood
-from numpyro_gp.primitives.local_process import SeenProcesses
-from numpyro_gp.primitives.opening import check_name
-from numpyro_gp.primitives.plates import Plates
+from numpyro_gp.primitives.neighbours.local_process import SeenProcesses
+from numpyro_gp.primitives.opening import Plates, check_name
 from numpyro_gp.sites import Certain, Observation, Site, standard_normal
 
 

@@ -13,23 +13,27 @@ from numpyro import handlers
 
 from numpyro_gp.arrays import Array, ArrayLike, Shape, value_type
 from numpyro_gp.beliefs.base import Joint, Point, Process
-from numpyro_gp.beliefs.basis import AbstractBasis, Basis
-from numpyro_gp.beliefs.batch_basis import BatchBasis, marked
+from numpyro_gp.beliefs.basis import AbstractBasis, Basis, BatchBasis, marked
 from numpyro_gp.checks import check_count, fail
 from numpyro_gp.kernels.functionals import Functional, applied
 from numpyro_gp.kernels.jitter import ample_jitter, least_factor, least_jitter, scales
 from numpyro_gp.linalg import add_to_diagonal, einsum, lower_product, small_cholesky
 from numpyro_gp.means import Mean
-from numpyro_gp.primitives.function_draw import FunctionDraw, function_draw, mean_at
-from numpyro_gp.primitives.gp_by_neighbours import rest_of_process
-from numpyro_gp.primitives.joint_draws import drawn_through, values_to_draw
+from numpyro_gp.neighbours.value import NeighbourRows
+from numpyro_gp.primitives.function_draw import FunctionDraw, drawn_through, function_draw, mean_at, values_to_draw
 from numpyro_gp.primitives.lifted import LiftedMean, at_rows, deviation
-from numpyro_gp.primitives.member_marginals import AtRows, marginals_at_inducing, marginals_of, of_members
-from numpyro_gp.primitives.members import Levels, check_members, marginals_of_rows
-from numpyro_gp.primitives.opening import check_name, record_call
-from numpyro_gp.primitives.plates import Plates
+from numpyro_gp.primitives.members import (
+    AtRows,
+    Levels,
+    check_members,
+    marginals_at_inducing,
+    marginals_of,
+    marginals_of_rows,
+    of_members,
+)
+from numpyro_gp.primitives.neighbours.latent import rest_of_process
+from numpyro_gp.primitives.opening import Plates, check_name, record_call
 from numpyro_gp.programs.eager import one_program
-from numpyro_gp.rows.neighbours import NeighbourRows
 from numpyro_gp.sites import Certain, normal_of, standard_normal
 
 

@@ -26,7 +26,7 @@ from numpyro.optim import _NumPyroOptim
 from numpyro.primitives import _PYRO_STACK
 
 from numpyro_gp.arrays import Array
-from numpyro_gp.programs.alone import turn
+from numpyro_gp.programs.handler_lock import turn
 
 # Positional arguments of a call, and those by keyword.
 Args: TypeAlias = tuple[object, ...]

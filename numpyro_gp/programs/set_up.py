@@ -25,8 +25,8 @@ from numpyro.primitives import Messenger
 
 from numpyro_gp.arrays import T, current_trace, set_to
 from numpyro_gp.checks import waiting_checks, when_known
-from numpyro_gp.programs.alone import alone
-from numpyro_gp.programs.keep import kept, quickly
+from numpyro_gp.programs.compiled import kept, quickly
+from numpyro_gp.programs.handler_lock import alone
 from numpyro_gp.programs.private import Args, Message, active_handlers, is_validated
 from numpyro_gp.programs.trace import is_traced, traced
 

@@ -13,7 +13,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var, jaxpr_as_fun
 from jax.tree_util import PyTreeDef
 
 from numpyro_gp.arrays import EAGER, Array, current_trace
-from numpyro_gp.programs.alone import alone
+from numpyro_gp.programs.handler_lock import alone
 
 # Operations that call a program, and where they hold it; and those that have rules of derivatives beside it.
 CALLS = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr"}

@@ -15,7 +15,8 @@ import numpy as np
 
 from numpyro_gp.arrays import Array, is_array
 from numpyro_gp.checks import check_count, check_digits, fail
-from numpyro_gp.programs.alone import turn
+from numpyro_gp.neighbours.value import neighbours_in
+from numpyro_gp.programs.handler_lock import turn
 from numpyro_gp.programs.set_up import abstract_trace
 from numpyro_gp.rows.batch_plates import BatchPlate, RowsInPieces, keyed_rows, permuted_rows, refuse_own_parameters
 from numpyro_gp.rows.batches import Layout, Taken, batch_of, layout_of, passes_of, put_on_device, with_batch
@@ -29,8 +30,16 @@ from numpyro_gp.rows.call import (
     name_what_is_no_array,
 )
 from numpyro_gp.rows.devices import Placement, as_part_of_process, placement_of
-from numpyro_gp.rows.look import Look, are_drawn, check_behind, check_numbering, check_values, look, minibatch, plate_of
-from numpyro_gp.rows.neighbours import neighbours_in
+from numpyro_gp.rows.model_trace import (
+    Look,
+    are_drawn,
+    check_behind,
+    check_numbering,
+    check_values,
+    look,
+    minibatch,
+    plate_of,
+)
 from numpyro_gp.sites import Trace, in_plate, is_latent
 
 END = object()

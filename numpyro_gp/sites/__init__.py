@@ -5,8 +5,20 @@ a site is used for.
 """
 
 from numpyro_gp.sites.observation import Certain, Observation, latents, normal_of
-from numpyro_gp.sites.process import Belief, InducingPrior, standard_normal
-from numpyro_gp.sites.roles import Site, Trace, fits, in_plate, in_scan, is_latent, local_sites, role, unwrap
+from numpyro_gp.sites.process import (
+    Belief,
+    InducingPrior,
+    Site,
+    Trace,
+    fits,
+    in_plate,
+    in_scan,
+    is_latent,
+    local_sites,
+    role,
+    standard_normal,
+    unwrap,
+)
 
 __all__ = [
     "Belief",

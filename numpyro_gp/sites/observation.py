@@ -11,10 +11,10 @@ from numpyro.distributions import constraints
 from numpyro_gp.arrays import Array, ArrayLike, Shape, on_device
 from numpyro_gp.checks import at_hand, fail
 from numpyro_gp.likelihoods import Likelihood
-from numpyro_gp.likelihoods.points import Latent, latent_factor
+from numpyro_gp.likelihoods.quadrature import Latent, latent_factor
 from numpyro_gp.linalg import einsum
 from numpyro_gp.programs.eager import one_program
-from numpyro_gp.sites.roles import unwrap
+from numpyro_gp.sites.process import unwrap
 
 
 class Certain(dist.Normal):

@@ -17,13 +17,12 @@ from numpyro.optim import optax_to_numpyro
 
 from numpyro_gp.arrays import Array, Model, on_devices
 from numpyro_gp.checks import check_choice, check_key, check_shared, fail, known
-from numpyro_gp.guides.fits import begin_again
+from numpyro_gp.guides.fit_registry import begin_again
 from numpyro_gp.primitives.inducing import Inducing, sites_at_start
 from numpyro_gp.programs.private import NumPyroOptimiser, declared_parameters, key_of_stein_step
 from numpyro_gp.programs.set_up import Feasible, in_one_program
-from numpyro_gp.stein.answers import Answers
+from numpyro_gp.stein.answers import Answers, Judgement
 from numpyro_gp.stein.direction import average, forces, healthy_particles, numpyro_forces
-from numpyro_gp.stein.judgement import Judgement
 from numpyro_gp.stein.kernels import RBF, Kernel
 from numpyro_gp.stein.metric import Curvature, Moving, Spread, check_metric, in_coordinates
 from numpyro_gp.stein.particles import Around, check_resumed, check_start, check_supports, init_to_draw, starting_values

@@ -12,7 +12,7 @@ from jax.scipy.special import gammaln, logsumexp
 from numpyro_gp.arrays import Array, split_arrays
 from numpyro_gp.checks import check_count, check_key, fail
 from numpyro_gp.linalg import matmul
-from numpyro_gp.programs.keep import run
+from numpyro_gp.programs.compiled import run
 from numpyro_gp.stein.direction import of_row, to_rows
 from numpyro_gp.stein.metric import inverse_root_of, root_of
 from numpyro_gp.stein.svgd import SVGD

@@ -2,7 +2,7 @@
 
 from numpyro_gp.training.checkpoints import FitResult
 from numpyro_gp.training.fit import fit
+from numpyro_gp.training.loop import FitInterrupted, NonFiniteLoss
 from numpyro_gp.training.sampling import HMC, NUTS
-from numpyro_gp.training.steps import FitInterrupted, NonFiniteLoss
 
 __all__ = ["FitInterrupted", "FitResult", "HMC", "NUTS", "NonFiniteLoss", "fit"]

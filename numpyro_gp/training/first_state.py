@@ -14,18 +14,17 @@ from numpyro.infer.autoguide import AutoGuideList
 
 from numpyro_gp.arrays import Array, is_key
 from numpyro_gp.checks import fail, is_known
-from numpyro_gp.guides.fits import Fit, begin, fits_of, hand_on, inducing_of, is_same
+from numpyro_gp.guides.fit_registry import Fit, begin, fits_of, hand_on, inducing_of, is_same
 from numpyro_gp.primitives.inducing import Inducing, noted_inducing
-from numpyro_gp.programs.keep import run
+from numpyro_gp.programs.compiled import run
 from numpyro_gp.programs.private import is_used, unused
 from numpyro_gp.programs.set_up import abstract_trace, in_one_program
+from numpyro_gp.rows.argument_shapes import described
 from numpyro_gp.rows.batch_plates import HeldRows
 from numpyro_gp.rows.call import argument_names
 from numpyro_gp.rows.feeds import Feed
-from numpyro_gp.rows.look import FirstRows
-from numpyro_gp.rows.shapes import described
-from numpyro_gp.training.engines import traits_of
-from numpyro_gp.training.faults import all_finite
+from numpyro_gp.rows.model_trace import FirstRows
+from numpyro_gp.training.faults import all_finite, traits_of
 
 REMEDY = (
     "Try a larger jitter, a smaller step size, float64 (jax.config.update('jax_enable_x64', True)), "

@@ -16,7 +16,7 @@ from numpyro_gp.arrays import Array, on_devices
 from numpyro_gp.programs.set_up import in_one_program
 from numpyro_gp.programs.trace import is_traced
 from numpyro_gp.rows.call import call_of, check_digits_of
-from numpyro_gp.rows.look import check_rows_of
+from numpyro_gp.rows.model_trace import check_rows_of
 
 
 class _CompiledStart:

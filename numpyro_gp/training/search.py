@@ -27,7 +27,7 @@ from numpyro_gp.arrays import Array
 from numpyro_gp.guides import AutoGP
 from numpyro_gp.guides.other_sites import to_median
 from numpyro_gp.primitives.opening import recorded_processes
-from numpyro_gp.programs.keep import prepared
+from numpyro_gp.programs.compiled import prepared
 from numpyro_gp.rows.call import Arguments
 from numpyro_gp.rows.feeds import Feed
 from numpyro_gp.sites import role

@@ -5,7 +5,7 @@ import numpy as np
 
 from numpyro_gp.additive.component_kernels import Component, batches_of, column_kernel
 from numpyro_gp.kernels import RBF, Empirical
-from numpyro_gp.kernels.batches import KernelBatches
+from numpyro_gp.kernels.members import KernelBatches
 
 POINTS, SHARES = np.array([0.0, 0.4, 0.9]), np.array([0.2, 0.5, 0.3])
 X = np.array([[0.1, 0.0], [0.6, 2.0], [0.8, 1.0]])

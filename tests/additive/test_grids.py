@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from numpyro_gp.additive.grids import grid_points, size_of_axis
+from numpyro_gp.additive.columns import grid_points, size_of_axis
 
 
 def test_points_of_grids():

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from numpyro_gp.additive.inputs import column_number, input_of, measures_of, pairs_of
+from numpyro_gp.additive.anova import column_number, input_of, measures_of, pairs_of
 from numpyro_gp.kernels import Empirical, Gaussian
 
 LABELS = ("age", "site", "dose")

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from numpyro_gp.additive.shares import Squares, shares_of
+from numpyro_gp.additive.component_kernels import Squares, shares_of
 
 
 @pytest.mark.parametrize("kind", [np.asarray, jnp.asarray])

@@ -3,8 +3,7 @@
 import jax
 import numpy as np
 
-from numpyro_gp.beliefs.basis import Basis, batch_of_bases
-from numpyro_gp.beliefs.batch_basis import BatchBasis, first_member, placed
+from numpyro_gp.beliefs.basis import Basis, BatchBasis, batch_of_bases, first_member, placed
 from numpyro_gp.kernels import stack
 from tests.beliefs.test_basis import KERNELS, Z
 

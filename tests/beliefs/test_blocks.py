@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import multivariate_normal
 
 import numpyro_gp as ngp
-from numpyro_gp.beliefs.blocks import Blocks, by_parts, conditional, least_noise, log_density
+from numpyro_gp.beliefs.neighbours.blocks import Blocks, by_parts, conditional, least_noise, log_density
 from tests.precision import x64
 
 RNG = np.random.default_rng(2)

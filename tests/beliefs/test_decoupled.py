@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from numpyro_gp.beliefs import Basis, Coupled
+from numpyro_gp.beliefs.curvature_taps import Probe
 from numpyro_gp.beliefs.decoupled import Decoupled, Hybrid, Orthogonal, inverse_covariance
-from numpyro_gp.beliefs.probe import Probe
 from numpyro_gp.kernels import RBF
 from numpyro_gp.likelihoods import Bernoulli, Gaussian
 from tests.oracles.build import answers_and_fitted, basis_of, kernel_of

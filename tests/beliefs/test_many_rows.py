@@ -7,10 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from numpyro_gp.beliefs import Basis, many_rows
+from numpyro_gp.beliefs import Basis
 from numpyro_gp.beliefs import moments as module
-from numpyro_gp.beliefs.many_rows import at_blocks, rows_of
+from numpyro_gp.beliefs import products as many_rows
 from numpyro_gp.beliefs.moments import whitened_marginals
+from numpyro_gp.beliefs.products import at_blocks, rows_of
 from numpyro_gp.kernels import RBF, Matern52
 from numpyro_gp.linalg import matmul
 from tests.beliefs.test_moments import plain, values_of

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from numpyro_gp import beliefs as b
-from numpyro_gp.beliefs.basis import batch_of_bases
-from numpyro_gp.beliefs.batch_basis import BatchBasis
+from numpyro_gp.beliefs.basis import BatchBasis, batch_of_bases
 from numpyro_gp.beliefs.members import member_axes
 from numpyro_gp.kernels import Matern32, stack
 from tests.contracts.models import Delegating as Delegate

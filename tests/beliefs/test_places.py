@@ -7,8 +7,8 @@ import pytest
 
 import numpyro_gp as ngp
 from numpyro_gp.beliefs.basis import Basis
-from numpyro_gp.beliefs.places import Places
-from numpyro_gp.rows.joint_rows import joint_rows
+from numpyro_gp.beliefs.neighbours.row_data import Places
+from numpyro_gp.neighbours.joint_rows import joint_rows
 from tests.precision import x64
 
 RNG = np.random.default_rng(7)

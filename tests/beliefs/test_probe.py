@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 
-from numpyro_gp.beliefs.probe import largest_eigenvalue
+from numpyro_gp.beliefs.curvature_taps import largest_eigenvalue
 
 
 def test_power_iterations_are_a_limit_for_operators_of_either_sign(rng):

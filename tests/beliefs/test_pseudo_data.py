@@ -7,7 +7,7 @@ import pytest
 
 from numpyro_gp.beliefs.basis import Frame
 from numpyro_gp.beliefs.conditional import _posterior
-from numpyro_gp.beliefs.pseudo_data import positive_part, pseudo_data_of
+from numpyro_gp.beliefs.gaussian_data import positive_part, pseudo_data_of
 
 LEADS = [((), ()), ((3,), ()), ((2, 3), (2, 1)), ((1, 3), (2, 3))]  # of pseudo-data, and of factors
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import numpyro_gp as ngp
-from numpyro_gp.beliefs.pseudo_rows import natural_moments
+from numpyro_gp.beliefs.neighbours.pseudo_rows import natural_moments
 
 
 def test_the_gradient_leads_to_what_the_likelihood_says_of_each_row_once():

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from numpyro_gp.beliefs import triangular_products as bands
+from numpyro_gp.beliefs import products as bands
 from numpyro_gp.beliefs.moments import whitened_marginals
 from tests.beliefs.test_moments import bound, plain, values_of
 

@@ -21,8 +21,8 @@ from numpyro_gp.beliefs import (
     Orthogonal,
     Structured,
 )
+from numpyro_gp.beliefs.basis import Whitened, covariance_kl
 from numpyro_gp.beliefs.components import component_covariance, whitened_blocks
-from numpyro_gp.beliefs.whitened import Whitened, covariance_kl
 from numpyro_gp.kernels import Matern32
 from tests.contracts.models import Delegating as Delegate
 

@@ -20,7 +20,7 @@ from numpyro.infer import SVI, Trace_ELBO
 from numpyro.infer.util import log_density
 
 import numpyro_gp as ngp
-from numpyro_gp.programs.keep import run
+from numpyro_gp.programs.compiled import run
 
 X = jnp.linspace(-1.0, 1.0, 6)[:, None]
 Y = jnp.sin(3 * X[:, 0])

@@ -18,7 +18,11 @@ TABLE = {
 # What no caller did wrong: a run that stops, and what Python's protocols ask for.
 NO_MISUSES = {"non_finite", "FitInterrupted", "IndexError", "AttributeError"}
 # Caught where it is raised, and by the search for a mode.
-NO_MISUSES |= {"UnfitStart", "np.linalg.LinAlgError in gam/bounds.py", "np.linalg.LinAlgError in gam/row_features.py"}
+NO_MISUSES |= {
+    "UnfitStart",
+    "np.linalg.LinAlgError in gam/search/bound_formulas.py",
+    "np.linalg.LinAlgError in gam/model/features.py",
+}
 # What the user's own source of batches raised, a step later.
 NO_MISUSES |= {"self.waiting in rows/feeds.py"}
 # NumPyro's own words, as it says them where values are known.
@@ -26,7 +30,7 @@ NO_MISUSES |= {"ValueError in programs/set_up.py"}
 # What a mapping raises, for `in` and `get`.
 NO_MISUSES |= {
     "ValueError in posterior/storage.py",  # `read_whole` makes a refusal of it
-    "KeyError in kernels/batches.py",
+    "KeyError in kernels/members.py",
 }
 
 

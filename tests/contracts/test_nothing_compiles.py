@@ -10,7 +10,7 @@ import pytest
 from numpyro.infer import SVI, Trace_ELBO
 
 import numpyro_gp as ngp
-from numpyro_gp.programs import keep
+from numpyro_gp.programs import compiled as keep
 from tests.compiling import counted
 
 N = 12

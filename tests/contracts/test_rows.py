@@ -21,8 +21,8 @@ from scipy.special import expit
 from scipy.stats import multivariate_normal
 
 import numpyro_gp as ngp
+from numpyro_gp.neighbours.search import Tree
 from numpyro_gp.rows.batches import Taken
-from numpyro_gp.rows.nearest import Tree
 from tests.precision import x64
 
 COUNT = int(os.environ.get("NUMPYRO_GP_ROWS_COUNT", "0"))

@@ -17,7 +17,7 @@ from numpyro_gp.criticism import fit_checks as looks
 from numpyro_gp.criticism import posterior_checks as looks_posterior
 from numpyro_gp.criticism.evidence import Evidence, Fact
 from numpyro_gp.criticism.finding import Case
-from numpyro_gp.criticism.row_evidence import Seen
+from numpyro_gp.criticism.leave_one_out import Seen
 from tests.criticism import faults
 from tests.criticism.faults import X, Z, y
 from tests.fits import trained

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from numpyro_gp.criticism.pareto import fitted, left_out, quantiles, smoothed
+from numpyro_gp.criticism.leave_one_out import fitted, left_out, quantiles, smoothed
 from numpyro_gp.posterior.arviz import arviz, has_trees
 
 RNG = np.random.default_rng(0)

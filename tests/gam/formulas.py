@@ -21,10 +21,10 @@ from scipy.linalg import solve_triangular
 from scipy.special import expit
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.collapsed import Bound, BoundParts, Data
-from numpyro_gp.gam.engines import of_values
 from numpyro_gp.gam.result import Fit
-from numpyro_gp.gam.table_layout import is_difference
+from numpyro_gp.gam.search.bound import Bound, BoundParts, Data
+from numpyro_gp.gam.search.engines import of_values
+from numpyro_gp.gam.table.layout import is_difference
 from tests.gam.known import log_density
 
 FAMILIES = ("gaussian", "poisson", "bernoulli", "gamma", "negative_binomial", "student_t")

@@ -7,10 +7,9 @@ from scipy import stats
 from scipy.special import expit
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.draws import Draws
-from numpyro_gp.gam.term_features import TermFeatures
-from numpyro_gp.gam.term_kernels import count_lengthscales
-from numpyro_gp.gam.term_posteriors import Dense, Point
+from numpyro_gp.gam.answers.draws import Dense, Draws, Point
+from numpyro_gp.gam.model.features import TermFeatures
+from numpyro_gp.gam.model.term_kernels import count_lengthscales
 
 LAWS = {  # of data at ``f``, given the numbers of the likelihood
     "gaussian": stats.norm,

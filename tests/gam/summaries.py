@@ -19,7 +19,7 @@ import numpy as np
 from scipy.special import expit
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.model import offset_at
+from numpyro_gp.gam.model.model import offset_at
 from tests.gam.formulas import Case, are_two_modes, case_of, distance, used_rows, without
 from tests.precision import x64
 

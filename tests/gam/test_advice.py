@@ -8,7 +8,7 @@ import pytest
 import numpyro_gp as ngp
 from numpyro_gp.criticism.finding import Finding
 from numpyro_gp.criticism.weights import Weights
-from numpyro_gp.gam.advice import AdviceContext, advice, is_even, notes_on
+from numpyro_gp.gam.answers.advice import AdviceContext, advice, is_even, notes_on
 
 ROWS, WAVES = 200, "waves ~ s(x, num_inducing="
 

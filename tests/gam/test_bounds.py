@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from numpyro_gp.gam import bounds as own
-from numpyro_gp.gam.densities import ExpectedTotal
-from numpyro_gp.gam.row_features import Features
+from numpyro_gp.gam.model.features import Features
+from numpyro_gp.gam.search import bound_formulas as own
+from numpyro_gp.gam.search.densities import ExpectedTotal
 
 RNG = np.random.default_rng(4)
 SIZES = np.array([4, 3, 1])

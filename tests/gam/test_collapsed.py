@@ -14,8 +14,8 @@ import numpyro_gp as ngp
 from examples import gam_counts
 from examples.tools.datasets import load, split_mask
 from numpyro_gp.beliefs import AdditiveBasis
-from numpyro_gp.gam import collapsed as own
-from numpyro_gp.gam.engines import by_quasi_newton
+from numpyro_gp.gam.search import bound as own
+from numpyro_gp.gam.search.engines import by_quasi_newton
 from tests.gam.known import kernel_of_term
 from tests.precision import x64
 

@@ -6,9 +6,9 @@ import pytest
 from scipy.integrate import quad
 
 import numpyro_gp as ngp
-from numpyro_gp.gam import column_kernels as own
+from numpyro_gp.gam.model.model import column_kernels as own
 from numpyro_gp.kernels import RBF, Empirical, Gaussian, Matern12, Matern32, Matern52, Uniform
-from numpyro_gp.programs.keep import run_quickly
+from numpyro_gp.programs.compiled import run_quickly
 
 RNG = np.random.default_rng(7)
 Z, X = RNG.uniform(-1, 2, 4), np.append(RNG.uniform(-1, 2, 6), 0.5)

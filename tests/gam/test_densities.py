@@ -6,9 +6,9 @@ from scipy import stats
 from scipy.special import expit
 
 import numpyro_gp as ngp
-from numpyro_gp.gam import densities as own
-from numpyro_gp.gam.hyperparameters import vector_layout_of
-from numpyro_gp.likelihoods.softplus import WIDE
+from numpyro_gp.gam.model.hyperparameters import vector_layout_of
+from numpyro_gp.gam.search import densities as own
+from numpyro_gp.likelihoods.links import WIDE
 from tests.gam.known import log_density
 from tests.likelihoods.grids import expected
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.densities_at_draws import AT_DRAWS, at_draws_of, parameters_of
-from numpyro_gp.gam.family import NAMED
+from numpyro_gp.gam.answers.row_densities import AT_DRAWS, at_draws_of, parameters_of
+from numpyro_gp.gam.model.family import NAMED
 from tests.gam.known import LAWS, log_density
 from tests.likelihoods.grids import expected
 

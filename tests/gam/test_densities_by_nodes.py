@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 from scipy.special import expit
 
-from numpyro_gp.gam import densities_by_nodes as own
+from numpyro_gp.gam.search import densities as own
 
 RNG = np.random.default_rng(4)
 # Variances over the squared distance of a singular point: on both sides of each limit of a rule, and far beyond.

@@ -7,8 +7,8 @@ import pytest
 from scipy import stats
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.draws import GuideNormal, guide_draws, guide_normal_of
-from numpyro_gp.gam.term_features import TermFeatures
+from numpyro_gp.gam.answers.draws import GuideNormal, guide_draws, guide_normal_of
+from numpyro_gp.gam.model.features import TermFeatures
 
 RNG = np.random.default_rng(0)
 DATA = {"x": RNG.normal(size=30), "z": RNG.normal(size=30), "n": RNG.poisson(2.0, 30), "y": RNG.normal(size=30)}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.effects import grid_of, side_by_side
+from numpyro_gp.gam.answers.effects import grid_of, side_by_side
 
 RNG = np.random.default_rng(0)
 DATA = {name: RNG.uniform(2, 5, 30) for name in "xyz"} | {"g": np.array(list("abc") * 10)}

@@ -8,7 +8,7 @@ import pytest
 from numpyro.infer.autoguide import AutoMultivariateNormal, AutoNormal
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.engines import JOINT, by_stochastic_steps, guide_of, rounded_away
+from numpyro_gp.gam.search.engines import JOINT, by_stochastic_steps, guide_of, rounded_away
 
 RNG = np.random.default_rng(0)
 

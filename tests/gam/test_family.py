@@ -8,7 +8,7 @@ from numpyro import handlers
 from scipy import stats
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.family import NAMED, SIZES, Start, as_family, quick_glm
+from numpyro_gp.gam.model.family import NAMED, SIZES, Start, as_family, quick_glm
 
 
 @pytest.mark.parametrize("name", NAMED)

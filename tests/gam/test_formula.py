@@ -2,7 +2,8 @@
 
 import pytest
 
-from numpyro_gp.gam import factor, formula, linear, offset, re, s, te
+from numpyro_gp.gam import factor, linear, offset, re, s, te
+from numpyro_gp.gam.table import formula
 
 
 def test_a_formula_is_its_terms():

@@ -9,7 +9,7 @@ from scipy.optimize import minimize
 from scipy.special import expit
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.collapsed import Bound, BoundParts, Data
+from numpyro_gp.gam.search.bound import Bound, BoundParts, Data
 from tests.gam.formulas import beside_chains, case_of, checked
 from tests.gam.known import log_density
 

@@ -6,7 +6,7 @@ from scipy import stats
 from scipy.special import expit
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.links import log_ratio, residuals_at, size_of_counts, weights_at
+from numpyro_gp.gam.model.family import log_ratio, residuals_at, size_of_counts, weights_at
 from numpyro_gp.likelihoods.links import slope_of
 
 F = np.array([-2.0, -0.3, 0.0, 1.2])

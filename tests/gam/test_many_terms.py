@@ -10,7 +10,7 @@ from numpyro import handlers
 from numpyro.infer import SVI, Trace_ELBO
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.engines import guide_of
+from numpyro_gp.gam.search.engines import guide_of
 from tests.compiling import operations
 from tests.gam.known import kernel_of_term
 

@@ -7,8 +7,8 @@ import pytest
 from scipy.special import polygamma
 
 import numpyro_gp as ngp
-from numpyro_gp.gam import modes as own
-from numpyro_gp.gam.collapsed import Bound, BoundParts, Data
+from numpyro_gp.gam.search import modes as own
+from numpyro_gp.gam.search.bound import Bound, BoundParts, Data
 from tests.precision import x64
 
 RNG = np.random.default_rng(3)

@@ -10,8 +10,8 @@ from scipy.optimize import minimize
 from scipy.special import expit, gammaln
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.family import as_family
-from numpyro_gp.gam.per_row import at_places, check_rows, has_numbers
+from numpyro_gp.gam.model.family import as_family
+from numpyro_gp.gam.model.response_checks import at_places, check_rows, has_numbers
 from tests.gam.known import repeated
 
 

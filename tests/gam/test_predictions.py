@@ -12,8 +12,8 @@ from numpyro.infer.autoguide import AutoNormal
 from scipy import stats
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.engines import guide_of, set_up
-from numpyro_gp.gam.predictions import latent, predicted
+from numpyro_gp.gam.answers.predictions import latent, predicted
+from numpyro_gp.gam.search.engines import guide_of, set_up
 from numpyro_gp.guides.natural import NATURAL_MARK
 from tests.compiling import counted
 from tests.gam.known import draws_of, repeated

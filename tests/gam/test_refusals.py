@@ -5,10 +5,11 @@ import numpyro.distributions as dist
 import pytest
 
 import numpyro_gp as ngp
-from numpyro_gp.gam import factor, formula, linear, re, s, te
-from numpyro_gp.gam.family import as_family, quick_glm
-from numpyro_gp.gam.row_features import RowFeatures
-from numpyro_gp.gam.table_layout import lay_out
+from numpyro_gp.gam import factor, linear, re, s, te
+from numpyro_gp.gam.model.family import as_family, quick_glm
+from numpyro_gp.gam.model.features import RowFeatures
+from numpyro_gp.gam.table import formula
+from numpyro_gp.gam.table.layout import lay_out
 
 ROWS, RNG = 20, np.random.default_rng(0)
 DATA = {"x": RNG.uniform(size=ROWS), "y": RNG.normal(size=ROWS), "g": np.array(list("ab") * 10), "n": np.arange(ROWS)}

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 import numpyro_gp as ngp
-from numpyro_gp.criticism import row_evidence
-from numpyro_gp.gam import report, row_densities, variance_shares
-from numpyro_gp.gam.densities_at_draws import AT_DRAWS
-from numpyro_gp.gam.report import checked, facts_of, report_on_rows
-from numpyro_gp.gam.row_densities import expected_at_all
-from numpyro_gp.gam.term_features import TermFeatures
+from numpyro_gp.criticism import leave_one_out as row_evidence
+from numpyro_gp.gam.answers import report, row_densities, variance_shares
+from numpyro_gp.gam.answers.report import checked, facts_of, report_on_rows
+from numpyro_gp.gam.answers.row_densities import AT_DRAWS, expected_at_all
+from numpyro_gp.gam.model.features import TermFeatures
 from tests.gam.known import draws_of, fit_of, log_density, repeated
 from tests.gam.test_predictions import like
 

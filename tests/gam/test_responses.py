@@ -5,8 +5,8 @@ import pytest
 from scipy import stats
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.mean_gamma import MeanGamma
-from numpyro_gp.gam.responses import NewData, check_levels
+from numpyro_gp.gam.answers.predictions import NewData, check_levels
+from numpyro_gp.gam.model.family import MeanGamma
 from tests.gam.known import LAWS, repeated
 
 L = ngp.likelihoods

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.model import offset_at
+from numpyro_gp.gam.model.model import offset_at
 from tests.gam.known import fit_of
 
 RNG = np.random.default_rng(0)

@@ -10,10 +10,10 @@ import pytest
 from scipy import stats
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.draws import GuideNormal, OfPseudoData, guide_draws
-from numpyro_gp.gam.report import facts_of, report_on_rows
-from numpyro_gp.gam.row_densities import _below, _seen, expected_at_all, lower_ends, to_leave_out, weights_of
-from numpyro_gp.gam.term_features import TermFeatures
+from numpyro_gp.gam.answers.draws import GuideNormal, OfPseudoData, guide_draws
+from numpyro_gp.gam.answers.report import facts_of, report_on_rows
+from numpyro_gp.gam.answers.row_densities import _below, _seen, expected_at_all, lower_ends, to_leave_out, weights_of
+from numpyro_gp.gam.model.features import TermFeatures
 from tests.gam.known import as_draws
 
 RNG = np.random.default_rng(0)

@@ -8,9 +8,9 @@ import pytest
 
 import numpyro_gp as ngp
 from numpyro_gp.beliefs import AdditiveBasis
-from numpyro_gp.gam import row_features as own
-from numpyro_gp.gam.hyperparameters import places_of_lengths
-from numpyro_gp.programs.keep import run_quickly
+from numpyro_gp.gam.model.hyperparameters import places_of_lengths
+from numpyro_gp.gam.model.model import features as own
+from numpyro_gp.programs.compiled import run_quickly
 from tests.gam.known import kernel_of_term
 
 RNG = np.random.default_rng(2)

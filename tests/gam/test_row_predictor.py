@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.row_predictor import RowPredictor
-from numpyro_gp.gam.term_posteriors import LowRank
+from numpyro_gp.gam.answers.draws import LowRank
+from numpyro_gp.gam.answers.row_predictor import RowPredictor
 from tests.compiling import counted
 from tests.gam import known
 

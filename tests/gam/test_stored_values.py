@@ -9,8 +9,8 @@ import numpyro.distributions as dist
 import pytest
 
 import numpyro_gp as ngp
-from numpyro_gp.gam import terms
-from numpyro_gp.gam.stored_values import CLASSES, KERNELS, decoded, encoded
+from numpyro_gp.gam.answers.saved import CLASSES, KERNELS, decoded, encoded
+from numpyro_gp.gam.table import terms
 from tests.gam.test_result import DATA
 
 

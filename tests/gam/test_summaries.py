@@ -9,8 +9,11 @@ import numpy as np
 import pytest
 
 import numpyro_gp as ngp
-from numpyro_gp.criticism import row_evidence
-from numpyro_gp.gam import evidence, modes, report, row_densities, row_features, variance_shares
+from numpyro_gp.criticism import leave_one_out as row_evidence
+from numpyro_gp.gam.answers import report, row_densities, variance_shares
+from numpyro_gp.gam.model.model import features as row_features
+from numpyro_gp.gam.search import modes
+from numpyro_gp.gam.search import series_evidence as evidence
 from tests.gam.summaries import KINDS, Case, checked, differences, noted, told
 from tests.precision import x64
 

@@ -7,8 +7,8 @@ from scipy.optimize import minimize_scalar
 from scipy.special import expit
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.family import as_family
-from numpyro_gp.gam.summary import Row, Summary, deviance_explained, null_mean, unit_deviance
+from numpyro_gp.gam.answers.summary import Row, Summary, deviance_explained, null_mean, unit_deviance
+from numpyro_gp.gam.model.family import as_family
 from tests.gam.known import log_density
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import numpyro_gp as ngp
-from numpyro_gp.gam import collapsed
-from numpyro_gp.gam import tables as own
+from numpyro_gp.gam.search import bound as collapsed
+from numpyro_gp.gam.search import tables as own
 
 RNG = np.random.default_rng(5)
 ROWS = 900

@@ -9,8 +9,8 @@ import pytest
 
 import numpyro_gp as ngp
 from numpyro_gp.beliefs import AdditiveBasis
-from numpyro_gp.gam.term_features import MANY, ROWS, TermFeatures
-from numpyro_gp.programs.keep import run_quickly
+from numpyro_gp.gam.model.features import MANY, ROWS, TermFeatures
+from numpyro_gp.programs.compiled import run_quickly
 from tests.compiling import counted
 from tests.gam.known import kernel_of_term
 from tests.precision import x64

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.term_kernels import _spread, kernel_data_of
+from numpyro_gp.gam.model.term_kernels import _spread, kernel_data_of
 from tests.gam.known import kernel_of_term
 
 N = 12

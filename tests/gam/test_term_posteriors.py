@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from numpyro_gp.beliefs.members import Stacks
-from numpyro_gp.gam.term_posteriors import Dense, LowRank, Point, conditional
+from numpyro_gp.gam.answers.draws import Dense, LowRank, Point, conditional
 
 SIZES = [2, 3, 2, 1]
 RNG = np.random.default_rng(0)

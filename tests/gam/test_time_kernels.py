@@ -7,10 +7,10 @@ import numpyro
 import pytest
 
 import numpyro_gp as ngp
-from numpyro_gp.gam import time_kernels as own
-from numpyro_gp.gam.effects import grid_of
-from numpyro_gp.gam.family import Start, as_family
-from numpyro_gp.gam.table_layout import Rows
+from numpyro_gp.gam.answers.effects import grid_of
+from numpyro_gp.gam.model.family import Start, as_family
+from numpyro_gp.gam.model.model import time_kernels as own
+from numpyro_gp.gam.table.layout import Rows
 from numpyro_gp.kernels import Empirical, Gaussian, Uniform
 from tests.gam.known import kernel_of_term
 

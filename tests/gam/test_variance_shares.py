@@ -12,11 +12,11 @@ import pytest
 
 import numpyro_gp as ngp
 from numpyro_gp.beliefs import additive_optimum
-from numpyro_gp.gam.draws import sample_posterior
-from numpyro_gp.gam.effects import effects_of, moments_at
-from numpyro_gp.gam.report import report_on_rows
-from numpyro_gp.gam.term_features import TermFeatures
-from numpyro_gp.gam.variance_shares import Spread
+from numpyro_gp.gam.answers.draws import sample_posterior
+from numpyro_gp.gam.answers.effects import effects_of, moments_at
+from numpyro_gp.gam.answers.report import report_on_rows
+from numpyro_gp.gam.answers.variance_shares import Spread
+from numpyro_gp.gam.model.features import TermFeatures
 from tests.gam.known import kernel_of_term
 
 N, NOISE = 12, 0.4

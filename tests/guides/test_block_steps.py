@@ -8,7 +8,7 @@ from scipy.linalg import block_diag
 
 from numpyro_gp.beliefs import BlockLowRank
 from numpyro_gp.beliefs.members import Stacks, alike
-from numpyro_gp.guides.block_steps import block_factors, natural_low_rank, root_of
+from numpyro_gp.guides.natural import block_factors, natural_low_rank, root_of
 from numpyro_gp.likelihoods import Gaussian
 from tests.oracles.additive import additive_basis_of
 from tests.oracles.vectors import cases

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from numpyro_gp.beliefs.curvature_taps import Probe
 from numpyro_gp.beliefs.decoupled import Orthogonal
-from numpyro_gp.beliefs.probe import Probe
 from numpyro_gp.guides.coefficient_steps import natural_coefficients, newton_coefficients
 from numpyro_gp.guides.natural import natural_to_mean
 from numpyro_gp.likelihoods import Gaussian

@@ -14,7 +14,7 @@ from numpyro.infer import MCMC, SVI, Trace_ELBO
 from numpyro.infer.autoguide import AutoDelta, AutoMultivariateNormal, AutoNormal
 
 import numpyro_gp as ngp
-from numpyro_gp.guides.fits import MOST, arrays_of, begin, fits_of, inducing_of, known_fit
+from numpyro_gp.guides.fit_registry import MOST, arrays_of, begin, fits_of, inducing_of, known_fit
 
 KEY = jax.random.key(0)
 X = np.linspace(-1.0, 1.0, 12)[:, None]

@@ -10,7 +10,7 @@ from numpyro import handlers
 from numpyro.infer import SVI, Trace_ELBO
 
 import numpyro_gp as ngp
-from numpyro_gp.guides.layer import decoupled_layer
+from numpyro_gp.guides.decoupled import decoupled_layer
 from numpyro_gp.sites import InducingPrior
 
 Z_MEAN = np.linspace(-1.0, 1.0, 6)[:, None]

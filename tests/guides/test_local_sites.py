@@ -9,7 +9,7 @@ import pytest
 import scipy.stats
 
 import numpyro_gp as ngp
-from numpyro_gp.guides.local_sites import site_quantiles
+from numpyro_gp.guides.other_sites import site_quantiles
 from tests.oracles.engines import INPUTS as X
 from tests.oracles.engines import TARGETS as Y
 from tests.oracles.engines import recipe_engine

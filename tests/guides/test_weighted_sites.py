@@ -5,7 +5,7 @@ import numpyro.distributions as dist
 import pytest
 from numpyro import handlers
 
-from numpyro_gp.guides.weighted_sites import dependent_site, not_reparametrised, refuse_points, sampled_sites
+from numpyro_gp.guides.other_sites import dependent_site, not_reparametrised, refuse_points, sampled_sites
 
 
 def traced(second):

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from numpyro_gp.kernels.averages import averages
+from numpyro_gp.kernels.profiles import averages
 
 RNG = np.random.default_rng(0)
 X, POINTS, WEIGHTS = (jnp.asarray(RNG.normal(size=size)) for size in (7, 5, 5))

@@ -7,7 +7,7 @@ import pytest
 
 from numpyro_gp.beliefs import AdditiveBasis
 from numpyro_gp.kernels import RBF, Constant
-from numpyro_gp.kernels.batches import Batch, KernelBatches, batch_of, shapes_of, stacked
+from numpyro_gp.kernels.members import Batch, KernelBatches, batch_of, shapes_of, stacked
 
 X = jnp.asarray(np.random.default_rng(0).normal(size=(5, 4)))
 NAMES = ("a", "constant", "b", "c")

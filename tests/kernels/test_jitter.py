@@ -9,7 +9,7 @@ from scipy import linalg
 
 import numpyro_gp as ngp
 from numpyro_gp.beliefs import Basis, Coupled, MeanField, Point
-from numpyro_gp.beliefs.batch_basis import marked
+from numpyro_gp.beliefs.basis import marked
 from numpyro_gp.kernels import RBF, CategoryDelta, Matern52
 from numpyro_gp.kernels.jitter import GROWTH, jittered, least_jitter, steady
 

@@ -6,7 +6,7 @@ import pytest
 
 from numpyro_gp import neighbours
 from numpyro_gp.kernels import RBF, Linear, Matern52
-from numpyro_gp.kernels.units import lengthscales
+from numpyro_gp.kernels.varying import lengthscales
 
 
 def test_lengthscales_are_those_of_the_parts():

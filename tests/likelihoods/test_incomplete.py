@@ -8,7 +8,7 @@ import scipy.special as sp
 from numpy.testing import assert_allclose
 from scipy import stats
 
-from numpyro_gp.likelihoods.incomplete import log_beta_parts, log_gamma_parts
+from numpyro_gp.likelihoods.tails import log_beta_parts, log_gamma_parts
 
 
 @pytest.mark.long

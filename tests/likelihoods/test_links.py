@@ -8,7 +8,7 @@ from scipy.integrate import quad
 from scipy.special import expit
 
 from numpyro_gp.likelihoods.links import expected_mean, link_at, mean_of, slope_of
-from numpyro_gp.likelihoods.points import Latent
+from numpyro_gp.likelihoods.quadrature import Latent
 
 F = np.array([-2.0, -0.3, 0.0, 1.2])
 INVERSES = {"identity": lambda f: f, "none": lambda f: f, "log": np.exp, "logit": expit, "probit": stats.norm.cdf}

@@ -7,7 +7,7 @@ import pytest
 from scipy.special import erfcx
 
 import numpyro_gp as ngp
-from numpyro_gp.likelihoods.log_normal_cdf import log_ndtr
+from numpyro_gp.likelihoods.links import log_ndtr
 from tests.precision import x64
 
 AT = np.array([-130.0, -30.0, -6.1, -5.9, -2.0, 0.0, 3.0, 20.0])

@@ -8,7 +8,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import numpyro_gp as ngp
-from numpyro_gp.likelihoods.points import Latent, latent_factor
+from numpyro_gp.likelihoods.quadrature import Latent, latent_factor
 
 L = ngp.likelihoods
 

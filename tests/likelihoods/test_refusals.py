@@ -9,7 +9,7 @@ import numpyro.distributions as dist
 import pytest
 
 from numpyro_gp import likelihoods as L
-from numpyro_gp.likelihoods.rules import gauss_hermite
+from numpyro_gp.likelihoods.quadrature import gauss_hermite
 from numpyro_gp.likelihoods.tails import log_tails, moments_of
 from tests.contracts.test_likelihoods import MEAN, REGISTRY, VARIANCE
 

@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose
 from scipy import integrate, special, stats
 
 from numpyro_gp.likelihoods import Softmax
-from numpyro_gp.likelihoods.rules import (
+from numpyro_gp.likelihoods.quadrature import (
     composite_rule,
     gauss_hermite,
     graded_rule,

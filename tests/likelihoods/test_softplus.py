@@ -9,7 +9,7 @@ from scipy import stats
 from scipy.special import gammaln
 
 from numpyro_gp.likelihoods import Bernoulli, NegativeBinomial
-from numpyro_gp.likelihoods.softplus import SHARES, SPREADS, expected_softplus, softplus_moments
+from numpyro_gp.likelihoods.links import SHARES, SPREADS, expected_softplus, softplus_moments
 from tests.likelihoods.grids import expected
 from tests.precision import x64
 

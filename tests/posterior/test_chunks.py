@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from numpyro_gp.posterior import chunks
-from numpyro_gp.programs import keep
+from numpyro_gp.programs import compiled as keep
 
 KEY = jax.random.key(0)
 INDEX = np.arange(5, dtype=np.int32)

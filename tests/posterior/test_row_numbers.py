@@ -8,7 +8,7 @@ import numpyro
 import pytest
 
 import numpyro_gp as ngp
-from numpyro_gp.posterior.row_numbers import counts_rows
+from numpyro_gp.posterior.chunks import counts_rows
 from numpyro_gp.programs.trace import traced
 from tests.fits import KEY
 

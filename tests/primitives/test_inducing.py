@@ -14,7 +14,7 @@ from numpyro.infer import MCMC, SVI, Trace_ELBO
 from numpyro.infer.autoguide import AutoDelta, AutoGuideList
 
 import numpyro_gp as ngp
-from numpyro_gp.guides.fits import hand_on, inducing_of
+from numpyro_gp.guides.fit_registry import hand_on, inducing_of
 from numpyro_gp.primitives.inducing import sites_at_start
 
 KEY = jax.random.key(0)

@@ -10,7 +10,7 @@ from numpyro import handlers
 from numpyro.infer import SVI, TraceMeanField_ELBO
 
 import numpyro_gp as ngp
-from numpyro_gp.primitives.joint_draws import drawn_through, free_noise
+from numpyro_gp.primitives.function_draw import drawn_through, free_noise
 
 SETS, ROWS, POINTS = 3, 2, 4
 KERNEL, Z = ngp.kernels.RBF(1.3, 0.7), jnp.linspace(-1.0, 1.0, POINTS)[:, None]

@@ -8,7 +8,7 @@ import numpy as np
 from numpyro import handlers
 
 import numpyro_gp as ngp
-from numpyro_gp.primitives.local_process import _nearest
+from numpyro_gp.primitives.neighbours.local_process import _nearest
 from tests.primitives.test_given_neighbours import NEW, X, Y, model
 
 

@@ -9,7 +9,7 @@ import numpyro.distributions as dist
 import pytest
 from numpyro import handlers
 
-from numpyro_gp.primitives.plates import Plates
+from numpyro_gp.primitives.opening import Plates
 
 
 def plates_of(**dims):

@@ -14,7 +14,7 @@ from numpyro.infer import SVI, Trace_ELBO
 from numpyro.infer.autoguide import AutoNormal
 
 import numpyro_gp as ngp
-from numpyro_gp.programs.alone import alone, turn
+from numpyro_gp.programs.handler_lock import alone, turn
 from numpyro_gp.programs.private import active_handlers
 
 KEY = jax.random.key(0)

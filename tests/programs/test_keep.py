@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from numpyro_gp.programs import keep
-from numpyro_gp.programs.keep import LARGE, kept, quickly, run
+from numpyro_gp.programs import compiled as keep
+from numpyro_gp.programs.compiled import LARGE, kept, quickly, run
 from numpyro_gp.programs.scheduler import compiler_options
 from numpyro_gp.programs.trace import traced
 

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from numpyro_gp.programs.program_key import COMPARED, key_of
+from numpyro_gp.programs.compiled import COMPARED, key_of
 from numpyro_gp.programs.trace import traced
 
 

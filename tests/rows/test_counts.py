@@ -7,7 +7,7 @@ import numpyro.distributions as dist
 import pytest
 
 from numpyro_gp.rows.call import call_of
-from numpyro_gp.rows.look import look
+from numpyro_gp.rows.model_trace import look
 
 X, LEVEL = jnp.ones((6, 2)), jnp.ones(3)
 

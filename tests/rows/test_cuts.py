@@ -7,7 +7,7 @@ import numpyro
 import pytest
 
 import numpyro_gp as ngp
-from numpyro_gp.rows.cuts import row_axes
+from numpyro_gp.rows.batches import row_axes
 
 N = 6
 X = np.linspace(0.0, 1.0, N)[:, None]

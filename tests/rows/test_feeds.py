@@ -13,10 +13,10 @@ from numpyro.infer import SVI, Trace_ELBO
 from numpyro.infer.autoguide import AutoNormal
 
 import numpyro_gp as ngp
-from numpyro_gp.programs import keep
+from numpyro_gp.programs import compiled as keep
 from numpyro_gp.rows.call import Arguments
 from numpyro_gp.rows.feeds import Feed, Stream, _latent_shapes, feed_of
-from numpyro_gp.training import prepare
+from numpyro_gp.training import fit as prepare
 from tests.oracles.engines import Countdown, data, engine, key, same
 
 KEY = key()

@@ -10,9 +10,9 @@ import pytest
 from numpyro.infer import MCMC, SVI, Trace_ELBO
 
 import numpyro_gp as ngp
+from numpyro_gp.rows.batches import rows_to_cut
 from numpyro_gp.rows.call import call_of
-from numpyro_gp.rows.cuts import rows_to_cut
-from numpyro_gp.rows.look import check_behind, check_rows, check_rows_of, check_values, look
+from numpyro_gp.rows.model_trace import check_behind, check_rows, check_rows_of, check_values, look
 from tests.fits import sparse
 
 KEY = jax.random.key(0)

@@ -14,7 +14,7 @@ from numpyro.infer import MCMC, SVI, Trace_ELBO
 from numpyro.infer.autoguide import AutoDelta, AutoGuideList
 
 import numpyro_gp as ngp
-from numpyro_gp.guides.fits import inducing_of
+from numpyro_gp.guides.fit_registry import inducing_of
 from tests.compiling import counted
 
 RNG = np.random.default_rng(11)

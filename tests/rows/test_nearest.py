@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from numpyro_gp.rows import nearest as nearest_rows
-from numpyro_gp.rows.nearest import Tree, around, earlier, nearest, twins_of
+from numpyro_gp.neighbours import search as nearest_rows
+from numpyro_gp.neighbours.search import Tree, around, earlier, nearest, twins_of
 
 
 def by_sorting(rows, order, count, asked, twins=None):

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from numpyro_gp.rows.look import without_whole_gathers
+from numpyro_gp.rows.model_trace import without_whole_gathers
 
 ROWS = jnp.asarray(np.random.default_rng(0).normal(size=(6, 2)))
 

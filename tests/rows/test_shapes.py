@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import numpyro_gp as ngp
+from numpyro_gp.rows.argument_shapes import arguments_of, described
 from numpyro_gp.rows.call import Arguments
-from numpyro_gp.rows.shapes import arguments_of, described
 
 
 def test_arguments_come_back_through_a_file_as_their_shapes():

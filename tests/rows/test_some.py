@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from numpyro_gp.rows.some import some_rows
+from numpyro_gp.rows.batches import some_rows
 
 
 def test_all_rows_where_they_are_few():

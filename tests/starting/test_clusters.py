@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import cdist
 
-from numpyro_gp.starting import clusters
+from numpyro_gp.starting import inducing as clusters
 from numpyro_gp.starting.inducing import kmeans
 
 KEY = jax.random.key(5)

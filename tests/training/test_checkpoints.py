@@ -20,7 +20,7 @@ from numpyro.contrib.einstein import SVGD, RBFKernel
 from numpyro.infer import SVI, Trace_ELBO
 
 from numpyro_gp.training.fit import fit
-from numpyro_gp.training.steps import NonFiniteLoss
+from numpyro_gp.training.loop import NonFiniteLoss
 from tests.oracles.engines import Countdown, data, engine, key, model, same
 
 KEY, DATA = key(), data()

@@ -10,7 +10,7 @@ import pytest
 from numpyro.infer import SVI, Trace_ELBO
 
 import numpyro_gp as ngp
-from numpyro_gp.training.engines import traits_of
+from numpyro_gp.training.faults import traits_of
 from tests.oracles.engines import Countdown, data, engine, key, model
 
 KEY, DATA = key(), data()

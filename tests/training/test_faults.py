@@ -12,7 +12,7 @@ from numpyro.infer import SVI, RenyiELBO, Trace_ELBO
 
 from numpyro_gp.training.faults import standstill
 from numpyro_gp.training.fit import fit
-from numpyro_gp.training.steps import NonFiniteLoss
+from numpyro_gp.training.loop import NonFiniteLoss
 from tests.oracles.engines import data, key
 
 KEY, DATA = key(), data()

@@ -13,8 +13,7 @@ from numpyro_gp.programs.scheduler import LEAST_MEMORY_FROM
 from numpyro_gp.programs.trace import traced
 from numpyro_gp.training import loop
 from numpyro_gp.training.fit import fit
-from numpyro_gp.training.loop import SMALL, compiled_loop
-from numpyro_gp.training.steps import NonFiniteLoss
+from numpyro_gp.training.loop import SMALL, NonFiniteLoss, compiled_loop
 from tests.oracles.engines import Countdown, data, key
 
 KEY, DATA = key(), data()

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from numpyro_gp.gam.engines import BLOCK
+from numpyro_gp.gam.search.engines import BLOCK
 from numpyro_gp.training.plateau import still_rises
 
 RNG = np.random.default_rng(0)

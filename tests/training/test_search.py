@@ -18,7 +18,7 @@ from scipy.stats import lognorm, multivariate_normal
 import numpyro_gp as ngp
 from numpyro_gp.rows.call import Arguments
 from numpyro_gp.rows.feeds import feed_of
-from numpyro_gp.training import prepare
+from numpyro_gp.training import fit as prepare
 from numpyro_gp.training.search import LENGTHSCALES, NOISES, SHORT, best_start, directions, movable
 from tests.compiling import counted
 from tests.precision import x64

@@ -7,9 +7,9 @@ import optax
 import pytest
 
 import numpyro_gp as ngp
-from numpyro_gp.training import prepare
+from numpyro_gp.training import fit as prepare
 from numpyro_gp.training.fit import fit
-from numpyro_gp.training.steps import FitInterrupted, NonFiniteLoss
+from numpyro_gp.training.loop import FitInterrupted, NonFiniteLoss
 from tests.oracles.engines import Countdown, data, key, same
 
 KEY, DATA = key(), data()

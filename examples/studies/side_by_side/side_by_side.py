@@ -26,8 +26,7 @@ import numpy as np
 from examples.studies.side_by_side import long_runs
 from examples.tools.datasets import HERE
 from examples.tools.run_queue import Problem, Run, append, row_of, version
-from numpyro_gp.programs.keep import run
-from numpyro_gp.programs.program_key import key_of
+from numpyro_gp.programs.compiled import key_of, run
 from numpyro_gp.programs.trace import as_function, traced
 
 

@@ -8,8 +8,7 @@ from numpyro_gp.starting.deep.layers import (
     mix,
     principal_directions,
 )
-from numpyro_gp.starting.deep.stack import stack
-from numpyro_gp.starting.deep.stacked import DeepProcess, Stack
+from numpyro_gp.starting.deep.stack import DeepProcess, Stack, stack
 
 __all__ = ["DeepProcess", "Layer", "Stack", "stack"]
 __all__ += ["INNER_SCALE", "initial_layers", "latent_columns", "mix", "principal_directions"]

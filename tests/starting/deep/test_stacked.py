@@ -14,7 +14,7 @@ from numpyro.infer import SVI, Trace_ELBO
 
 import numpyro_gp as ngp
 from numpyro_gp.guides.recipes import LocalPrior
-from numpyro_gp.starting.deep.stacked import Units, _beside_products, _standardised
+from numpyro_gp.starting.deep.stack import Units, _beside_products, _standardised
 from tests.compiling import counted
 from tests.fits import particles
 

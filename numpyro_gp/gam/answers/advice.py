@@ -1,0 +1,183 @@
+"""What a summary says to do about what its checks saw, in the words of a gam: terms, families, `num_inducing`.
+
+`diagnose.verdict` speaks of kernels, guides and inputs, which a formula does not have.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from numpyro_gp.criticism.finding import Finding
+from numpyro_gp.criticism.weights import Weights
+from numpyro_gp.gam.answers.variance_shares import Row
+from numpyro_gp.gam.model.model import Model
+from numpyro_gp.gam.model.term_kernels import CURVE, MOST_TOGETHER, SMOOTH
+
+# Importance weights that are worth this share of as many equal ones say that no prediction suffers.
+EVEN = 0.5
+# Families of measurements, beside those with an identity link.
+MEASUREMENTS = ("gamma", "exponential", "beta", "meangamma")
+# Degrees of freedom of a surface in parts of its inducing inputs, above which more of these would say more.
+USED = 0.5
+# Another family for data that do not fall where one says.
+OTHER = {
+    "poisson": 'take the family "negative_binomial", whose counts spread more',
+    "exponential": 'take the family "gamma", whose spread is learnt',
+}
+DO_FIRST = "do first what the note above says"
+
+
+class AdviceContext(NamedTuple):
+    """What a cure depends on beside the finding.
+
+    Attributes
+    ----------
+    model : Model
+    open : array (C,)
+        Prior variance that the inducing inputs of each component leave open, averaged over rows.
+    steps : int
+        Of the engine, or draws.
+    is_stochastic : bool
+        Whether steps were those of minibatches or of Adam, of which more may help.
+    inside : float
+        Share of the data in their intervals of 90 %.
+    """
+
+    model: Model
+    open: np.ndarray
+    steps: int
+    is_stochastic: bool
+    inside: float = 0.9
+
+
+# What is wrong with functions, which spoils all that is said after it.
+FIRST = ("noise", "inducing inputs", "residuals follow the inputs")
+
+
+def advice(findings: Sequence[Finding], about: AdviceContext) -> tuple[str, ...]:
+    """Findings with their cures, the gravest first; after one that spoils the others its cure is the one to try."""
+    faults = [one.fault for one in findings]
+    spoilt = min((faults.index(fault) for fault in FIRST if fault in faults), default=len(faults))
+    has_labels = bool(two_values(about.model))
+    return tuple(
+        f"{text}: {DO_FIRST if has_labels or (at > spoilt and one.fault not in FIRST) else cure}."
+        for at, one in enumerate(findings)
+        for text, cure in [_advice_on(one, about, "residuals not normal" in faults)]
+    )
+
+
+def _advice_on(finding: Finding, about: AdviceContext, has_outliers: bool) -> tuple[str, str]:
+    """What one finding says, and its cure."""
+    text, cure = finding.sentence, finding.cure
+    if finding.fault in ("R-hat", "effective draws"):
+        cure = f"draw more, num_steps={2 * about.steps}"
+    elif finding.fault == "divergences":
+        cure = 'give the term with that scale a prior of its own, as ngp.gam.s("x", scale=HalfNormal(0.5))'
+    elif finding.fault == "stranded particles":
+        cure = 'compare with engine="nuts", or take engine="svi"'
+    elif finding.fault == "noise" and not about.model.family.name.islower():
+        cure = "look for rows that repeat, or let the prior of the noise go lower"
+    elif finding.fault == "noise":
+        cure = "look for rows that repeat, or for a column that is the response in other units"
+    elif finding.fault == "inducing inputs":
+        text, cure = _inducing(finding, about)
+    elif finding.fault == "residuals not normal":
+        cure = _of_normal_data(about.model, "are skewed")
+    elif finding.fault == "residuals follow the inputs":
+        cure = _of_what_follows(about.model)
+    elif finding.fault == "calibration":
+        kind = about.model.family.name.lower()
+        cure = OTHER.get(kind, "take a family with another spread, or look for a term that is missing")
+        cure = _of_normal_data(about.model, "spread more where their mean is large") if kind == "gaussian" else cure
+        more = _more_for_terms(about.model)
+        if kind == "gaussian" and about.inside > 0.9 and not has_outliers and more:
+            cure = more  # what curves leave open counts as noise
+    elif finding.fault == "Pareto k":
+        text = "The scales and lengthscales have no normal posterior, which this engine takes it for, so intervals may "
+        text += f"be too narrow or too wide (Pareto k {finding.number:.2f}, above {finding.threshold})"
+        cure = 'compare with engine="nuts", which takes it as it is'
+        cure += f", or go on, num_steps={2 * about.steps}" if about.is_stochastic else ""
+    return text, cure
+
+
+def two_values(model: Model) -> str:
+    """What to do about a response of two values in a family of measurements; nothing to do is no text."""
+    values = np.unique(model.rows.y)
+    if len(values) != 2 or not (model.family.link == "identity" or model.family.name.lower() in MEASUREMENTS):
+        return ""
+    name = model.layout.response_column.name
+    own = "" if values.tolist() == [0, 1] else f', of data["{name}"] = data["{name}"] == {values[1]:g}'
+    return f'The response {name} has two values, {values[0]:g} and {values[1]:g}: take the family "bernoulli"{own}.'
+
+
+def _of_normal_data(model: Model, how: str) -> str:
+    """Another family than the Gaussian, by what the data are."""
+    y, name = model.rows.y, model.layout.response_column.name
+    if (y >= 0).all() and (y == np.round(y)).all():
+        return 'take the family "negative_binomial" for counts, or "student_t" for outliers'
+    if (y > 0).all() and "(" not in name:
+        return f'take the family "student_t" for outliers, or "gamma" or log({name}) where data {how}'
+    return 'take the family "student_t" for outliers'
+
+
+def _of_what_follows(model: Model) -> str:
+    """What may explain residuals that are alike at neighbouring rows, by the terms that there are."""
+    terms, columns = [part.term for part in model.layout.read_terms], model.layout.columns
+    lines = [term.columns[0] for term in terms if term.kind == "linear"]
+    cures = [f"take s({lines[0]}) in place of the straight line"] if lines else []
+    if sum(not column.is_category for column in columns) > 1:
+        cures.append("ask ngp.gam.screen for pairs of columns that deserve te(a, b)")
+    cures += [more] if (more := _more_for_terms(model)) else []
+    return ", or ".join([*cures, "look for a column that is missing"][:3])
+
+
+def _more_for_terms(model: Model) -> str:
+    """More inducing inputs for the curve or surface that has the fewest; no text where there is none."""
+    sizes = {p.name: len(model.kernel_data.inducing[p.name]) for p in model.layout.read_terms if p.term.kind in SMOOTH}
+    if not sizes:
+        return ""
+    least = min(sizes, key=sizes.__getitem__)
+    return f"give terms that turn often more, as {least[:-1]}, num_inducing={2 * max(sizes[least], CURVE)})"
+
+
+def _inducing(finding: Finding, about: AdviceContext) -> tuple[str, str]:
+    """Of the term that leaves most open."""
+    parts = about.model.layout.read_terms
+    worst = parts[int(np.argmax(about.open[: len(parts)]))]
+    size = len(about.model.kernel_data.inducing[worst.name])
+    levels = 1
+    if worst.term.kind == "s" and worst.term.by:  # so many for each level
+        levels = len(about.model.layout.columns[worst.columns[-1]].levels or (0,))
+    more = max(2 * -(-size // levels), CURVE)
+    text = f"The inducing inputs leave {100 * finding.number:.2g} % of the prior variance of the terms open, and "
+    text += f"{100 * finding.threshold:.2g} % is little; {worst.name} leaves most"
+    return text, f"write {worst.name[:-1]}, num_inducing={more})"
+
+
+def notes_on(model: Model, rows: Sequence[Row]) -> tuple[str, ...]:
+    """Notes on a response of labels, and on surfaces that use so much of their inducing inputs that more say more.
+
+    With few of these lengthscales become long and the noise large, so that inducing inputs leave nothing open.
+    """
+    notes = [text] if (text := two_values(model)) else []
+    for part, row in zip(model.layout.read_terms, rows, strict=False):
+        size, places = len(model.kernel_data.inducing[part.name]), model.rows.X[:, part.columns]
+        if part.term.kind not in ("te", "ti") or row.edf < USED * size:
+            continue
+        different = len(np.unique(places, axis=0))
+        more = min(3 * size, different, size + MOST_TOGETHER - sum(model.sizes))
+        if size < different:
+            cure = f"write {part.name[:-1]}, num_inducing={more})"
+            cure = cure if more > size else "take neighbours, which follow any detail: ngp.neighbours"
+            text = (
+                f"{part.name} uses {row.edf:.0f} degrees of freedom of {size} inducing inputs, and may have more detail"
+            )
+            notes.append(f"{text} than they can follow: {cure}.")
+    return tuple(notes)
+
+
+def is_even(weights: Weights) -> bool:
+    """Whether importance weights are nearly equal: what their tail would be far out is of no consequence."""
+    log = weights.log_weights - weights.log_weights.max()
+    return bool(np.exp(log).sum() ** 2 / np.exp(2 * log).sum() > EVEN * len(log))

@@ -1,0 +1,389 @@
+"""Normal distributions of the whitened values of all terms, in NumPy: dense, of blocks and a low rank, or a point.
+
+The terms at rows are ``f_c = A_c^T v_c``, of features ``A (M, N)``, and what inducing inputs leave open. Each class
+says what ``cov v = S`` adds, in the methods of `Dense`.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from scipy.linalg.lapack import dgetrf, dgetrs
+
+from numpyro_gp.arrays import Array
+from numpyro_gp.beliefs import BlockLowRank, Conditional
+from numpyro_gp.beliefs.base import AbstractBelief
+from numpyro_gp.beliefs.members import Stacks
+from numpyro_gp.checks import check_count
+from numpyro_gp.gam.model.features import ScaledFeatures, TermFeatures, factored
+from numpyro_gp.gam.model.hyperparameters import ClosedFormPriors, ModelValues, evaluate, vector_layout_of
+from numpyro_gp.gam.model.model import Model
+from numpyro_gp.gam.model.response_checks import has_numbers
+from numpyro_gp.guides.natural import NATURAL_MARK
+from numpyro_gp.likelihoods import Likelihood
+from numpyro_gp.posterior import Posterior
+from numpyro_gp.posterior.sources import Source
+from numpyro_gp.posterior.tracing import Draw, check_source, draws_of, trace_at
+from numpyro_gp.programs.compiled import run, run_quickly
+from numpyro_gp.rows.call import call_of
+from numpyro_gp.rows.model_trace import look
+
+
+class Point(NamedTuple):
+    """Values that are known: a draw of a chain, or a particle."""
+
+    mean: np.ndarray
+
+    def row_variances(self, A: np.ndarray) -> np.ndarray:
+        return np.zeros(A.shape[1])
+
+    def block_covariances(self, blocks: Stacks) -> list[np.ndarray]:
+        return [np.zeros((*own.shape, own.shape[1])) for own in blocks.places]
+
+    def component_covariances(self, A: np.ndarray, blocks: Stacks) -> np.ndarray:  # noqa: ARG002
+        return np.zeros((len(blocks.first), len(blocks.first)))
+
+    def sample(self, rng: np.random.Generator, count: int) -> np.ndarray:  # noqa: ARG002
+        return np.repeat(self.mean[:, None], count, axis=1)
+
+    def log_density(self, values: np.ndarray) -> np.ndarray:
+        return np.zeros(values.shape[1])
+
+
+class Dense(NamedTuple):
+    """``N(m, H^T H)`` with a square ``H (M, M)``."""
+
+    mean: np.ndarray
+    half: np.ndarray
+
+    def row_variances(self, A: np.ndarray) -> np.ndarray:
+        """``a^T S a`` of each row ``(N,)``."""
+        seen = self.half @ A
+        return np.einsum("mn,mn->n", seen, seen)
+
+    def block_covariances(self, blocks: Stacks) -> list[np.ndarray]:
+        """``S_cc`` of each component in stacks."""
+        halves = [self.half[:, own].transpose(1, 0, 2) for own in blocks.places]
+        return [half.transpose(0, 2, 1) @ half for half in halves]
+
+    def component_covariances(self, A: np.ndarray, blocks: Stacks) -> np.ndarray:
+        """``a_c^T S_ce a_e`` averaged over rows ``(C, C)``."""
+        products = (self.half.T @ self.half) * (A @ A.T) / A.shape[1]
+        return np.add.reduceat(np.add.reduceat(products, blocks.first, axis=0), blocks.first, axis=1)
+
+    def sample(self, rng: np.random.Generator, count: int) -> np.ndarray:
+        """Draws ``(M, count)``."""
+        return self.mean[:, None] + self.half.T @ rng.normal(size=(len(self.mean), count))
+
+    def log_density(self, values: np.ndarray) -> np.ndarray:
+        """Of values ``(M, K)``: ``(K,)``."""
+        factors, pivots, _ = dgetrf(self.half)  # of what is solved and of the determinant
+        away, _ = dgetrs(factors, pivots, values - self.mean[:, None], trans=1)
+        half_log = np.log(np.abs(np.diagonal(factors))).sum()
+        return -0.5 * np.sum(away**2, axis=0) - half_log - 0.5 * len(self.mean) * np.log(2 * np.pi)
+
+
+class LowRank:
+    """``N(m, (blockdiag(P_c P_c^T) + W W^T)^-1)``, that is ``S_ce = d_ce D_c - V_c^T V_e``: what `BlockLowRank` holds.
+
+    Attributes
+    ----------
+    mean : array (M,)
+    factors, covariances : list of array (C_s, M_s, M_s)
+        ``P_c``, and ``D_c = (P_c P_c^T)^-1``, in stacks.
+    W, shared : array (M, r), (r, M)
+    half_log : float
+        Half of the logarithm of the determinant of the precision.
+    blocks : Stacks
+    """
+
+    def __init__(self, mean: np.ndarray, factors: list[np.ndarray], W: np.ndarray, blocks: Stacks) -> None:
+        self.mean, self.factors, self.W, self.blocks = mean, factors, W, blocks
+        inverses = [np.linalg.inv(P) for P in factors]
+        self.covariances = [one.transpose(0, 2, 1) @ one for one in inverses]
+        projected = self._times(self.covariances, W)
+        root = np.linalg.cholesky(np.eye(W.shape[1]) + W.T @ projected)
+        logs = [np.log(np.diagonal(P, axis1=1, axis2=2)).sum() for P in factors]
+        self.half_log = float(sum(logs) + np.log(np.diagonal(root)).sum())
+        self.shared = np.linalg.solve(root, projected.T)
+
+    def _times(self, stacks: list[np.ndarray], values: np.ndarray) -> np.ndarray:
+        pairs = zip(stacks, self.blocks.apart(values), strict=True)
+        return self.blocks.together([one @ own for one, own in pairs])
+
+    def row_variances(self, A: np.ndarray) -> np.ndarray:
+        own = np.sum(A * self._times(self.covariances, A), axis=0)
+        return own - np.sum((self.shared @ A) ** 2, axis=0)
+
+    def block_covariances(self, blocks: Stacks) -> list[np.ndarray]:
+        parts = [self.shared[:, own].transpose(1, 0, 2) for own in blocks.places]
+        return [D - V.transpose(0, 2, 1) @ V for D, V in zip(self.covariances, parts, strict=True)]
+
+    def component_covariances(self, A: np.ndarray, blocks: Stacks) -> np.ndarray:
+        parts = [self.shared[:, own].transpose(1, 0, 2) for own in blocks.places]
+        seen = blocks.in_order([V @ own for V, own in zip(parts, blocks.apart(A), strict=True)])
+        flat = seen.reshape(len(seen), -1)
+        pairs = zip(self.covariances, blocks.apart(A), strict=True)
+        diagonal = blocks.in_order([np.sum(own * (D @ own), axis=(1, 2)) for D, own in pairs])
+        return (np.diag(diagonal) - flat @ flat.T) / A.shape[1]
+
+    def sample(self, rng: np.random.Generator, count: int) -> np.ndarray:
+        # x = P e_1 + W e_2 has the precision as its covariance, and so S x has covariance S.
+        own = self._times(self.factors, rng.normal(size=(len(self.mean), count)))
+        x = own + self.W @ rng.normal(size=(self.W.shape[1], count))
+        moved = self._times(self.covariances, x) - self.shared.T @ (self.shared @ x)
+        return self.mean[:, None] + moved
+
+    def log_density(self, values: np.ndarray) -> np.ndarray:
+        away = values - self.mean[:, None]
+        transposed = [P.transpose(0, 2, 1) for P in self.factors]
+        squares = np.sum(self._times(transposed, away) ** 2, axis=0) + np.sum((self.W.T @ away) ** 2, axis=0)
+        return -0.5 * squares + self.half_log - 0.5 * len(away) * np.log(2 * np.pi)
+
+
+Normal = Point | Dense | LowRank
+
+
+def conditional(shift: np.ndarray, precision: np.ndarray, factor: np.ndarray) -> Dense:
+    """The posterior of pseudo-data at the factor ``L (M, M)`` of the moment (mathematics.md section 14.1)."""
+    inner = factor.T @ precision @ factor
+    inner = 0.5 * (inner + inner.T)
+    try:
+        _, half = factored(np.eye(len(inner)) + inner)
+    except np.linalg.LinAlgError:  # of narrow noise rounding alone is more than what the prior knows
+        known, directions = np.linalg.eigh(inner)
+        half = (directions / np.sqrt(1 + np.maximum(known, 0))).T
+    return Dense(half.T @ (half @ (factor.T @ shift)), half)
+
+
+# --------------------------------------------------------------------------------------
+# Draws of the posterior of an additive model as numbers: hyper-parameters, and the normal distribution of the terms.
+#
+# A fit by ``ngp.gam`` is a normal distribution of the unconstrained hyper-parameters, and beside each of them one of
+# the whitened values. Its draws come from NumPy's generator, seeded by the words of the key: nothing compiles.
+
+
+# Draws of hyper-parameters where nobody says how many.
+DRAWS = 100
+
+
+class OfPseudoData(Sequence[Normal]):
+    """What pseudo-data say of the whitened values at each draw of the hyper-parameters.
+
+    Each is found once: from the factor that features at rows come with or, asked for before these, from its own.
+    """
+
+    def __init__(
+        self, term_features: TermFeatures, found: ModelValues[np.ndarray], shift: np.ndarray, precision: np.ndarray
+    ) -> None:
+        self.term_features, self.shift, self.precision = term_features, shift, precision
+        self.scales, self.lengths = np.asarray(found.scales, float), np.asarray(found.lengths, float)
+        self._found: list[Normal | None] = [None] * len(self.scales)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def __getitem__(self, number: Any) -> Any:
+        own = self._found[number]
+        if own is None:
+            own = self.at(number, self.term_features.factor(self.scales[number], self.lengths[number]))
+        return own
+
+    def at(self, number: int, factor: np.ndarray) -> Normal:
+        """That at a draw whose factor is known."""
+        own = self._found[number]
+        if own is None:
+            own = self._found[number] = conditional(self.shift, self.precision, factor)
+        return own
+
+
+class Draws(NamedTuple):
+    """``S`` draws of the hyper-parameters of ``C`` components, the constant as the last, with what follows from them.
+
+    Attributes
+    ----------
+    term_features : TermFeatures
+        Of the model that they belong to.
+    scales, lengths : array (S, C), (S, L)
+    likelihood : Likelihood
+        Its leaves have the draws on their first axis.
+    values : dict of array (S, ...)
+        Hyper-parameters by name.
+    term_posteriors : sequence of Normal
+        Of the whitened values, at each draw.
+    log_ratio : array (S,), optional
+        Log density of the hyper-parameters under their prior, less that under the fit; None where the fit has none.
+    """
+
+    term_features: TermFeatures
+    scales: np.ndarray
+    lengths: np.ndarray
+    likelihood: Likelihood
+    values: dict[str, np.ndarray]
+    term_posteriors: Sequence[Normal]
+    log_ratio: np.ndarray | None
+
+    @property
+    def model(self) -> Model:
+        """The model that they belong to."""
+        return self.term_features.model
+
+    @property
+    def size(self) -> int:
+        """Number S of draws."""
+        return len(self.scales)
+
+    def each(self) -> Iterator[tuple[np.ndarray, np.ndarray, Normal]]:
+        """Scales, lengthscales and the distribution of the whitened values of each draw."""
+        return zip(self.scales, self.lengths, self.term_posteriors, strict=True)
+
+    def at(self, X: np.ndarray) -> Iterator[tuple[Normal, ScaledFeatures]]:
+        """The distribution of the whitened values of each draw, and the features that they have at encoded rows."""
+        features_at, known = self.term_features.at(X), self.term_posteriors
+        for number, (scales, lengths) in enumerate(zip(self.scales, self.lengths, strict=True)):
+            scaled = features_at(scales, lengths)
+            yield known.at(number, scaled.factor) if isinstance(known, OfPseudoData) else known[number], scaled
+
+
+class GuideNormal(NamedTuple):
+    """A normal distribution of the unconstrained hyper-parameters, in the order of their names.
+
+    Attributes
+    ----------
+    loc, root : array (d,), (d, d)
+    """
+
+    loc: np.ndarray
+    root: np.ndarray
+
+
+def guide_normal_of(model: Model, params: Mapping[str, object]) -> GuideNormal | None:
+    """The distribution that parameters of ``ngp.gam``'s own guides are; None of other ones."""
+    shapes = vector_layout_of(model).shapes
+    if {"auto_loc", "auto_scale_tril"} <= set(params):
+        return GuideNormal(np.asarray(params["auto_loc"]), np.asarray(params["auto_scale_tril"]))
+    names = [(f"{name}_auto_loc", f"{name}_auto_scale") for name in shapes]
+    if not names or not {name for pair in names for name in pair} <= set(params):
+        return None
+    loc, scale = (np.concatenate([np.asarray(params[pair[at]]).ravel() for pair in names]) for at in (0, 1))
+    return GuideNormal(loc, np.diag(scale))
+
+
+def guide_draws(model: Model, key: Array, free: GuideNormal, count: int) -> ModelValues[np.ndarray]:
+    """The `ModelValues` of draws of a fit by ``ngp.gam``, whose density is that of the prior over that of the fit.
+
+    In NumPy where the model has the priors that it has by itself: nothing compiles.
+    """
+    layout = vector_layout_of(model)
+    dtype = layout.dtype
+    noise = np.random.default_rng(np.ravel(jax.random.key_data(key))).standard_normal((count, len(free.loc)))
+    rows = free.loc + noise @ np.asarray(free.root, float).T
+    own_density = -0.5 * (noise**2 + np.log(2 * np.pi)).sum(axis=1) - np.log(np.diag(free.root)).sum()
+    if layout.priors is None:
+        every = jax.vmap(lambda row: evaluate(model, layout.by_name(row)))
+        found: ModelValues[np.ndarray] = jax.tree.map(np.asarray, run_quickly(every, rows.astype(dtype)))
+        return found._replace(log_density=found.log_density - own_density, start={})
+    priors = ClosedFormPriors(model, layout)
+    each = [priors(row).values for row in rows]
+    values = {
+        name: np.exp(rows[:, at]).reshape(count, *layout.shapes[name]).astype(dtype)
+        for name, at in layout.places.items()
+    }
+    lengths = values.get("f_lengthscale", np.zeros((count, 0), dtype))
+    density = np.array([one.log_density for one in each]) - own_density
+    scales = np.array([one.scales for one in each])
+    return ModelValues(scales, lengths, model.family.stacked(values, count, dtype), values, density, {})
+
+
+def sample_posterior(
+    term_features: TermFeatures,
+    params: Mapping[str, object] | None,
+    posterior: Callable[[], Posterior],
+    key: Array,
+    num_draws: int | None,
+) -> Draws:
+    """Draws of a fit: of ``ngp.gam``'s own guides from their parameters, of all others from the posterior.
+
+    Parameters
+    ----------
+    params : dict, optional
+        Those of a variational fit.
+    posterior : callable
+        What makes the library's posterior.
+    num_draws : int, optional
+        All that are stored; of a guide 100, or one where hyper-parameters are known.
+    """
+    model = term_features.model
+    free = None if params is None else guide_normal_of(model, params)
+    if params is None or free is None:
+        found, term_posteriors = _of_posterior(term_features, posterior(), key, num_draws)
+        log_ratio = None
+    else:
+        count = (DRAWS if len(free.loc) else 1) if num_draws is None else check_count("num_draws", num_draws)
+        found = guide_draws(model, key, free, count)
+        log_ratio = np.asarray(found.log_density)
+        names = [f"f{NATURAL_MARK}{name}" for name in ("shift", "precision")]
+        if set(names) <= set(params):
+            term_posteriors = OfPseudoData(term_features, found, *(np.asarray(params[name], float) for name in names))
+        else:
+            term_posteriors = _of_belief(term_features, found, _read(posterior(), model, key, 1)[0])
+    scales, lengths = np.asarray(found.scales, float), np.asarray(found.lengths, float)
+    values = {name: np.asarray(value) for name, value in found.values.items()}
+    return Draws(term_features, scales, lengths, found.likelihood, values, term_posteriors, log_ratio)
+
+
+def _read(posterior: Posterior, model: Model, key: Array, num_draws: int | None) -> tuple[Any, Callable[[], Any]]:
+    """Return the value of the process at the first draw of a posterior, and what reads the values of all its draws."""
+    X = model.arguments[0]  # one row is enough, but for a likelihood that has a number for each
+    call = call_of(posterior.model, (X if has_numbers(model.family, len(X)) else X[:1],), {})
+    is_random = check_source(posterior, call, look(posterior.fitted_model, call).sites, frozenset({"data"}))
+    index = posterior.spread(num_draws, is_random)
+
+    def values_at(own: Posterior, draw: Draw, arrays: list[Array]) -> dict[str, Any]:
+        found = own.source.values(jax.random.split(draw[0])[0], draw[1], call.at(arrays))
+        if "f" not in found:  # particles in the coordinates of a fit: the model says which values they stand for
+            found = found | {"f": trace_at(own, draw, call.at(arrays), frozenset({"data"}))["f"]["value"]}
+        return found
+
+    first = jax.tree.map(lambda leaf: leaf[0], draws_of(key, index))
+    at = lambda source, draw, arrays: values_at(posterior.at(source), draw, arrays)["f"]  # noqa: E731
+    belief = run(at, posterior.source, first, call.arrays)
+    is_fixed = isinstance(belief, (Conditional, BlockLowRank))  # the same at every draw, as parameters are
+
+    def one(own: Posterior, draw: Draw, arrays: list[Array]) -> tuple[ModelValues[Array], object]:
+        values = values_at(own, draw, arrays)
+        f = values.pop("f")
+        whitened = None if is_fixed else (f.whitened() if isinstance(f, AbstractBelief) else f)
+        return evaluate(model, values, is_free=False), whitened
+
+    def every(source: Source, draws: object, arrays: list[Array]) -> Any:
+        return jax.lax.map(lambda draw: one(posterior.at(source), draw, arrays), draws)
+
+    return belief, lambda: jax.tree.map(np.asarray, run(every, posterior.source, draws_of(key, index), call.arrays))
+
+
+def _of_posterior(
+    term_features: TermFeatures, posterior: Posterior, key: Array, num_draws: int | None
+) -> tuple[ModelValues[np.ndarray], Sequence[Normal]]:
+    """Draws of the library's own posterior: chains, particles, and guides of any kind."""
+    belief, read = _read(posterior, term_features.model, key, num_draws)
+    found, each = read()
+    if each is None:
+        return found, _of_belief(term_features, found, belief)
+    if not isinstance(each, tuple):
+        return found, [Point(np.asarray(values, float)) for values in each]
+    return found, [Dense(np.asarray(m, float), np.asarray(root, float).T) for m, root in zip(*each, strict=True)]
+
+
+def _of_belief(term_features: TermFeatures, at: ModelValues[np.ndarray], belief: AbstractBelief) -> Sequence[Normal]:
+    """The normal distribution of the whitened values at each draw, by a belief that is the same at all."""
+    if isinstance(belief, Conditional):
+        return OfPseudoData(term_features, at, *(np.asarray(part, float) for part in belief.said))
+    if isinstance(belief, BlockLowRank):
+        stacks = Stacks.of(belief.precision_trils)
+        factors = [np.asarray(part, float) for part in stacks.stacked(belief.precision_trils)]
+        mean, W = np.asarray(belief.mean, float), np.asarray(belief.W, float)
+        return [LowRank(mean, factors, W, term_features.blocks)] * len(at.scales)
+    m, factor = belief.whitened()
+    return [Dense(np.asarray(m, float), np.asarray(factor, float).T)] * len(at.scales)

@@ -1,0 +1,268 @@
+"""New data of the named likelihoods in NumPy: moments, quantiles and draws, where ``f`` is normal at each draw."""
+
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+
+from numpyro_gp import likelihoods
+from numpyro_gp.arrays import Array
+from numpyro_gp.checks import fail
+from numpyro_gp.gam.answers.draws import Draws
+from numpyro_gp.gam.model.family import MeanGamma
+from numpyro_gp.gam.model.features import ROWS
+from numpyro_gp.gam.model.model import offset_at
+from numpyro_gp.gam.model.response_checks import at_rows, check_rows, trials_at, with_trials
+from numpyro_gp.likelihoods import Binomial, Likelihood
+from numpyro_gp.likelihoods.links import mean_of, normal_cdf
+from numpyro_gp.likelihoods.quadrature import gauss_hermite
+from numpyro_gp.posterior import Prediction
+from numpyro_gp.rows.batches import padded
+from numpyro_gp.sites import Observation
+
+# Nodes of an expectation over f, and draws of new data behind quantiles.
+NODES, SAMPLES = 48, 2000
+# Rates above which counts are drawn as normal numbers, and the logarithm of the largest one.
+MOST_RATE, LARGEST = 1e15, 600.0
+# Whose data are whole numbers: a quantile is one of the values that were drawn.
+WHOLE = (likelihoods.Poisson, likelihoods.NegativeBinomial, likelihoods.Bernoulli, likelihoods.Binomial)
+Generator = np.random.Generator
+Parameters = Mapping[str, Any]  # arrays (S, 1), and the name of a link
+
+
+class Response(NamedTuple):
+    """Mean and variance of a datum at ``f``, and draws of it; parameters ``(S, 1)`` by name."""
+
+    mean: Callable[[np.ndarray, Parameters], np.ndarray]
+    variance: Callable[[np.ndarray, Parameters], np.ndarray]
+    draw: Callable[[Generator, np.ndarray, Parameters], np.ndarray]
+
+
+def _of_link(f: np.ndarray, p: Parameters) -> np.ndarray:
+    return mean_of(p["link"], f)
+
+
+def _exp(f: np.ndarray, p: object) -> np.ndarray:  # noqa: ARG001
+    return np.exp(f)
+
+
+def _counts(rng: Generator, rate: np.ndarray) -> np.ndarray:
+    """Counts of a rate; of one above what NumPy draws, where they are almost normal, rounded normal numbers."""
+    is_large = rate > MOST_RATE
+    if not is_large.any():
+        return rng.poisson(rate)
+    few = rng.poisson(np.where(is_large, 0.0, rate))
+    return np.where(is_large, np.rint(rate + np.sqrt(rate) * rng.standard_normal(rate.shape)), few)
+
+
+def _rate(f: np.ndarray) -> np.ndarray:
+    """A rate that is a number however large ``f`` is."""
+    return np.exp(np.minimum(f, LARGEST))
+
+
+def _beta(rng: Generator, f: np.ndarray, p: Parameters) -> np.ndarray:
+    mean = np.clip(_of_link(f, p), 1e-12, 1 - 1e-12)
+    return rng.beta(p["concentration"] * mean, p["concentration"] * (1 - mean))
+
+
+RESPONSES: dict[type, Response] = {
+    likelihoods.Gaussian: Response(
+        lambda f, _: f, lambda f, p: p["scale"] ** 2 + 0 * f, lambda rng, f, p: rng.normal(f, p["scale"] + 0 * f)
+    ),
+    likelihoods.StudentT: Response(
+        lambda f, _: f,
+        lambda f, p: np.where(p["df"] > 2, p["scale"] ** 2 * p["df"] / np.maximum(p["df"] - 2, 1e-300), np.inf) + 0 * f,
+        lambda rng, f, p: f + p["scale"] * rng.standard_t(p["df"] + 0 * f),
+    ),
+    likelihoods.Poisson: Response(_exp, _exp, lambda rng, f, _: _counts(rng, _rate(f))),
+    likelihoods.NegativeBinomial: Response(
+        _exp,
+        lambda f, p: np.exp(f) * (1 + np.exp(f) / p["r"]),
+        lambda rng, f, p: _counts(rng, rng.gamma(p["r"], _rate(f) / p["r"])),
+    ),
+    likelihoods.Gamma: Response(
+        lambda f, p: p["shape"] * np.exp(f),
+        lambda f, p: p["shape"] * np.exp(2 * f),
+        lambda rng, f, p: rng.gamma(p["shape"], np.exp(f)),
+    ),
+    MeanGamma: Response(
+        _exp,
+        lambda f, p: np.exp(2 * f) / p["shape"],
+        lambda rng, f, p: rng.gamma(p["shape"], np.exp(f) / p["shape"]),
+    ),
+    likelihoods.Exponential: Response(_exp, lambda f, _: np.exp(2 * f), lambda rng, f, _: rng.exponential(np.exp(f))),
+    likelihoods.Bernoulli: Response(
+        _of_link,
+        lambda f, p: _of_link(f, p) * _of_link(-f, p),
+        lambda rng, f, p: (rng.uniform(size=f.shape) < _of_link(f, p)).astype(int),
+    ),
+    likelihoods.Binomial: Response(
+        lambda f, p: p["trials"] * mean_of("logit", f),
+        lambda f, p: p["trials"] * mean_of("logit", f) * mean_of("logit", -f),
+        lambda rng, f, p: rng.binomial(p["trials"].astype(int), mean_of("logit", f)),
+    ),
+    likelihoods.Beta: Response(
+        _of_link, lambda f, p: _of_link(f, p) * _of_link(-f, p) / (1 + p["concentration"]), _beta
+    ),
+}
+
+
+class NewData:
+    """The mixture over draws of new data, ``f`` normal with mean and variance ``(S, N)`` at each."""
+
+    def __init__(self, likelihood: likelihoods.Likelihood) -> None:
+        kind = type(likelihood)
+        if kind not in RESPONSES:
+            cure = "Take fit.predict(data), which knows all likelihoods."
+            required = f"one of {sorted(one.__name__ for one in RESPONSES)}"
+            fail("the likelihood of a fit with a predictor", required, kind.__name__, cure)
+        self.response, self.is_normal, self.is_whole = RESPONSES[kind], kind is likelihoods.Gaussian, kind in WHOLE
+        names = [name for name in ("scale", "df", "r", "shape", "concentration", "trials") if name in vars(likelihood)]
+        self.parameters: dict[str, Any] = {name: np.asarray(getattr(likelihood, name), float) for name in names}
+        if any(value.ndim > 1 for value in self.parameters.values()):
+            cure = "Take fit.terms(data), which needs none."
+            fail("the likelihood of a fit with a predictor", "of one number for all rows", "one for each row", cure)
+        self.parameters = {name: value[:, None] for name, value in self.parameters.items()}
+        self.parameters["link"] = getattr(likelihood, "link", "identity")
+        self.nodes, self.weights = gauss_hermite(NODES)
+
+    def of_trials(self, trials: np.ndarray | None) -> "NewData":
+        """Successes among these trials ``(N,)`` of new rows; None: of no trials."""
+        if trials is None:
+            return self
+        found = copy.copy(self)
+        found.parameters = self.parameters | {"trials": trials[None]}
+        return found
+
+    def _wider(self) -> dict[str, object]:
+        """Parameters with one more axis, of nodes or draws."""
+        return {name: value if name == "link" else value[..., None] for name, value in self.parameters.items()}
+
+    def moments(self, mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance ``(N,)``."""
+        if self.is_normal:
+            return over_draws(mean, variance + self.parameters["scale"] ** 2)
+        f, p = mean[..., None] + np.sqrt(variance)[..., None] * self.nodes, self._wider()
+        values = self.response.mean(f, p)
+        means = values @ self.weights
+        spread = self.response.variance(f, p) + (values - means[..., None]) ** 2
+        return over_draws(means, spread @ self.weights)
+
+    def quantiles(
+        self, mean: np.ndarray, variance: np.ndarray, levels: np.ndarray, num_samples: int = SAMPLES
+    ) -> np.ndarray:
+        """Quantiles ``(levels, N)``: of normal data exact, of others from draws, the same ones for the same rows."""
+        if self.is_normal:
+            return _normal_quantiles(mean, np.sqrt(variance + self.parameters["scale"] ** 2), levels)
+        rng, each = np.random.default_rng(0), -(-num_samples // len(mean))
+        f = mean[..., None] + np.sqrt(variance)[..., None] * rng.normal(size=(*mean.shape, each))
+        draws = self.response.draw(rng, f, self._wider())
+        flat = np.moveaxis(draws, 1, 0).reshape(mean.shape[1], -1)
+        # A count or a label, and no mean of two.
+        return np.quantile(flat, levels, axis=1, method="lower" if self.is_whole else "linear")
+
+
+def check_levels(levels: float | Sequence[float]) -> np.ndarray:
+    """Levels of quantiles as an array."""
+    wanted = np.atleast_1d(np.asarray(levels, float))
+    if not wanted.size or not np.all((wanted > 0) & (wanted < 1)):
+        fail("levels", "one or more numbers between 0 and 1", f"{levels}", "Pass [0.05, 0.5, 0.95].")
+    return wanted
+
+
+def over_draws(means: np.ndarray, variances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and variance of a mixture of draws ``(S, N)``."""
+    return means.mean(axis=0), variances.mean(axis=0) + means.var(axis=0)
+
+
+def _normal_quantiles(means: np.ndarray, scales: np.ndarray, levels: np.ndarray) -> np.ndarray:
+    """Those of a mixture of normal distributions, by bisection."""
+    ends = (means - 10 * scales).min(axis=0), (means + 10 * scales).max(axis=0)
+    low, high = (np.broadcast_to(end, (len(levels), means.shape[1])) for end in ends)
+    for _ in range(50):
+        middle = 0.5 * (low + high)
+        below = normal_cdf((middle[:, None] - means) / scales).mean(axis=1) < levels[:, None]
+        low, high = np.where(below, middle, low), np.where(below, high, middle)
+    return 0.5 * (low + high)
+
+
+# --------------------------------------------------------------------------------------
+# Predictions of new rows without the library's posterior: the same mixture over the same draws, by NumPy.
+
+
+# Steps of the precision of JAX at the level of the data, in parts of the noise, above which the level is kept apart.
+FINE = 1e-3
+
+
+def latent(draws: Draws, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and variance ``(S, N)`` of ``f`` at rows, at each draw."""
+    offset, means, variances = offset_at(draws.model, X), [], []
+    least = 4 * np.finfo(float).eps
+    for term_posterior, (A, prior, _) in draws.at(X):
+        means.append(offset + term_posterior.mean @ A)
+        whole = prior.sum(axis=0)
+        variances.append(np.maximum(whole - np.sum(A**2, axis=0) + term_posterior.row_variances(A), least * whole))
+    return np.stack(means), np.stack(variances)
+
+
+def in_parts(draws: Draws, X: np.ndarray) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
+    """At most `ROWS` rows at a time, with mean and variance ``(S, N)`` of ``f`` there."""
+    for at in draws.term_features.cuts(len(X)):
+        mean, variance = latent(draws, X[at])
+        for low in range(0, mean.shape[1], ROWS):
+            own = slice(low, min(low + ROWS, mean.shape[1]))
+            yield slice(at.start + low, at.start + own.stop), mean[:, own], variance[:, own]
+
+
+def predicted(draws: Draws, X: np.ndarray, key: Array) -> Prediction:
+    """The mixture over all draws of what each says of new data at encoded rows."""
+    chunks, sizes, model = [], [], draws.model
+    count, dtype = len(model.rows.y), draws.term_features.dtype
+    check_rows(draws.likelihood, len(X), count)
+    offset, is_location = np.broadcast_to(offset_at(model, X), len(X)), model.family.link == "identity"
+    step = float(np.abs(offset).max() * jnp.finfo(dtype).eps)
+    level = offset if is_location and step > FINE * float(model.start.noise) else None
+    for rows, mean, variance in in_parts(draws, X):
+        own = mean if level is None else mean - level[rows]
+        mean, variance = (padded(one, 0, ROWS, axis=1).astype(dtype) for one in (own, variance))
+        places = padded(np.arange(rows.start, rows.stop), 0, ROWS)
+        likelihood = at_rows(draws.likelihood, model.layout, X[places], places, count)
+        chunks.append(observation(likelihood, mean, variance))
+        sizes.append(rows.stop - rows.start)
+    is_named = isinstance(model.family.spec, str)
+    return Prediction(chunks, sizes, key, quantiles=quantiles_of_rows if is_named else None, level=level)
+
+
+def quantiles_of_rows(chunk: Observation, rows: int, levels: np.ndarray, num_samples: int) -> np.ndarray:
+    """`quantiles_at` for the first rows of a chunk of predictions."""
+    likelihood, trials = jax.tree.map(np.asarray, chunk.likelihood), None
+    if isinstance(likelihood, Binomial):  # trials of draws and rows, the same at each draw
+        every = np.asarray(likelihood.trials)
+        likelihood, trials = with_trials(likelihood, every[:, 0]), every[0, :rows]
+    mean, variance = (np.asarray(one, float)[:, :rows] for one in (chunk.mean_latent, chunk.variance_latent))
+    return NewData(likelihood).of_trials(trials).quantiles(mean, variance, levels, num_samples)
+
+
+def quantiles_at(draws: Draws, X: np.ndarray, levels: np.ndarray) -> np.ndarray:
+    """Quantiles ``(levels, N)`` of new data of a named family at encoded rows, by NumPy, which compiles nothing."""
+    new_data, layout, found = NewData(draws.likelihood), draws.model.layout, []
+    for rows, mean, variance in in_parts(draws, X):
+        found.append(new_data.of_trials(trials_at(layout, X[rows])).quantiles(mean, variance, levels))
+    return np.concatenate(found, axis=1).astype(float)
+
+
+def observation(likelihood: Likelihood, mean: np.ndarray, variance: np.ndarray) -> Observation:
+    """New data at each draw, which all leaves have on their first axis; their shapes are those of one draw."""
+
+    def one(likelihood: Likelihood, mean: Array) -> Observation:
+        return Observation(dist.Normal(mean, jnp.ones_like(mean)), likelihood)
+
+    own = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), (likelihood, mean))
+    found: Observation = copy.copy(jax.eval_shape(one, *own))
+    found.mean_latent, found.variance_latent = jnp.asarray(mean), jnp.asarray(variance)
+    found.likelihood = jax.tree.map(jnp.asarray, likelihood)
+    return found

@@ -1,0 +1,257 @@
+"""Values of a gam as text and arrays: what a file holds in place of a pickle, so that nothing runs when it is read.
+
+Numbers, text, dates, containers and arrays are themselves; classes that are known here are their fields by words that
+stay when code is renamed; a prior is its class of NumPyro and its parameters.
+"""
+
+import dataclasses
+import datetime
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+
+from numpyro_gp.additive.columns import Column
+from numpyro_gp.arrays import Array
+from numpyro_gp.checks import fail
+from numpyro_gp.gam.model.family import Family, Prior, Start, as_family
+from numpyro_gp.gam.model.model import Model
+from numpyro_gp.gam.model.term_kernels import KernelData
+from numpyro_gp.gam.model.time_kernels import TimePrior
+from numpyro_gp.gam.table.layout import ReadTerm, Rows, TableLayout
+from numpyro_gp.gam.table.terms import Term, Terms
+from numpyro_gp.kernels import RBF, Empirical, Gaussian, Kernel, Matern12, Matern32, Matern52, Uniform
+from numpyro_gp.posterior import Posterior
+from numpyro_gp.programs.files import check_place, read_whole, write_whole
+
+# What files say, which no renaming may change: a word of a file is one for good, and another one is another format.
+# A class by the word for it, and the words for its attributes.
+CLASSES: dict[str, tuple[type, str]] = {
+    "Column": (Column, "name levels shift scale low high is_date"),
+    "Empirical": (Empirical, "points weights"),
+    "Family": (Family, "name link spec"),
+    "Gaussian": (Gaussian, "mean sd"),
+    "KernelData": (KernelData, "layout measures periods inducing time_priors"),
+    "Model": (Model, "terms layout kernel_data family start rows measure start_values jitter"),
+    "Prior": (Prior, "median spread shape"),
+    "ReadTerm": (ReadTerm, "term columns"),
+    "Rows": (Rows, "X y weights left_out"),
+    "Start": (Start, "constant size noise"),
+    "TableLayout": (TableLayout, "columns read_terms offsets response_column trials"),
+    "Term": (Term, "kind columns by cyclic kernel num_inducing scale lengthscale period"),
+    "Terms": (Terms, "items response"),
+    "TimePrior": (TimePrior, "scale lengths"),
+    "Uniform": (Uniform, "low high"),
+}
+# What a word means where an older file does not have it.
+DEFAULTS: dict[str, dict[str, object]] = {"TableLayout": {"trials": None}}
+KERNELS: dict[str, type[Kernel]] = {"RBF": RBF, "Matern12": Matern12, "Matern32": Matern32, "Matern52": Matern52}
+WORDS_OF = {kind: word for word, (kind, _) in CLASSES.items()} | {kind: word for word, kind in KERNELS.items()}
+SEQUENCES: dict[str, Callable[[Any], Any]] = {"tuple": tuple, "list": list}
+DATES: dict[str, object] = {one.__name__: one for one in (datetime.date, datetime.datetime)}
+PICKLE = "Keep this fit by pickle: pickle.dump(fit, file)."
+
+
+def encoded(value: Any, arrays: list[np.ndarray]) -> object:
+    """What JSON takes for a value; arrays are appended, and their numbers stand in their place."""
+    if isinstance(value, (np.bool_, np.integer, np.floating)):
+        value = value.item()
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (np.ndarray, jax.Array)):
+        arrays.append(np.asarray(value))
+        return {"jax" if isinstance(value, jax.Array) else "array": len(arrays) - 1}
+    if type(value) in (tuple, list):
+        return {type(value).__name__: [encoded(one, arrays) for one in value]}
+    if isinstance(value, dict):
+        return {"dict": [[encoded(one, arrays) for one in pair] for pair in value.items()]}
+    if isinstance(value, datetime.date):
+        return {type(value).__name__: value.isoformat()}
+    if isinstance(value, type) and value in WORDS_OF:
+        return {"kernel": WORDS_OF[value]}
+    if type(value) in WORDS_OF:
+        word = WORDS_OF[type(value)]
+        own = {name: getattr(value, name) for name in CLASSES[word][1].split()}
+        return {"class": word, "fields": encoded(own, arrays)}
+    if isinstance(value, dist.Distribution):
+        return _prior(value, arrays)
+    cure = f'Levels may be text, numbers, dates or booleans: data["group"] = data["group"].astype(str). {PICKLE}'
+    fail("a fit to save", "of values that a file can hold", f"{value!r:.60}, a {type(value).__name__}", cure, TypeError)
+
+
+def _prior(prior: dist.Distribution, arrays: list[np.ndarray]) -> object:
+    """A class of NumPyro and its parameters, where these make the same distribution again."""
+    given = {name: np.asarray(getattr(prior, name)) for name in type(prior).arg_constraints if hasattr(prior, name)}
+    try:
+        again = getattr(dist, type(prior).__name__)(**given)
+        probe = prior.sample(jax.random.key(0))
+        is_same = type(again) is type(prior) and bool(np.all(again.log_prob(probe) == prior.log_prob(probe)))
+    except (AttributeError, TypeError, ValueError):
+        is_same = False
+    if not is_same:
+        cure = f"Take one without transforms, as numpyro.distributions.LogNormal(0.0, 1.0). {PICKLE}"
+        fail("a prior of a fit to save", "a class of NumPyro with its parameters", f"{type(prior).__name__}", cure)
+    return {"prior": type(prior).__name__, "parameters": encoded(given, arrays)}
+
+
+def decoded(value: object, arrays: list[np.ndarray]) -> Any:
+    """The value that `encoded` was given."""
+    if not isinstance(value, dict):
+        return value
+    kind, own = next(iter(value.items()))
+    if kind in ("array", "jax"):
+        return arrays[own] if kind == "array" else jnp.asarray(arrays[own])
+    if kind in SEQUENCES:
+        return SEQUENCES[kind](decoded(one, arrays) for one in own)
+    if kind == "dict":
+        return {decoded(key, arrays): decoded(one, arrays) for key, one in own}
+    if kind == "prior":
+        return _prior_of(own)(**decoded(value["parameters"], arrays))
+    if kind == "class":
+        return _with_fields(own, decoded(value["fields"], arrays))
+    if kind == "kernel":
+        return _known(own, KERNELS, "kernel")
+    return _known(kind, DATES, "kind of value").fromisoformat(own)
+
+
+def _known(word: str, words: Mapping[str, object], what: str) -> Any:
+    if word not in words:
+        refuse_word(what, words, word)
+    return words[word]
+
+
+def _with_fields(word: str, fields: dict[str, object]) -> Any:
+    (kind, words), fields = _known(word, CLASSES, "class"), DEFAULTS.get(word, {}) | fields
+    check_words(f"fields of {word}", words.split(), fields)
+    return kind(**fields)
+
+
+def check_words(what: str, words: Iterable[str], found: Iterable[str]) -> None:
+    """Refuse words that are not known here, and those that lack: of what they say nothing may be guessed."""
+    if differing := sorted(set(words) ^ set(found)):
+        refuse_word(what, words, f"{differing} more or less")
+
+
+def refuse_word(what: str, words: Iterable[str], got: str) -> NoReturn:
+    """Of a file that another version of the library wrote."""
+    cure = "Load it with the version of numpyro_gp that wrote it, or fit anew and save that: fit.save(path)."
+    fail(f"{what} in a file of a fit", f"{', '.join(words)}", got, cure)
+
+
+def _prior_of(name: str) -> type[dist.Distribution]:
+    """A class of NumPyro by its name, which is all that a file may name there."""
+    found = getattr(dist, name, None)
+    if not (isinstance(found, type) and issubclass(found, dist.Distribution)):
+        refuse_word("prior", ["a distribution of numpyro.distributions"], name)
+    return found
+
+
+# --------------------------------------------------------------------------------------
+# A fit of ``ngp.gam`` in one file, in NumPy's format: the model with its rows, and what the engine found.
+
+
+# What a file begins with, and its version: another one where files say something else, or in other words.
+KIND, VERSION = "numpyro_gp gam", 1
+FORMAT = f"{KIND} {VERSION}"
+
+
+class Saved(NamedTuple):
+    """What a file holds, by the names of these fields: they are words of files, which stay when code is renamed.
+
+    Attributes
+    ----------
+    model : Model
+    engine, steps, notes, key
+        Of the fit.
+    params : dict of array, optional
+        Of a variational fit, and of particles.
+    is_double : bool
+        Whether these are of a fit in double precision.
+    losses : array, optional
+    posterior : Posterior, optional
+        Of chains and particles.
+    """
+
+    model: Model
+    engine: str
+    steps: int
+    notes: tuple[str, ...]
+    key: Array
+    params: dict[str, np.ndarray] | None
+    is_double: bool
+    losses: np.ndarray | None
+    posterior: Posterior | None
+
+
+def write(path: str | os.PathLike[str], saved: Saved) -> None:
+    """Write it whole, or leave the file that was there."""
+    target, model = check_place(path), saved.model
+    if not isinstance(model.family.spec, str):  # a likelihood, or a function of the user's own
+        model = dataclasses.replace(model, family=model.family._replace(spec=None))
+    content = saved._asdict() | {
+        "model": model,
+        "key": np.asarray(jax.random.key_data(saved.key)),
+        "posterior": None if saved.posterior is None else saved.posterior.parts(),
+        "precision": jnp.result_type(float).name,
+    }
+    arrays: list[np.ndarray] = []
+    text = json.dumps({"format": FORMAT, "content": encoded(content, arrays)})
+    named = {f"array_{number}": array for number, array in enumerate(arrays)}
+    write_whole(target, header=np.asarray(text), **named)
+
+
+def read(path: str | os.PathLike[str], family: object = None) -> Saved:
+    """What `write` wrote. ``family`` is that of the fit, where it had no name."""
+    cure = "Check the path, or save it anew: fit.save(path)."
+    found, text, arrays = read_whole(Path(path), "path", "a file written by fit.save of ngp.gam", cure, _parts_of)
+    _check_format(found)
+    content = decoded(text, arrays)
+    check_words("parts", (*Saved._fields, "precision"), content)
+    _check_precision(content.pop("precision"), content["is_double"])
+    model, parts = _with_family(content["model"], family), content["posterior"]
+    posterior = None if parts is None else Posterior.of_parts(parts, model)
+    own = {"model": model, "key": jax.random.wrap_key_data(content["key"]), "posterior": posterior}
+    return Saved(**(content | own))
+
+
+def _check_format(found: str) -> None:
+    if found.startswith(KIND) and found != FORMAT:
+        refuse_word("format", [repr(FORMAT)], repr(found))
+    if found != FORMAT:
+        cure = "Read a posterior with ngp.Posterior.load."
+        fail("path", f"a file of format {FORMAT!r}", f"{found!r}", cure)
+
+
+def _check_precision(of_fit: str, is_double: bool) -> None:
+    """Whitened values of programs of JAX belong to their factors, whose jitter is that of the precision."""
+    if not is_double and of_fit != jnp.result_type(float).name:
+        cure = f"Set JAX_ENABLE_X64={int(of_fit == 'float64')} before JAX is imported."
+        fail("the precision of JAX", f"that of the fit, {of_fit}", jnp.result_type(float).name, cure)
+
+
+def _parts_of(stored: dict[str, np.ndarray]) -> tuple[str, Any, list[np.ndarray]]:
+    """The format, the content as text, and arrays by their number; those of other files are by names."""
+    header = json.loads(str(stored["header"]))
+    numbered = (f"array_{number}" for number in range(len(stored)))
+    return header["format"], header.get("content"), [stored[name] for name in numbered if name in stored]
+
+
+def _with_family(model: Model, family: object) -> Model:
+    """The model with the likelihood that the fit had."""
+    own = model.family
+    if family is None and own.spec is not None:
+        return model
+    if family is None:
+        cure = "A file holds no function: ngp.gam.load(path, family=...), with the likelihood or function of the fit."
+        fail("family", f"that of the fit, {own.name}", "None", cure)
+    found = as_family(family)
+    if found[:2] != own[:2]:
+        cure = "Pass the one of the fit; of a name, leave it out."
+        fail("family", f"that of the fit, {own.name}", f"{family!r:.60}", cure)
+    return dataclasses.replace(model, family=found)

@@ -1,0 +1,274 @@
+"""Features of the terms at rows, with their slopes in the lengthscales, in NumPy.
+
+A component with variance ``s^2`` has ``s`` times the features of unit variance, which are found here. A bound is then
+linear algebra with a few hundred rows and columns (`gam.bounds`): nothing of it is compiled. Rows that are equal in the
+columns of a term are computed once, and so are terms without a lengthscale.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from scipy.linalg.blas import dtrmm
+from scipy.linalg.lapack import dpotrf, dtrtri
+
+from numpyro_gp.beliefs.members import Stacks
+from numpyro_gp.gam.model.column_kernels import Curve, KernelMatrices, MatrixFunction, Sloped, without_slopes
+from numpyro_gp.gam.model.hyperparameters import places_of_lengths
+from numpyro_gp.gam.model.model import Model
+from numpyro_gp.gam.model.term_kernels import SMOOTH, composed, count_lengthscales, mean_over
+from numpyro_gp.gam.model.time_kernels import MATRICES
+from numpyro_gp.gam.table.layout import ReadTerm, is_difference
+from numpyro_gp.gam.table.terms import TIME
+from numpyro_gp.kernels.jitter import least_jitter_of
+from numpyro_gp.kernels.nonstationary import around_average
+
+# Relative jitter of a Gram matrix that moves with a lengthscale. All here is in double precision, whatever that of JAX
+# is; matrices of the other kinds, the constant's, lines, levels, are far from singular and get none.
+JITTER = 1e-6
+# Of terms of time: of a trend the line has almost all of the variance, and what wanders must not drown in the jitter.
+JITTER_OF_TIME = 1e-9
+# Rows whose features are held at once, where rows are only summed over.
+CHUNK = 8192
+
+
+class Features(NamedTuple):
+    """Of ``C`` components with ``M`` inducing inputs at ``N`` rows, all with unit variance.
+
+    Attributes
+    ----------
+    values : array (M, N)
+        ``L^-1 k(Z, X)``, one component after the other.
+    variances : array (C, N)
+        ``k_c(x_n, x_n)``.
+    slopes : array (P, M, N)
+        Of the values in the ``p``-th lengthscale of their own component.
+    variance_slopes : array (P, C, N)
+    """
+
+    values: np.ndarray
+    variances: np.ndarray
+    slopes: np.ndarray
+    variance_slopes: np.ndarray
+
+
+class Whitened(NamedTuple):
+    """One component at its different rows: features ``(M, U)``, prior variances ``(U,)``, ``L^-1`` and ``L (M, M)``."""
+
+    features: Sloped
+    variances: Sloped
+    inverse: np.ndarray
+    factor: np.ndarray
+
+
+def factored(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """``L`` and ``L^-1`` of a positive definite matrix ``L L^T``."""
+    factor, failed = dpotrf(matrix, lower=1, clean=1)
+    if failed:  # what is there then is the factor of a part; a search comes back from such a step
+        raise np.linalg.LinAlgError("the matrix must be positive definite")
+    return factor, dtrtri(factor, lower=1)[0]
+
+
+def whitened(kernel: KernelMatrices, relative: float, is_sloped: bool = True) -> Whitened:
+    """Features of a kernel, with a jitter ``relative`` to the mean of the diagonal of ``k(Z, Z)``, and their slopes."""
+    gram, cross, diagonal = kernel
+    size = len(gram.value)
+    factor, inverse = factored(gram.value + relative * np.trace(gram.value) / size * np.eye(size))
+    values = dtrmm(1.0, inverse, cross.value.T, side=1, lower=1, trans_a=1).T  # L^-1 k, half of the work of a product
+    slopes = np.empty((len(cross.slopes) if is_sloped else 0, *values.shape))
+    for at, of_gram in enumerate(gram.slopes[: len(slopes)]):
+        moved = of_gram + relative * np.trace(of_gram) / size * np.eye(size)
+        turn = np.tril(inverse @ moved @ inverse.T)  # dL = L Phi(W dK W^T), the lower half
+        turn[np.diag_indices(size)] *= 0.5
+        slopes[at] = inverse @ cross.slopes[at] - turn @ values
+    return Whitened(Sloped(values, slopes), diagonal, inverse, factor)
+
+
+class ComponentRows(NamedTuple):
+    """A component at rows: its kernel, moved by so many lengthscales, which of its rows each row is, its jitter."""
+
+    kernel: MatrixFunction
+    moved: int
+    rows: np.ndarray
+    jitter: float = 0.0
+
+
+class RowFeatures:
+    """All components of a model at rows: features at any lengthscales. Those that did not move are kept.
+
+    The jitter is that of `collapsed`: constant, so that the bound has no steps, and none of matrices that are far from
+    singular. Or it is that of programs of JAX: the least one of each matrix in their precision.
+    """
+
+    def __init__(self, model: Model, X: np.ndarray, is_sloped: bool = True, is_of_programs: bool = False) -> None:
+        self.count, self.is_sloped = len(X), is_sloped
+        self.jitter, self.of_programs = model.jitter, np.dtype(jnp.result_type(float)) if is_of_programs else None
+        self.components = []
+        for part in model.layout.read_terms:
+            read, count = X[:, list(part.columns)].astype(float), count_lengthscales(part)
+            keys = read[:, 0] if len(part.columns) == 1 else read  # which is sorted sooner
+            rows, place = np.unique(keys, axis=0, return_inverse=True)
+            jitter = JITTER_OF_TIME if part.term.kind in TIME else JITTER if count else 0.0
+            kernel = kernel_of(model, part, inducing_of(model, part), rows.reshape(len(rows), -1), is_sloped)
+            self.components.append(ComponentRows(kernel, count, place.reshape(-1), jitter))
+        one = Sloped(np.ones((1, 1)), np.zeros((0, 1, 1)))
+        constant = KernelMatrices(one, one, Sloped(np.ones(1), np.zeros((0, 1))))
+        self.components.append(ComponentRows(lambda _: constant, 0, np.zeros(self.count, int)))
+        sizes, ends = model.sizes, np.cumsum(model.sizes)
+        self.slices = [slice(end - size, end) for size, end in zip(sizes, ends, strict=True)]
+        M, C, most = ends[-1], len(sizes), places_of_lengths(model).shape[1] if is_sloped else 0
+        shapes = (M, self.count), (C, self.count), (most, M, self.count), (most, C, self.count)
+        self.features = Features(*map(np.zeros, shapes))
+        self.inverse, self.factor = np.zeros((M, M)), np.zeros((M, M))
+        self._lengths: np.ndarray | None = None
+
+    def __call__(self, lengths: np.ndarray) -> tuple[Features, np.ndarray]:
+        """Features and ``L^-1 (M, M)`` at lengthscales ``(C, P)``, and ``L`` as ``factor``: blocks of components.
+
+        The next call writes to all of these arrays.
+        """
+        values, variances, slopes, variance_slopes = self.features
+        before, self._lengths = self._lengths, None  # what ends in the middle leaves features of two lengthscales
+        for at, (place, own) in enumerate(zip(self.components, self.slices, strict=True)):
+            if before is not None and np.array_equal(before[at, : place.moved], lengths[at, : place.moved]):
+                continue
+            found = self._whitened(place, lengths[at])
+            np.take(found.features.value, place.rows, axis=1, out=values[own], mode="clip")
+            np.take(found.variances.value, place.rows, out=variances[at], mode="clip")
+            for slot in range(place.moved if self.is_sloped else 0):
+                np.take(found.features.slopes[slot], place.rows, axis=1, out=slopes[slot, own], mode="clip")
+                np.take(found.variances.slopes[slot], place.rows, out=variance_slopes[slot, at], mode="clip")
+            self.inverse[own, own], self.factor[own, own] = found.inverse, found.factor
+        self._lengths = lengths.copy()
+        return self.features, self.inverse
+
+    def _whitened(self, place: ComponentRows, lengths: np.ndarray) -> Whitened:
+        kernel, amount = place.kernel(lengths[: place.moved]), self.jitter
+        if self.of_programs is not None:
+            jitter = least_jitter_of(kernel.gram.value, self.of_programs) if amount is None else amount
+        else:
+            jitter = place.jitter if amount is None or place.jitter == 0 else amount
+        return whitened(kernel, jitter, self.is_sloped)
+
+
+def row_chunks(model: Model, X: np.ndarray, size: int = CHUNK) -> Iterator[tuple[slice, RowFeatures]]:
+    """Rows in chunks."""
+    for low in range(0, len(X), size):
+        rows = slice(low, min(low + size, len(X)))
+        yield rows, RowFeatures(model, X[rows])
+
+
+def inducing_of(model: Model, part: ReadTerm) -> np.ndarray:
+    """Inducing inputs of a term ``(M_c, P)`` in the columns that it reads, as programs of JAX see them."""
+    rounded = np.asarray(model.kernel_data.inducing[part.name], jnp.result_type(float))
+    return rounded[:, list(part.columns)].astype(float)
+
+
+def kernel_of(model: Model, part: ReadTerm, Z: np.ndarray, X: np.ndarray, is_sloped: bool = True) -> MatrixFunction:
+    """The kernel of a term of unit variance at inducing inputs and rows of its columns, for lengthscales ``(P,)``.
+
+    Without slopes curves and surfaces have none; terms of time have theirs.
+    """
+    term, given = part.term, model.kernel_data.column_data(part)
+    count = count_lengthscales(part)
+    if term.kind in TIME:
+        return MATRICES[term.kind](given[0], Z[:, 0], X[:, 0])
+    if term.kind not in SMOOTH:
+        fixed = fixed_matrices(term.kind, given, Z, X)
+        return lambda _: fixed
+    curves = [Curve(term.kernel, given[at], Z[:, at], X[:, at], is_sloped) for at in range(count)]
+    levels = None
+    if term.by:
+        kind = "factor" if is_difference(part, model.layout.read_terms) else "re"
+        levels = fixed_matrices(kind, given[count:], Z[:, count:], X[:, count:], count * is_sloped)
+
+    def kernel(lengths: np.ndarray) -> KernelMatrices:
+        found = [curve(float(length)) for curve, length in zip(curves, lengths, strict=True)]
+        if count > 1:
+            found = [one.merged(lambda leaf, at=at: leaf.at(at, count)) for at, one in enumerate(found)]
+        return composed(term, found, levels)
+
+    return kernel
+
+
+def fixed_matrices(kind: str, given: Sequence[object], Z: np.ndarray, X: np.ndarray, count: int = 0) -> KernelMatrices:
+    """A kernel that no lengthscale moves: a line, levels around their average, independent levels and their slopes."""
+    if kind == "linear":
+        z, x = (one[:, 0] - mean_over(given[0]) for one in (Z, X))
+        pairs = (z[:, None] * z, z[:, None] * x, x * x)
+    elif kind == "factor":
+        whole = around_average(np.asarray(given[0], float), np)
+        z, x = (one[:, 0].astype(int) for one in (Z, X))
+        pairs = (whole[np.ix_(z, z)], whole[np.ix_(z, x)], whole[x, x])
+    else:
+        alike = [(Z[:, :1] == one[:, 0]).astype(float) for one in (Z, X)]
+        z, x = (one[:, 1] if one.shape[1] > 1 else np.ones(len(one)) for one in (Z, X))
+        pairs = (alike[0] * z[:, None] * z, alike[1] * z[:, None] * x, x * x)
+    return KernelMatrices(*(without_slopes(one, count) for one in pairs))
+
+
+# --------------------------------------------------------------------------------------
+# Features of all terms at rows, at any hyper-parameters, as the engine saw them: in NumPy, so nothing is compiled.
+
+
+# Rows of one call of a program that computes densities; the last ones of a table are filled up.
+ROWS = 512
+# Rows whose features are held at once, and numbers in them, at most.
+MANY, MANY_NUMBERS = 4096, 600 * 4096
+
+
+class ScaledFeatures(NamedTuple):
+    """Components at rows: features ``A (M, N)`` and prior variances ``(C, N)``, and the factor ``L (M, M)`` in blocks.
+
+    All have their scales.
+    """
+
+    A: np.ndarray
+    prior: np.ndarray
+    factor: np.ndarray
+
+
+class TermFeatures:
+    """The components of a model at rows, in double precision.
+
+    Whitened values belong to the factors of an engine, and so to its jitter: by itself that of programs of JAX.
+    """
+
+    def __init__(self, model: Model, is_of_programs: bool = True) -> None:
+        self.model, self.dtype, self.is_of_programs = model, np.dtype(jnp.result_type(float)), is_of_programs
+        self.sizes = model.sizes
+        self.blocks = Stacks.of_sizes(self.sizes)
+        self.repeats = np.repeat(np.arange(len(self.sizes)), self.sizes)
+        self.step = int(np.clip(MANY_NUMBERS // len(self.repeats), ROWS, MANY))
+        self._places = places_of_lengths(model)
+        self._first = RowFeatures(model, model.rows.X[:1], False, is_of_programs)
+        self.slices = self._first.slices
+
+    def _by_component(self, lengths: np.ndarray) -> np.ndarray:
+        """Lengthscales ``(L,)`` by component ``(C, P)``, with ones where one has fewer."""
+        return np.append(lengths, 1.0)[self._places]
+
+    def cuts(self, count: int) -> list[slice]:
+        """Rows that are held at once."""
+        return [slice(low, min(low + self.step, count)) for low in range(0, count, self.step)]
+
+    def at(self, X: np.ndarray) -> Callable[[np.ndarray, np.ndarray], ScaledFeatures]:
+        """The components at these rows, from standard deviations ``(C,)`` and lengthscales ``(L,)``."""
+        row_features = RowFeatures(self.model, X, False, self.is_of_programs)
+
+        def features_at(scales: np.ndarray, lengths: np.ndarray) -> ScaledFeatures:
+            (values, variances, *_), _ = row_features(self._by_component(lengths))
+            own = scales[self.repeats, None]
+            return ScaledFeatures(own * values, scales[:, None] ** 2 * variances, own * row_features.factor)
+
+        return features_at
+
+    def whitening(self, scales: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """``s_c L_c^-1 (M, M)`` as blocks: features are these times kernels of unit variance."""
+        return scales[self.repeats, None] * self._first(self._by_component(lengths))[1]
+
+    def factor(self, scales: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """``L (M, M)`` of all components as blocks."""
+        self._first(self._by_component(lengths))
+        return scales[self.repeats, None] * self._first.factor

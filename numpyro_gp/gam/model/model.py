@@ -1,0 +1,328 @@
+"""An additive model as an ordinary NumPyro model function: terms, their priors, the constant, offsets and weights."""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from contextlib import nullcontext
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+from numpyro import handlers
+
+from numpyro_gp.additive.component_kernels import AnyArray
+from numpyro_gp.arrays import Array, ArrayLike, Values
+from numpyro_gp.beliefs.members import picked
+from numpyro_gp.checks import check_choice, fail
+from numpyro_gp.gam.model.family import NAMED, Family, Prior, Start, as_family, quick_glm
+from numpyro_gp.gam.model.response_checks import (
+    at_places,
+    check_any_rows,
+    check_response,
+    check_trials,
+    explained,
+    trials_at,
+    with_trials,
+)
+from numpyro_gp.gam.model.term_kernels import MEASURES, KernelData, count_lengthscales, kernel_data_of
+from numpyro_gp.gam.model.time_kernels import FEWEST_TIMES, TimePrior, series_scales, time_priors
+from numpyro_gp.gam.table.layout import Rows, TableLayout, as_labels, lay_out
+from numpyro_gp.gam.table.terms import TIME, Terms
+from numpyro_gp.kernels import Constant
+from numpyro_gp.kernels.members import Batch, KernelBatches
+from numpyro_gp.likelihoods import Likelihood
+from numpyro_gp.primitives.additive_gp import AdditiveGP, additive_gp
+from numpyro_gp.primitives.observe import observe
+from numpyro_gp.starting.series import NOISE
+
+CONSTANT = "constant"
+# Medians of lengthscales in standard deviations of a column, and on the unit circle; the spread of their logarithms.
+LENGTH, ROUND, SPREAD = 2.0, 1.0, 0.8
+# The prior of the standard deviation of a term is half-normal of this many sizes of f.
+WIDTH = 1.0
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Model:
+    """A NumPyro model ``model(X, y=None, weights=None, batch=None)`` of encoded rows, for every engine.
+
+    Sites: the additive process "f", whose components are the terms and "constant"; ``f_scale`` (standard deviations
+    of the terms) and ``f_lengthscale``, in the order of the terms; a term's own priors under ``f_scale s(x)``; the
+    parameters of the likelihood; the response "y".
+
+    Attributes
+    ----------
+    terms : Terms
+    layout : TableLayout
+        Of the columns. ``model.encode(new_data)`` makes inputs of a table.
+    kernel_data : KernelData
+        Measures, inducing inputs, kernels.
+    family : Family
+    start : Start
+        Constant, size of f and noise by a quick GLM, which scale the priors.
+    rows : Rows
+        The rows of the fit: ``model.arguments`` are those of the model.
+    measure : str
+    start_values : array (3 or more,)
+        The start as an array; beside terms of time it has the medians of their priors behind.
+    jitter : float, optional
+        As of `additive_gp`.
+
+    Examples
+    --------
+    >>> import jax, numpy as np, numpyro, numpyro_gp as ngp
+    >>> data = {"age": np.arange(9.0), "count": np.array([0, 2, 1, 4, 3, 5, 2, 8, 6])}
+    >>> model = ngp.gam.model("count ~ s(age)", data, "poisson")
+    >>> trace = numpyro.handlers.trace(numpyro.handlers.seed(model, 0)).get_trace(*model.arguments)
+    >>> [name for name, site in trace.items() if site["type"] == "sample"]
+    ['f_scale', 'f_lengthscale', 'f', 'y']
+    """
+
+    terms: Terms
+    layout: TableLayout
+    kernel_data: KernelData
+    family: Family
+    start: Start
+    rows: Rows
+    measure: str
+    start_values: Array
+    jitter: float | None = None
+
+    def encode(self, data: object) -> Array:
+        """Inputs ``(N, D)`` of the rows of a table."""
+        return jnp.asarray(self.layout.encode(data), jnp.result_type(float))
+
+    @property
+    def arguments(self) -> tuple[Array, ...]:
+        """Inputs, response and, where there are some, weights of the fit."""
+        given = (self.rows.X, self.rows.y) + (() if self.rows.weights is None else (self.rows.weights,))
+        return tuple(jnp.asarray(value, jnp.result_type(float)) for value in given)
+
+    def __call__(
+        self, X: ArrayLike, y: Array | None = None, weights: Array | None = None, batch: int | None = None
+    ) -> None:
+        X = jnp.asarray(X)
+        f = self.process(X.dtype)
+        likelihood = self.family.likelihood(self._numbers(X.dtype))
+        with numpyro.plate("data", X.shape[0], subsample_size=batch) as rows:
+            if batch is not None:
+                likelihood = at_places(jax.tree.map(jnp.asarray, likelihood), rows, X.shape[0], 0)
+            if self.layout.trials is not None:
+                likelihood = with_trials(likelihood, X[rows][:, self.layout.trials])
+            with nullcontext() if weights is None else handlers.scale(scale=weights[rows]):
+                observe("y", f(X[rows]), likelihood, obs=None if y is None else y[rows])
+
+    def process(self, dtype: np.dtype | None = None) -> AdditiveGP:
+        """Sample the hyper-parameters of the terms and open the additive process, at encoded inputs."""
+        dtype = jnp.result_type(float) if dtype is None else dtype
+        return additive_gp("f", self.kernels(dtype), self.inducing(dtype), mean=self._mean, jitter=self.jitter)
+
+    def _mean(self, X: Array) -> Array:
+        return offset_at(self, X)
+
+    @property
+    def sizes(self) -> list[int]:
+        """Inducing inputs of each component: of the terms, and one of the constant."""
+        return [*(len(self.kernel_data.inducing[part.name]) for part in self.layout.read_terms), 1]
+
+    def inducing(self, dtype: np.dtype) -> dict[str, Array]:
+        """Inducing inputs of all terms, and of the constant."""
+        every = self.kernel_data.inducing | {CONSTANT: np.zeros((1, max(len(self.layout.columns), 1)))}
+        with jax.ensure_compile_time_eval():  # known also where a model is traced: a batch of them is a constant
+            return {name: jnp.asarray(points, dtype) for name, points in every.items()}
+
+    def _of_constant(self, dtype: np.dtype) -> Array:
+        """Standard deviation of the constant: that of the GLM is a start, and how far from it it may be."""
+        return jnp.asarray(3 * self._numbers(dtype).size, dtype)
+
+    def _numbers(self, dtype: np.dtype) -> Start:
+        """The start as entries of one array, which a program takes: other data of the same shapes compile nothing."""
+        values = jnp.asarray(self.start_values, dtype)
+        return Start(*(values[at] for at in range(len(Start._fields))))
+
+    def kernels(self, dtype: np.dtype) -> KernelBatches:
+        """Sample the hyper-parameters of the terms: their kernels, and that of the constant."""
+        found = self.kernel_data.kernels(self._scales(dtype) ** 2, self._lengthscales(dtype))
+        constant = Batch((CONSTANT,), (), Constant(self._of_constant(dtype) ** 2))
+        return KernelBatches((*found.names, CONSTANT), (*found.batches, constant))
+
+    def _scales(self, dtype: np.dtype) -> Array:
+        """Standard deviations ``(C,)`` of the terms."""
+        parts, of_time = self.layout.read_terms, self.kernel_data.time_priors
+        defaults = default_priors(self, jnp.asarray(self.start_values, dtype))
+        given = {p.name: p.term.scale for p in parts if p.term.scale is not None and p.name not in of_time}
+        plain = [part.name for part in parts if part.name not in given and part.name not in of_time]
+        own = [numpyro.sample(f"f_scale {name}", prior) for name, prior in given.items()]
+        own += [defaults[f"f_scale {name}"].sample(f"f_scale {name}") for name in of_time]
+        own = [jnp.reshape(one, (1,)) for one in own] + ([defaults["f_scale"].sample("f_scale")] if plain else [])
+        return _in_order(own, [*given, *of_time, *plain], [part.name for part in parts], dtype)
+
+    def _lengthscales(self, dtype: np.dtype) -> Array:
+        """Of the columns of each curve and surface, and the numbers of terms of time ``(L,)``; none of other terms."""
+        defaults = default_priors(self, jnp.asarray(self.start_values, dtype))
+        smooth = [part for part in self.layout.read_terms if count_lengthscales(part)]
+        plain = [part for part in smooth if part.term.lengthscale is None]
+        others = [part for part in smooth if part.term.lengthscale is not None]
+        own = [defaults["f_lengthscale"].sample("f_lengthscale")] if plain else []
+        for part in others:
+            assert part.term.lengthscale is not None
+            each = part.term.lengthscale.expand([len(part.term.columns)]).to_event(1)
+            own.append(numpyro.sample(f"f_lengthscale {part.name}", each))
+        both = plain + others, smooth
+        drawn, wanted = ([(p.name, at) for p in some for at in range(count_lengthscales(p))] for some in both)
+        return _in_order(own, drawn, wanted, dtype)
+
+
+def offset_at(model: Model, X: Values) -> Values:
+    """The constant of the quick GLM and offsets, at encoded inputs."""
+    constant = model.start.constant if isinstance(X, np.ndarray) else model._numbers(X.dtype).constant
+    return constant + X[..., list(model.layout.offsets)].sum(axis=-1)
+
+
+def sample_hyperparameters(model: Model, dtype: np.dtype) -> tuple[Array, Array, Likelihood]:
+    """Standard deviations ``(C,)`` of the components, the constant last, lengthscales ``(L,)`` and the likelihood."""
+    scales, lengths = model._scales(dtype), model._lengthscales(dtype)
+    return jnp.append(scales, model._of_constant(dtype)), lengths, model.family.likelihood(model._numbers(dtype))
+
+
+def start_entries(start: Start, kernel_data: KernelData) -> np.ndarray:
+    """The start, and behind it three medians of each term of time: what a program takes as entries of one array."""
+    of_time = [one.median for prior in kernel_data.time_priors.values() for one in (prior.scale, *prior.lengths)]
+    return np.array([*start, *of_time], float)
+
+
+def default_priors(model: Model, entries: AnyArray | None = None) -> dict[str, Prior]:
+    """Priors of all hyper-parameters for which no term and no likelihood has its own, by the names of their sites.
+
+    ``entries`` are those of `start_entries`, in JAX where a program takes them: other data of the same shapes compile
+    nothing.
+    """
+    entries = start_entries(model.start, model.kernel_data) if entries is None else entries
+    parts, of_time = model.layout.read_terms, model.kernel_data.time_priors
+    start = Start(*(entries[at] for at in range(len(Start._fields))))
+    medians, spreads, priors, at = [], [], {}, len(start)
+    for part in parts:
+        if (own := of_time.get(part.name)) is not None:
+            priors[f"f_scale {part.name}"] = Prior(entries[at], own.scale.spread)
+            medians += [entries[at + 1], entries[at + 2]]
+            spreads += [one.spread for one in own.lengths]
+            at += 3
+        elif (count := count_lengthscales(part)) and part.term.lengthscale is None:
+            medians += [ROUND if part.name in model.kernel_data.periods else LENGTH * math.sqrt(count)] * count
+            spreads += [SPREAD] * count
+    if plain := sum(part.term.scale is None and part.name not in of_time for part in parts):
+        priors["f_scale"] = Prior(WIDTH * start.size, None, (plain,))
+    if medians:
+        stack = jnp.stack if of_time and not isinstance(entries, np.ndarray) else np.stack
+        each = stack([np.asarray(one, entries.dtype) if isinstance(one, float) else one for one in medians])
+        priors["f_lengthscale"] = Prior(each, np.asarray(spreads, entries.dtype), each.shape)
+    return priors | (NAMED[model.family.spec].parameters(start) if isinstance(model.family.spec, str) else {})
+
+
+def _in_order(values: list[Array], names: Sequence[object], wanted: Sequence[object], dtype: np.dtype) -> Array:
+    """Values by name in another order, as one array."""
+    if not values:
+        return jnp.zeros((0,), dtype)
+    joined = jnp.concatenate([jnp.asarray(value, dtype) for value in values]) if len(values) > 1 else values[0]
+    place = {name: at for at, name in enumerate(names)}
+    return picked(jnp.asarray(joined, dtype), np.array([place[name] for name in wanted]))
+
+
+def model(
+    terms: object,
+    data: object,
+    family: object = "gaussian",
+    *,
+    response: str | None = None,
+    weights: object = None,
+    trials: str | None = None,
+    measure: str = "empirical",
+) -> Model:
+    """An additive model of a table as an ordinary NumPyro model function, for SVI, NUTS and Stein particles.
+
+    Parameters
+    ----------
+    terms : str, Term or Terms
+        A formula, ``"y ~ s(age) + re(site)"``, or terms joined by ``+``.
+    data : mapping or table
+        Columns by name: a dictionary of arrays, a structured array, a table of pandas or polars. Rows with a missing
+        value in a column that is read are left out.
+    family : str, likelihood or callable
+        "gaussian", "student_t", "poisson", "negative_binomial", "bernoulli", "binomial", "gamma", "exponential" or
+        "beta"; or a likelihood; or a function without arguments that samples the parameters of one, and returns it.
+    response : str, optional
+        Column to explain, where terms are no formula.
+    weights : array (N,) or str, optional
+        How many rows each stands for.
+    trials : str, optional
+        Of the family "binomial", whose response counts successes: the column of the trials. New rows have it too, and
+        predictions count successes among theirs; with trials of 1 the mean is the probability of one.
+    measure : {"empirical", "uniform", "gaussian"}
+        Over what each term averages to zero: the rows, the range of its column, or a normal distribution.
+
+    Returns
+    -------
+    Model
+        ``model(*model.arguments)`` is the model of the rows of the table, ``model(model.encode(new_data))`` that of
+        others.
+
+    Examples
+    --------
+    >>> import numpy as np, numpyro_gp as ngp
+    >>> data = {"age": np.arange(9.0), "y": np.arange(9.0) ** 2}
+    >>> model = ngp.gam.model(ngp.gam.s("age"), data, response="y")
+    >>> [argument.shape for argument in model.arguments]
+    [(9, 1), (9,)]
+    """
+    wanted, name = explained(terms, response)
+    check_choice("measure", measure, MEASURES)
+    likelihood = as_family(family)
+    check_trials(likelihood, trials)
+    layout, rows = lay_out(wanted, data, name, weights, trials, likelihood.has_labels)
+    check_response(name, likelihood, rows.y, trials_at(layout, rows.X))
+    check_any_rows(likelihood, len(rows.y))
+    lines = _lines(layout, rows.X)
+    offset = rows.X[:, list(layout.offsets)].sum(axis=1)
+    y, mass = as_labels(layout, rows)
+    start = quick_glm(likelihood, lines, y, offset, mass)
+    kernel_data = kernel_data_of(layout, rows.X, rows.weights, measure)
+    if any(part.term.kind in TIME for part in layout.read_terms):
+        kernel_data, start = _with_series(kernel_data, likelihood, start, rows, offset)
+    entries = jnp.asarray(start_entries(start, kernel_data).astype(jnp.result_type(float)))
+    return Model(wanted, layout, kernel_data, likelihood, start, rows, measure, entries)
+
+
+def _with_series(
+    kernel_data: KernelData, family: Family, start: Start, rows: Rows, offset: np.ndarray
+) -> tuple[KernelData, Start]:
+    """Priors of the terms of time, column by column, and the noise that is beside them."""
+    layout = kernel_data.layout
+    found: dict[str, TimePrior] = {}
+    parts = [part for part in layout.read_terms if part.term.kind in TIME]
+    for at in dict.fromkeys(part.columns[0] for part in parts):
+        own = {part.name: part.term for part in parts if part.columns[0] == at}
+        periods = tuple(term.period for term in own.values() if term.period is not None)
+        times = layout.columns[at].decode(rows.X[:, at])
+        if (count := len(np.unique(times))) < FEWEST_TIMES:  # of a straight line through all the future would be known
+            name = layout.columns[at].name
+            cure = f"Give rows of more times, or write linear({name}) in place of these terms."
+            fail(f"data[{name!r}]", f"of {FEWEST_TIMES} different times or more beside {', '.join(own)}", count, cure)
+        scales = series_scales(times, rows, periods, family, start, offset)
+        found |= time_priors(own, layout.columns[at], scales)
+        if family.link == "identity":
+            start = start._replace(noise=min(NOISE * float(scales.step), float(start.noise)))
+    return dataclasses.replace(kernel_data, time_priors={p.name: found[p.name] for p in parts}), start
+
+
+def _lines(layout: TableLayout, X: np.ndarray) -> np.ndarray:
+    """Straight lines of the numbers and indicators of small categories, for a quick GLM."""
+    read = sorted({at for part in layout.read_terms for at in part.columns})
+    columns = []
+    for at in read:
+        levels = layout.columns[at].levels
+        if levels is None:
+            columns.append(X[:, at])
+        elif len(levels) <= 20:
+            columns += [(X[:, at] == code).astype(float) for code in range(1, len(levels))]
+    return np.stack(columns, axis=1) if columns else np.zeros((len(X), 0))

@@ -1,0 +1,317 @@
+"""The default fit of few terms: steps in the hyper-parameters alone, each with the posterior of the terms at hand.
+
+The bound is that of variational inference with the belief of `Conditional`. Data say about ``f`` at each row a normal
+density ``exp(shift f - weight f^2 / 2)``: exactly, where noise is Gaussian; else by the derivatives of the expected log
+density at the marginals of the moment, which are natural steps of length one. Given these sites the belief over all
+inducing values is known in closed form at every value of the hyper-parameters (mathematics.md section 14.6), so that a
+quasi-Newton method finds their mode, and its curvature their covariance.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from numpyro_gp.gam.model.features import CHUNK, RowFeatures, row_chunks
+from numpyro_gp.gam.model.hyperparameters import BoundArguments, ClosedFormPriors, CompiledPriors, vector_layout_of
+from numpyro_gp.gam.model.model import Model, offset_at
+from numpyro_gp.gam.model.response_checks import trials_at
+from numpyro_gp.gam.search import bound_formulas as bounds
+from numpyro_gp.gam.search.bound_formulas import BoundValue, Marginals, PseudoData, ResponseSums, Sums
+from numpyro_gp.gam.search.densities import ExpectedTotal, density_of
+from numpyro_gp.gam.search.tables import Tables, summed_tables
+from numpyro_gp.gam.table.layout import as_labels
+
+# Quasi-Newton steps between two site steps, where data are not Gaussian.
+STEPS_OF_A_ROUND = 8
+# Steps whose curvature is remembered: an evaluation costs more than the algebra of a few numbers, and SciPy's ten steps
+# are fewer than the hyper-parameters of some terms.
+REMEMBERED = 50
+# Variances of the first site steps, which start from the prior: an expected rate under it may be anything.
+FIRST_VARIANCE, FIRST_STEPS = 0.1, 3
+# Most site steps at hyper-parameters that stay, how often one is halved, and the gain in nats below which they end.
+MOST_STEPS, MOST_HALVINGS, ENOUGH = 20, 12, 1.0
+# The round is the last one where the bound rose by less.
+FLAT = 0.01
+# Nats by which a bound may fall at a site step that moves hardly anything, by rounding.
+HARDLY = 1e-4
+# The loss, above the last one, where a step was so long that matrices of the bound have no Cholesky factor, and how far
+# from where a round began the logarithm of a hyper-parameter may go: a flat direction leads to where exp overflows.
+WALL, FAR = 1e6, 30.0
+# Gaussian noise has a part of at least so many sizes of f: of data on a line no other noise is the likeliest.
+LEAST_NOISE = 1e-6
+# No hyper-parameter is less certain than this many units of its logarithm, where the bound is flat.
+WIDEST = 2.0
+
+
+class Data(NamedTuple):
+    """Rows of a fit: inputs ``(N, D)``, response, weights and the offset of ``f`` ``(N,)``.
+
+    Successes among trials are labels here, whose log densities add up to that of the rows but for a ``constant``.
+    """
+
+    X: np.ndarray
+    y: np.ndarray
+    weights: np.ndarray
+    offset: np.ndarray
+    constant: float = 0.0
+
+    @classmethod
+    def of(cls, model: Model) -> "Data":
+        """The rows of a model, in double precision: single precision would lose what is small beside a large mean."""
+        rows, constant = model.rows, 0.0
+        X, y, mass = (np.asarray(one, float) for one in (rows.X, *as_labels(model.layout, rows)))
+        if (n := trials_at(model.layout, X)) is not None:  # sum_n w_n log C(n, y): in how many orders labels may stand
+            from scipy.special import gammaln  # not at import: only newer versions of NumPyro bring it
+
+            constant = float(mass / n @ (gammaln(n + 1) - gammaln(rows.y + 1) - gammaln(n - rows.y + 1)))
+        return cls(X, y, mass, np.broadcast_to(offset_at(model, X), y.shape), constant)
+
+    def part(self, rows: np.ndarray) -> "Data":
+        """Some rows, which stand for all."""
+        X, y, weights, offset = (value[rows] for value in self[:4])
+        return Data(X, y, weights * (self.weights.sum() / weights.sum()), offset, self.constant)
+
+
+class Evaluation(NamedTuple):
+    """The loss at pseudo-data and hyper-parameters ``free (d,)``, its slopes, and the belief behind it.
+
+    ``inverse (M, M)`` whitens inducing values. Of responses that are not Gaussian there are the ``marginals`` of ``f``
+    at rows, and ``next_pseudo_data`` one natural step further.
+    """
+
+    pseudo_data: PseudoData
+    free: np.ndarray
+    loss: float
+    slopes: np.ndarray
+    found: BoundValue | None = None
+    inverse: np.ndarray | None = None
+    marginals: Marginals | None = None
+    next_pseudo_data: PseudoData | None = None
+
+
+class BoundParts:
+    """A model in the parts that a bound is made of."""
+
+    def __init__(self, model: Model) -> None:
+        self.model, self.vector_layout, self.sizes = model, vector_layout_of(model), np.array(model.sizes)
+        has_own = self.vector_layout.priors is None
+        self.evaluator = (CompiledPriors if has_own else ClosedFormPriors)(model, self.vector_layout)
+        # Of Gaussian noise the bound itself is closed.
+        self.density = None if self.vector_layout.is_exact else density_of(model, self.vector_layout)
+
+
+class Bound:
+    """The negative bound of some rows and its gradient at hyper-parameters ``(d,)``, less their log density.
+
+    With ``tables`` sums over rows are those of the tables. Responses that are not Gaussian have ``pseudo_data``. The
+    ``last`` evaluation is kept, and that of the last ``mode``: a search that tries other points comes back to it.
+    """
+
+    def __init__(self, parts: BoundParts, data: Data, tables: Tables | None = None) -> None:
+        self.parts, self.data, self.tables = parts, data, tables
+        self.is_exact, self.start = parts.vector_layout.is_exact, parts.evaluator.start
+        self.residual = data.weights * (data.y - data.offset)
+        self.response = ResponseSums(data.weights.sum(), float(np.sum(self.residual * (data.y - data.offset))))
+        self.pseudo_data = PseudoData(np.zeros(len(data.y)), np.zeros(len(data.y)))
+        self.losses: list[float] = []
+        self.last: Evaluation | None = None
+        self.mode: Evaluation | None = None
+        self._X = data.X if tables is None else tables.grid
+        is_held = len(self._X) <= CHUNK or not self.is_exact
+        self._row_features = RowFeatures(parts.model, self._X) if is_held else None
+
+    def __call__(self, free: np.ndarray) -> tuple[float, np.ndarray]:
+        """The loss and its slopes."""
+        here = self.at(free)
+        return here.loss, here.slopes
+
+    def at(self, free: np.ndarray) -> Evaluation:
+        """All of a point; what the last one and the last mode said is known."""
+        for here in (self.last, self.mode):
+            if here is not None and here.pseudo_data is self.pseudo_data and np.array_equal(here.free, free):
+                break
+        else:
+            here = self._evaluated(free.copy())
+            self.losses.append(here.loss)
+        self.last = here
+        return here
+
+    def _evaluated(self, free: np.ndarray) -> Evaluation:
+        point = self.parts.evaluator(free)
+        found, inverse, of_free, at, following = (
+            self._exact(point.values) if self.is_exact else self._at_pseudo_data(free, point.values)
+        )
+        bars = [found.of_scales, found.of_lengths.ravel(), np.array([found.of_noise, -1.0])]
+        loss = float(found.loss - point.values.log_density - self.data.constant)
+        slopes = np.concatenate(bars) @ point.slopes + of_free
+        inverse = inverse / np.repeat(point.values.scales, self.parts.sizes)
+        return Evaluation(self.pseudo_data, free, loss, slopes, found, inverse, at, following)
+
+    def value(self, free: np.ndarray) -> float:
+        """The loss alone, infinite where there is none."""
+        try:
+            loss = self(free)[0]
+        except np.linalg.LinAlgError:
+            return np.inf
+        return loss if np.isfinite(loss) else np.inf
+
+    def _exact(self, values: BoundArguments[np.ndarray]) -> tuple[BoundValue, np.ndarray, float, None, None]:
+        sums: Sums | None = None
+        chunks = [(slice(None), self._row_features)] if self._row_features else row_chunks(self.parts.model, self._X)
+        for rows, row_features in chunks:
+            features, inverse = row_features(values.lengths)
+            if self.tables is not None:
+                one = summed_tables(features, self.tables, self.parts.sizes)
+            else:
+                one = bounds.summed(features, self.data.weights[rows], self.residual[rows])
+            sums = one if sums is None else sums.plus(one)
+        assert sums is not None
+        noise = float(np.hypot(values.noise, LEAST_NOISE * self.parts.model.start.size))
+        found = bounds.gaussian_bound(sums, self.response, values.scales, noise, self.parts.sizes)
+        return found._replace(of_noise=found.of_noise * float(values.noise) / noise), inverse, 0.0, None, None
+
+    def _at_pseudo_data(
+        self, free: np.ndarray, values: BoundArguments[np.ndarray]
+    ) -> tuple[BoundValue, np.ndarray, np.ndarray, Marginals, PseudoData]:
+        density, data = self.parts.density, self.data
+        assert self._row_features is not None
+        assert density is not None
+        features, inverse = self._row_features(values.lengths)
+
+        def expected(mean: np.ndarray, variance: np.ndarray) -> ExpectedTotal:
+            return density(free, data.y, mean, variance, data.weights)
+
+        with np.errstate(over="ignore", invalid="ignore"):  # far from the mode, from where a step comes back
+            found, at, total = bounds.bound_at_pseudo_data(
+                features, values.scales, self.parts.sizes, self.pseudo_data, data.offset, expected
+            )
+            return found, inverse, -total.of_free, at, PseudoData.by(total, at.mean)
+
+    def fit_pseudo_data(self, free: np.ndarray) -> None:
+        """Site steps at fixed hyper-parameters, from the prior, until they gain little; none where sites are exact."""
+        for step in range(0 if self.is_exact else MOST_STEPS):
+            gain = self.step_pseudo_data(free, FIRST_VARIANCE if step < FIRST_STEPS else np.inf)
+            if gain < ENOUGH and step >= FIRST_STEPS:
+                break
+
+    def step_pseudo_data(self, free: np.ndarray, cap: float = np.inf, slack: float = 0.0) -> float:
+        """A natural step of the sites, halved until the bound rises, or falls by less than ``slack``; by how much.
+
+        A whole step may go far beyond: the curvature that it takes is that at the marginals of now.
+        """
+        here = self.at(free)
+        if self.is_exact:
+            return 0.0
+        old, new, at = self.pseudo_data, here.next_pseudo_data, here.marginals
+        assert new is not None
+        assert at is not None
+        if np.isfinite(cap) and self.parts.density is not None:
+            narrow = self.parts.density(free, self.data.y, at.mean, np.minimum(at.variance, cap), self.data.weights)
+            new = PseudoData.by(narrow, at.mean)
+        for part in 0.5 ** np.arange(MOST_HALVINGS):
+            self.pseudo_data = PseudoData(*((1 - part) * a + part * b for a, b in zip(old, new, strict=True)))
+            try:
+                loss = self(free)[0]
+            except np.linalg.LinAlgError:
+                continue
+            if loss < here.loss + slack + HARDLY or not np.isfinite(here.loss):
+                return here.loss - loss
+        self.pseudo_data = old
+        self(free)
+        return 0.0
+
+    def with_settled_pseudo_data(self, free: np.ndarray, tolerance: float = 0.1 * FLAT) -> tuple[float, np.ndarray]:
+        """At sites that follow the hyper-parameters, until neither the bound nor a slope moves by more."""
+        loss, gradient = self(free)
+        for _ in range(0 if self.is_exact else MOST_STEPS):
+            before, slopes = loss, gradient
+            self.step_pseudo_data(free, slack=tolerance)
+            loss, gradient = self(free)
+            if max(abs(loss - before), np.abs(gradient - slopes).max(initial=0)) < tolerance:
+                break
+        return loss, gradient
+
+    def find_mode(self, free: np.ndarray, most_steps: int, root: np.ndarray | None = None) -> tuple[np.ndarray, bool]:
+        """The mode, by rounds of quasi-Newton steps and a site step; and whether the bound rises no more.
+
+        Steps are in the coordinates that the lower ``root (d, d)`` of a covariance whitens. Its curvature need not be
+        that of these rows: a step that overshoots is cut by the line search.
+        """
+        if not len(free):  # nothing but sites: the constant alone, of counts or labels
+            self.with_settled_pseudo_data(free)
+            return free, True
+        is_whole = self.is_exact
+        scale, before = np.eye(len(free)) if root is None else root, np.inf
+        whitened = np.sqrt(2 * FLAT / len(free))  # the slope in whitened values at which a rise of FLAT is left
+        slope = 1e-2 if root is None else whitened
+        while (left := most_steps - len(self.losses)) > 0:
+            # Of a fall relative to the loss: what a unit of the response adds to all losses must not end the search.
+            size = max(abs(self(free)[0]), len(self.data.y))
+            most = left if is_whole else STEPS_OF_A_ROUND
+            found = self.descended(free, scale, maxiter=most, maxfun=left, gtol=slope, ftol=0.1 * FLAT / size)
+            free = free + scale @ found.x
+            if (is_whole and found.success) or before - found.fun < FLAT:
+                if (self.pseudo_data.weight < 0).any():  # rows that pull at each other: one step has not settled them
+                    self.with_settled_pseudo_data(free)
+                self.mode = self.at(free)
+                return free, True
+            before = found.fun
+            self.step_pseudo_data(free)
+            scale = scale @ np.linalg.cholesky(found.hess_inv.todense())  # the next round goes on with its curvature
+            slope = whitened
+        return free, False
+
+    def descended(self, origin: np.ndarray, root: np.ndarray, **options: float) -> Any:
+        """What quasi-Newton steps in ``z`` of ``origin + root z`` end at, as SciPy says it.
+
+        A steep wall, from which a line search comes back, is where a step is far too long: above the least loss so far.
+        """
+        from scipy.optimize import minimize
+
+        least = np.inf
+
+        def white(z: np.ndarray) -> tuple[float, np.ndarray]:
+            nonlocal least
+            away = root @ z
+            if np.abs(away).max(initial=0) < FAR:
+                try:
+                    loss, gradient = self(origin + away)
+                    least = min(least, loss)
+                    if np.isfinite(loss) and np.isfinite(gradient).all():
+                        return loss, root.T @ gradient
+                except np.linalg.LinAlgError:
+                    pass
+            return least + WALL, WALL * z / max(float(z @ z), np.finfo(float).tiny)
+
+        options["maxcor"] = REMEMBERED
+        return minimize(white, np.zeros(len(origin)), jac=True, method="L-BFGS-B", options=options)
+
+    def covariance_root(self, free: np.ndarray) -> np.ndarray:
+        """Lower root of the inverse curvature, by differences of gradients.
+
+        Pseudo-data stay where a term moves, by which the curvature changes by less than a percent; where a parameter of
+        the likelihood moves they follow, as the level of ``f`` may follow it: with the shape of a gamma it does.
+        """
+        if not len(free):
+            return np.zeros((0, 0))
+        layout = self.parts.vector_layout
+        is_double = layout.priors is not None or layout.dtype == np.float64  # a compiled part may not be
+        step = 1e-4 if is_double else 3e-2
+        here = self(free)[1] if is_double else None  # a difference to one side is wrong by 1e-4, relative
+        curvature = np.empty((len(free), len(free)))
+        for place, move in enumerate(step * np.eye(len(free))):
+            other, width = (here, step) if here is not None else (self(free - move)[1], 2 * step)
+            curvature[place] = (self(free + move)[1] - other) / width
+        curvature = 0.5 * (curvature + curvature.T)
+        there = self.pseudo_data
+        for place in [] if self.is_exact else layout.of_likelihood:
+            move = 3e-2 * np.eye(len(free))[place]
+            more = self.with_settled_pseudo_data(free + move)[1]
+            self.pseudo_data = there
+            less = self.with_settled_pseudo_data(free - move)[1]
+            self.pseudo_data = there
+            curvature[place] = curvature[:, place] = (more - less) / 6e-2
+        values, vectors = np.linalg.eigh(curvature)
+        # The factor of the inverse, L = R^T for (V diag(1/t)^(1/2))^T = Q R: rounding cannot make it indefinite.
+        root: np.ndarray = np.linalg.qr((vectors / np.sqrt(np.maximum(values, WIDEST**-2))).T)[1]
+        return root.T * np.sign(np.diagonal(root))

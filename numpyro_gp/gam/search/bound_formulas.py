@@ -1,0 +1,182 @@
+"""The bound with the terms integrated out and its gradient, in NumPy (mathematics.md section 14.6).
+
+Gaussian noise needs sums over the rows only: each is of a size that does not grow with them. Other likelihoods need the
+mean and variance of ``f`` at each row, and the pseudo-data there.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from numpyro_gp.gam.model.features import Features, factored
+from numpyro_gp.gam.search.densities import ExpectedTotal
+
+
+class Sums(NamedTuple):
+    """Sums over rows of weights ``w`` with ``t = w (y - offset)``, for components of unit variance.
+
+    Attributes
+    ----------
+    gram : array (M, M)
+        ``A W A^T``.
+    projected : array (M,)
+        ``A t``.
+    prior : array (C,)
+        ``sum_n w_n k_c(x_n, x_n)``.
+    gram_slopes : array (P, M, M)
+        ``A' W A^T`` with slopes ``A'`` of the features.
+    projected_slopes, prior_slopes : array (P, M), (P, C)
+    """
+
+    gram: np.ndarray
+    projected: np.ndarray
+    prior: np.ndarray
+    gram_slopes: np.ndarray
+    projected_slopes: np.ndarray
+    prior_slopes: np.ndarray
+
+    def plus(self, other: "Sums") -> "Sums":
+        """Those of more rows."""
+        return Sums(*(first + second for first, second in zip(self, other, strict=True)))
+
+
+class ResponseSums(NamedTuple):
+    """What the response adds to the sums of features: ``sum_n w_n``, and ``sum_n w_n (y_n - offset_n)^2``."""
+
+    weight: float
+    squares: float
+
+
+class PseudoData(NamedTuple):
+    """What data say about ``f`` at each row ``(N,)``: a normal density by its natural parameters."""
+
+    shift: np.ndarray
+    weight: np.ndarray
+
+    @classmethod
+    def by(cls, expected: ExpectedTotal, mean: np.ndarray) -> "PseudoData":
+        """Those of a natural step of length one, from the slopes of the expected log density at a marginal mean.
+
+        Of what is not log-concave, as Student's t far from its centre, a weight may be negative: cut at zero the step
+        would be none that leads uphill.
+        """
+        weight = -2 * expected.of_variance
+        return cls(expected.of_mean + weight * mean, weight)
+
+
+class BoundValue(NamedTuple):
+    """The negative bound without the density of the hyper-parameters, its slopes, and the belief behind it.
+
+    Attributes
+    ----------
+    loss : float
+    of_scales, of_lengths, of_noise : array (C,), (C, P), float
+    precision, projected : array (M, M), (M,)
+        ``A W A^T`` and ``A (shift - W offset)`` of the components with their scales.
+    """
+
+    loss: float
+    of_scales: np.ndarray
+    of_lengths: np.ndarray
+    of_noise: float
+    precision: np.ndarray
+    projected: np.ndarray
+
+
+def summed(features: Features, weights: np.ndarray, residual: np.ndarray) -> Sums:
+    """Sums over rows with weights ``w`` and ``t``, both ``(N,)``."""
+    values, variances, slopes, variance_slopes = features
+    weighted, half = values * weights, values * np.sqrt(weights)
+    return Sums(
+        half @ half.T,  # of one matrix: BLAS finds half of it
+        values @ residual,
+        variances @ weights,
+        slopes @ weighted.T,
+        slopes @ residual,
+        variance_slopes @ weights,
+    )
+
+
+def inverse_of(matrix: np.ndarray) -> tuple[np.ndarray, float]:
+    """The inverse of a positive definite matrix, and half of the logarithm of its determinant."""
+    if not np.isfinite(matrix).all():  # which LAPACK need not see
+        raise np.linalg.LinAlgError("the matrix must be finite")
+    root, inner = factored(matrix)
+    return inner.T @ inner, float(np.log(np.diagonal(root)).sum())
+
+
+def gaussian_bound(
+    sums: Sums, response: ResponseSums, scales: np.ndarray, noise: float, sizes: np.ndarray
+) -> BoundValue:
+    """With Gaussian noise: the belief is optimal, so that slopes are those at a belief that stays."""
+    eye, first, s = np.eye(sizes.sum()), np.cumsum(sizes) - sizes, np.repeat(scales, sizes)
+    gram, projected, rate = s[:, None] * sums.gram * s, s * sums.projected, noise**-2
+    prior = scales**2 @ sums.prior
+    S, half_log = inverse_of(eye + rate * gram)
+    v = rate * (S @ projected)
+    misfit = response.squares - 2 * v @ projected + v @ gram @ v + prior - np.trace(gram) + np.sum(S * gram)
+    kl = 0.5 * (np.trace(S) + v @ v - len(v)) + half_log
+    loss = kl + 0.5 * response.weight * np.log(2 * np.pi * noise**2) + 0.5 * rate * misfit
+    of_gram, of_projected = 0.5 * rate * (np.outer(v, v) - eye + S), -rate * v
+    of_scales = np.add.reduceat(2 * (of_gram * sums.gram) @ s + of_projected * sums.projected, first)
+    of_scales = of_scales + rate * scales * sums.prior
+    inner = s[:, None] * of_gram * s
+    of_lengths = [
+        np.add.reduceat(2 * np.sum(inner * one, axis=1) + s * of_projected * residual, first)
+        + 0.5 * rate * scales**2 * spread
+        for one, residual, spread in zip(sums.gram_slopes, sums.projected_slopes, sums.prior_slopes, strict=True)
+    ]
+    of_noise = response.weight / noise - misfit / noise**3
+    by_component = np.reshape(np.transpose(of_lengths), (len(scales), -1))  # (C, P), also where P is 0
+    return BoundValue(loss, of_scales, by_component, of_noise, rate * gram, rate * projected)
+
+
+class Marginals(NamedTuple):
+    """Mean and variance of ``f`` at each row ``(N,)``."""
+
+    mean: np.ndarray
+    variance: np.ndarray
+
+
+def bound_at_pseudo_data(
+    features: Features,
+    scales: np.ndarray,
+    sizes: np.ndarray,
+    pseudo_data: PseudoData,
+    offset: np.ndarray,
+    expected: Callable[[np.ndarray, np.ndarray], ExpectedTotal],
+) -> tuple[BoundValue, Marginals, ExpectedTotal]:
+    """With pseudo-data ``(shift, weight)`` that stay, of a belief that need not be the best one.
+
+    Weights may be negative, as long as the belief has a covariance: else `inverse_of` fails.
+    ``expected`` gives the expected log density of all rows at means and variances, and its slopes in both.
+    """
+    values, variances, slopes, variance_slopes = features
+    first, s = np.cumsum(sizes) - sizes, np.repeat(scales, sizes)
+    shift, weight = pseudo_data
+    A, residual, eye = s[:, None] * values, shift - weight * offset, np.eye(sizes.sum())
+    half, away = A * np.sqrt(np.maximum(weight, 0)), A[:, weight < 0] * np.sqrt(-weight[weight < 0])
+    gram, projected = half @ half.T - away @ away.T, A @ residual  # of one matrix each: BLAS finds half of it
+    S, half_log = inverse_of(eye + gram)
+    v, SA = S @ projected, S @ A
+    left = scales**2 @ variances - np.einsum("mn,mn->n", A, A)
+    mean, variance = offset + v @ A, np.maximum(left, 0) + np.einsum("mn,mn->n", A, SA)
+    total = expected(mean, variance)
+    loss = 0.5 * (np.trace(S) + v @ v - len(v)) + half_log - total.value
+    of_left = np.where(left > 0, total.of_variance, 0)
+    # The slope through A at a belief that stays, and through the belief that follows A.
+    away = S @ (v - A @ total.of_mean)
+    of_S = S @ (0.5 * gram + (A * total.of_variance) @ A.T) @ SA
+    rows = np.stack([residual - weight * (v @ A), -total.of_mean - weight * (away @ A)])
+    of_A = np.stack([away, v], axis=1) @ rows
+    for one, each in ((of_S, 2 * weight), (SA, -2 * total.of_variance), (A, 2 * of_left)):
+        one *= each  # in place: these arrays are large
+        of_A += one
+    of_scales = np.add.reduceat(np.einsum("mn,mn->m", of_A, values), first) - 2 * scales * (variances @ of_left)
+    of_lengths = [
+        np.add.reduceat(s * np.einsum("mn,mn->m", of_A, one), first) - scales**2 * (spread @ of_left)
+        for one, spread in zip(slopes, variance_slopes, strict=True)
+    ]
+    by_component = np.reshape(np.transpose(of_lengths), (len(scales), -1))
+    return BoundValue(loss, of_scales, by_component, 0.0, gram, projected), Marginals(mean, variance), total

@@ -1,0 +1,203 @@
+"""How an additive model is fitted when nobody says how: the guide, the steps and their end, chains and particles."""
+
+import warnings
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from numpyro import handlers
+from numpyro.infer import MCMC, SVI, Trace_ELBO
+from numpyro.infer.autoguide import AutoMultivariateNormal, AutoNormal
+
+from numpyro_gp.arrays import Array
+from numpyro_gp.checks import fail
+from numpyro_gp.gam.model.hyperparameters import vector_layout_of
+from numpyro_gp.gam.model.model import Model, offset_at
+from numpyro_gp.gam.model.term_kernels import MOST_TOGETHER
+from numpyro_gp.gam.search.modes import MANY_ROWS, collapsed, has_tables
+from numpyro_gp.gam.search.series_evidence import has_evidence, of_series
+from numpyro_gp.guides import AutoGP, block_low_rank, conditional
+from numpyro_gp.guides.natural import NATURAL_MARK
+from numpyro_gp.optim import natural_gradient
+from numpyro_gp.posterior import Posterior, conditioned
+from numpyro_gp.programs.handler_lock import alone
+from numpyro_gp.programs.set_up import in_one_program, swapped
+from numpyro_gp.stein import SVGD
+from numpyro_gp.stein.auto import auto
+from numpyro_gp.training import NUTS, FitResult
+from numpyro_gp.training.plateau import fit_to_plateau
+
+# Inducing inputs up to which one belief holds all covariances; above, those between terms are of low rank.
+JOINT, RANK = MOST_TOGETHER, 20
+JOINT_OF_SERIES = 1000
+# Numbers in the features of all rows up to which steps are those of `collapsed`, where rows are not in tables.
+MOST_FEATURES = 20_000_000
+# Rows of a step where there are more than `MANY_ROWS`.
+BATCH = 2048
+# Steps between two looks at the bound: each look traces the step once more, which takes as long as 500 steps.
+BLOCK = 400
+
+
+class EngineResult(NamedTuple):
+    """What an engine leaves: its result, its posterior and its guide; where it has none they are made of parameters.
+
+    ``in_double`` are the parameters of a fit whose features were found in double precision, before they are rounded.
+    """
+
+    result: FitResult | None
+    steps: int
+    notes: tuple[str, ...] = ()
+    posterior: Posterior | None = None
+    guide: AutoGP | None = None
+    in_double: dict[str, np.ndarray] | None = None
+
+
+def is_joint(model: Model) -> bool:
+    """Whether one belief holds all covariances: of more inputs of a series, which has one for each row."""
+    return sum(model.sizes) <= (JOINT_OF_SERIES if model.kernel_data.time_priors else JOINT)
+
+
+def guide_of(model: Model) -> AutoGP:
+    """A belief that follows the hyper-parameters, joint over all terms, or of low rank where they are many."""
+    if is_joint(model):
+        return AutoGP(model, {"f": conditional()}, AutoMultivariateNormal)
+    return AutoGP(model, {"f": block_low_rank(RANK, natural=True)}, AutoNormal)
+
+
+def by_quasi_newton(model: Model, most_steps: int, tables: bool = True) -> EngineResult:
+    """The mode of the hyper-parameters, a normal distribution by the curvature there, and the belief that follows."""
+    found = of_series(model, most_steps, tables) if has_evidence(model) else collapsed(model, most_steps, tables)
+    if not np.isfinite(found.losses[-1]):
+        cure = "Look for huge or almost equal values in the columns, or pass batch= for stochastic steps."
+        fail("the bound", "finite", f"{found.losses[-1]} after {len(found.losses)} steps", cure, ArithmeticError)
+    values = {f"f{NATURAL_MARK}shift": found.shift, f"f{NATURAL_MARK}precision": found.precision}
+    values |= {"auto_loc": found.location, "auto_scale_tril": found.root}
+    steps = len(found.losses)
+    return of_values(values, found.losses, steps, (*found.notes, *still_rose(steps, found.is_flat)), True)
+
+
+def of_values(
+    values: Mapping[str, np.ndarray] | None, losses: object, steps: int, notes: tuple[str, ...], is_double: bool
+) -> EngineResult:
+    """The result that parameters are, found a moment ago or read from a file; chains have none."""
+    if values is None:
+        return EngineResult(None, steps, notes)
+    result = FitResult({name: _rounded(value) for name, value in values.items()}, _rounded(losses), None)
+    kept = {name: np.asarray(value) for name, value in values.items()} if is_double else None
+    return EngineResult(result, steps, notes, in_double=kept)
+
+
+def _rounded(value: object) -> Array:
+    """In the precision of JAX, rounded before: JAX would compile a program for it."""
+    return jnp.asarray(np.asarray(value, jnp.result_type(float)))
+
+
+def posterior_at(model: Model, params: Mapping[str, Array]) -> tuple[Posterior, AutoGP]:
+    """The posterior and the guide at parameters. To learn the sites of the model takes a guide a second."""
+    guide = set_up(guide_of(model), model)
+    return Posterior.from_svi(model, guide, params), guide
+
+
+def rounded_away(model: Model) -> tuple[str, ...]:
+    """A note for steps in JAX where the level of the response, offsets included, leaves no digits for what varies."""
+    levels, constant = np.ravel(offset_at(model, model.rows.X)), float(model.start.constant)
+    level = float(levels[np.argmax(np.abs(levels))])
+    step = abs(level) * float(jnp.finfo(jnp.result_type(float)).eps)
+    if model.family.link != "identity" or step < 0.1 * float(model.start.noise):
+        return ()
+    words = f"The response is near {level:.2g}, where single precision has steps of {step:.1g}"
+    is_constant = abs(constant) > 0.5 * abs(level)
+    cure = f"Take {constant:.2g} off it before the fit" if is_constant else "Take the offset off it before the fit"
+    return (f"{words}: the fit sees it rounded to that. {cure}, or set JAX_ENABLE_X64=1.",)
+
+
+def still_rose(steps: int, is_flat: bool) -> tuple[str, ...]:
+    """A note for fits that ended before their bound did not rise any more."""
+    return () if is_flat else (f"the bound still rose after {steps} steps: pass num_steps={2 * steps}",)
+
+
+@alone
+def set_up(guide: AutoGP, model: Model) -> AutoGP:
+    """A guide that knows the sites of the model, of which it keeps shapes: its parameters come from elsewhere."""
+
+    def run() -> None:
+        with handlers.block(), handlers.seed(rng_seed=0):
+            guide(*model.arguments)
+
+    if vector_layout_of(model).priors is not None:
+        jax.eval_shape(run)
+        swapped(guide, lambda tracer: jnp.zeros(tracer.shape, tracer.dtype))
+    else:  # supports may hold numbers
+        in_one_program(run, guide)
+    return guide
+
+
+def by_stochastic_steps(key: Array, model: Model, most_steps: int, batch: int | None, progress: bool) -> EngineResult:
+    """Natural steps for the terms and Adam for all else, until the bound no longer rises."""
+    guide, rows = guide_of(model), len(model.rows.y)
+    some = batch if batch is not None else (BATCH if rows > MANY_ROWS else None)
+    whole = some is None or some >= rows
+    first, last = (0.3, 0.03) if whole and is_joint(model) else (0.1, 0.01)
+    adam = optax.adam(optax.exponential_decay(0.05, 100, 0.75, end_value=0.005))
+    step = optax.exponential_decay(first, 100, 0.75, end_value=last)
+    svi = SVI(model, guide, natural_gradient(adam, step), Trace_ELBO())
+    options: dict[str, object] = {} if whole else {"batch": some}
+    result, rises = fit_to_plateau(
+        key, svi, model.arguments, options, block=BLOCK, most_steps=most_steps, progress=progress
+    )
+    steps = len(result.losses)
+    posterior = Posterior.from_svi(model, guide, result.params)
+    return EngineResult(result, steps, still_rose(steps, not rises), posterior, guide)
+
+
+def chains(key: Array, model: Model, num_samples: int, progress: bool, first: EngineResult) -> EngineResult:
+    """NUTS, in the coordinates of a variational fit where that is joint."""
+    target: Callable[..., object] = model
+    if is_joint(model) and first.result is not None:
+        guide = first.guide or set_up(guide_of(model), model)
+        target = conditioned(model, guide, first.result.params, *model.arguments)
+    mcmc = MCMC(NUTS(target), num_warmup=max(num_samples // 2, 100), num_samples=num_samples, progress_bar=progress)
+    mcmc.run(key, *model.arguments, extra_fields=("diverging",))
+    divergent = int(np.asarray(mcmc.get_extra_fields()["diverging"]).sum())
+    notes = (f"{divergent} divergent transitions: the posterior has corners that the chain left out",) * bool(divergent)
+    return EngineResult(None, num_samples, notes, Posterior.from_mcmc(target, mcmc))
+
+
+def particles(key: Array, model: Model, num_particles: int, progress: bool) -> EngineResult:
+    """Stein particles, as `ngp.stein.auto` starts and stops them."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        svgd, result = auto(key, model, *model.arguments, num_particles=num_particles, progress=progress)
+    assert isinstance(svgd, SVGD)
+    notes = tuple(str(one.message) for one in caught if issubclass(one.category, UserWarning))
+    return EngineResult(result, len(result.losses), notes, Posterior.from_stein(model, svgd, result.params))
+
+
+def run(
+    key: Array | None, model: Model, engine: str, num_steps: int | None, batch: int | None, tables: bool, progress: bool
+) -> EngineResult:
+    """Fit by an engine, with what there is to say of the data.
+
+    By variational inference, from which chains start too: steps in the hyper-parameters alone where terms and rows
+    allow it, else stochastic ones in all.
+    """
+    most = (num_steps or 2000) if engine == "svi" else 600
+    is_held = sum(model.sizes) * len(model.rows.y) <= MOST_FEATURES
+
+    def key_of(number: int) -> Array:
+        """Split the key where it is used: the steps of most fits need none, and a split compiles."""
+        return jax.random.split(jax.random.split(jax.random.key(0) if key is None else key)[0])[number]
+
+    if engine == "svgd":
+        found = particles(key_of(1), model, num_steps or 20, progress)
+    elif batch is None and is_joint(model) and (is_held or (tables and has_tables(model))):
+        found = by_quasi_newton(model, most, tables)
+    else:
+        found = by_stochastic_steps(key_of(0), model, most, batch, progress)
+    if engine == "nuts":
+        found = chains(key_of(1), model, num_steps or 500, progress, found)
+    notes = rounded_away(model) if found.in_double is None else ()
+    return found._replace(notes=(*found.notes, *notes))

@@ -1,0 +1,146 @@
+"""The best mode of the hyper-parameters of an additive model that a search from few points finds.
+
+The bound has more than one mode: a wiggly curve is noise to a long lengthscale, and a smooth one with more of itself to
+a short one. A search ends at the mode that is uphill of its start, which is a long lengthscale. So from that mode each
+curve is tried with shorter lengthscales, at least as large as it started, and the search goes on from where that is
+better.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from numpyro_gp.gam.model.hyperparameters import vector_layout_of
+from numpyro_gp.gam.model.model import Model
+from numpyro_gp.gam.model.response_checks import has_numbers
+from numpyro_gp.gam.search.bound import FLAT, WALL, Bound, BoundParts, Data
+from numpyro_gp.gam.search.tables import columns_of, tabulated
+
+# Rows above which the mode is looked for with tables of them, or with some of them first.
+MANY_ROWS = 10_000
+# How much shorter lengthscales are tried.
+SHORTER = (4.0, 16.0)
+
+
+class Collapsed(NamedTuple):
+    """The mode of the hyper-parameters and what belongs to it.
+
+    Attributes
+    ----------
+    location, root : array (d,), (d, d)
+        Mean and lower root of the covariance of the unconstrained hyper-parameters, by name.
+    shift, precision : array (M,), (M, M)
+        Pseudo-data of `Conditional`.
+    losses : array
+        Negative bound at each evaluation, less the log density of the hyper-parameters.
+    is_flat : bool
+        Whether the bound rose no more at the last step.
+    notes : tuple of str
+        What else there is to say of it.
+    """
+
+    location: np.ndarray
+    root: np.ndarray
+    shift: np.ndarray
+    precision: np.ndarray
+    losses: np.ndarray
+    is_flat: bool
+    notes: tuple[str, ...] = ()
+
+
+def has_tables(model: Model) -> bool:
+    """Whether rows of a model may be counted in tables, however many there are."""
+    return bool(columns_of(model)) and vector_layout_of(model).is_exact
+
+
+def collapsed(model: Model, most_steps: int, tables: bool = True, other_start: np.ndarray | None = None) -> Collapsed:
+    """The mode of the hyper-parameters: of many rows first that of tables or of some of them, and from there of all.
+
+    With another start ``(d,)`` it is the better of two modes.
+    """
+    data, parts = Data.of(model), BoundParts(model)
+    # A likelihood with one number for each row is that of all of them.
+    is_many = len(data.y) > MANY_ROWS and not has_numbers(model.family, len(data.y))
+    is_counted = is_many and tables and parts.vector_layout.is_exact
+    counted = tabulated(model, data.X, data.weights, data.weights * (data.y - data.offset)) if is_counted else None
+    first = data
+    if is_many and counted is None:
+        first = data.part(np.sort(np.random.default_rng(0).permutation(len(data.y))[:MANY_ROWS]))
+    bound = Bound(parts, first, counted)
+    bound.fit_pseudo_data(bound.start)
+    free, is_flat = bound.find_mode(bound.start, most_steps)
+    if other_start is not None and bound.value(other_start) < bound(free)[0]:
+        free, is_flat = bound.find_mode(other_start, len(bound.losses) + most_steps)
+    while is_flat and (found := _better(bound, free, most_steps)) is not None:
+        free, is_flat = found
+    losses, root = bound.losses[:], bound.covariance_root(free)
+    if is_many:
+        bound = Bound(parts, data)
+        bound.fit_pseudo_data(free)
+        if counted is None or abs(bound(free)[0] - losses[-1]) > FLAT:
+            free, is_flat = bound.find_mode(free, most_steps, root)
+        losses = losses + bound.losses
+    return at_mode(bound, free, root, losses, is_flat)
+
+
+def _better(bound: Bound, free: np.ndarray, most_steps: int) -> tuple[np.ndarray, bool] | None:
+    """A better mode than this one, from a shorter lengthscale. What was tried for nothing leaves no trace."""
+    counted, kept, here = len(bound.losses), bound.pseudo_data, bound(free)[0]
+    # Pseudo-data are those of the mode: to let them follow moves losses by less than one of ten nats.
+    tried = [(bound.value(one), number, one) for number, one in enumerate(shorter(bound, free))]
+    loss, _, start = min(tried, default=(np.inf, 0, free))
+    bound.losses = bound.losses[:counted]
+    if loss < here - FLAT:
+        found = bound.find_mode(start, counted + most_steps)
+        if bound(found[0])[0] < here - FLAT:
+            return found
+    bound.pseudo_data, bound.losses = kept, bound.losses[:counted]
+    return None
+
+
+def shorter(bound: Bound, free: np.ndarray) -> list[np.ndarray]:
+    """Hyper-parameters ``(d,)`` with one curve of a shorter lengthscale each, and at least as large as it starts.
+
+    Surfaces have too few inducing inputs to be wiggly.
+    """
+    values, slopes = bound.parts.evaluator(free)
+    (C, P), found = values.lengths.shape, []
+    of_scales, of_lengths = slopes[:C] != 0, slopes[C : C + C * P].reshape(C, P, len(free)) != 0
+    for of_scale, of_slots in zip(of_scales, of_lengths, strict=True):
+        if of_slots.any(axis=1).sum() == 1:
+            larger = np.where(of_scale, np.maximum(free, bound.start), free)
+            found += [larger - np.log(factor) * of_slots.any(axis=0) for factor in SHORTER]
+    return found
+
+
+def at_mode(bound: Bound, free: np.ndarray, root: np.ndarray, losses: list[float], is_flat: bool) -> Collapsed:
+    """What belongs to hyper-parameters: the pseudo-data of all rows there."""
+    here = bound.at(free)
+    assert here.found is not None
+    assert here.inverse is not None
+    gram, projected, inverse = here.found.precision, here.found.projected, here.inverse
+    if (bound.pseudo_data.weight < 0).any():
+        gram, projected = without_doubt(gram, projected)
+    precision = inverse.T @ gram @ inverse
+    shift = inverse.T @ projected
+    return Collapsed(free, root, shift, 0.5 * (precision + precision.T), without_walls(losses), is_flat)
+
+
+def without_doubt(gram: np.ndarray, projected: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What rows say of whitened values ``(M, M), (M,)`` where they leave more doubt than the prior: nothing.
+
+    At other hyper-parameters such a belief might have no covariance. The mean stays; in these directions its covariance
+    is that of the prior, which is the nearest one by the Fisher metric.
+    """
+    values, vectors = np.linalg.eigh(gram)
+    at = np.linalg.solve(np.eye(len(gram)) + gram, projected)
+    positive = (vectors * np.maximum(values, 0)) @ vectors.T
+    return positive, at + positive @ at
+
+
+def without_walls(losses: list[float]) -> np.ndarray:
+    """Losses but for those of steps far too long, from which the search came back; the last one stays."""
+    found = np.asarray(losses)
+    is_kept = np.isfinite(found) & (found < found[0] + WALL)
+    is_kept[-1] = True
+    return found[is_kept]

@@ -1,0 +1,1 @@
+"""A formula and a table: its terms, and the columns that they read."""

@@ -1,0 +1,266 @@
+"""From terms and a table to numbers: the encoded columns, what each term reads, and the rows that are left out."""
+
+import dataclasses
+
+import numpy as np
+
+from numpyro_gp.additive import columns
+from numpyro_gp.additive.columns import Column, column_values, is_category, is_missing, is_numeric, names_of
+from numpyro_gp.checks import fail
+from numpyro_gp.gam.table.terms import Term, Terms, refuse_twice
+from numpyro_gp.likelihoods.binomial import are_trials
+
+# What the columns of a term are read as, and what ``by`` is, where these are no numbers and no category.
+ROLES = {"re": ("category", "number"), "factor": ("category", "number"), "offset": ("offset", "by")}
+
+
+@dataclasses.dataclass(frozen=True)
+class ReadTerm:
+    """A term with the numbers of the encoded columns that it reads, ``by`` last."""
+
+    term: Term
+    columns: tuple[int, ...]
+
+    @property
+    def name(self) -> str:
+        """That of the term."""
+        return self.term.name
+
+
+@dataclasses.dataclass(frozen=True)
+class TableLayout:
+    """How rows of a table become rows of numbers.
+
+    Attributes
+    ----------
+    columns : tuple of Column
+        Of the encoded inputs ``(N, D)``.
+    read_terms : tuple of ReadTerm
+        Terms with a kernel, in order.
+    offsets : tuple of int
+        Encoded columns that are added as they are.
+    response_column : Column
+        The response.
+    trials : int, optional
+        Encoded column of the trials among which the response counts successes, as they are.
+    """
+
+    columns: tuple[Column, ...]
+    read_terms: tuple[ReadTerm, ...]
+    offsets: tuple[int, ...]
+    response_column: Column
+    trials: int | None = None
+
+    def encode(self, data: object) -> np.ndarray:
+        """Inputs ``(N, D)`` of new rows; missing values, and levels that no prior describes, are refused by name."""
+        readers = self.readers
+        columns.check_order(data)
+        if self.trials is not None and (name := self.columns[self.trials].name) not in (given := names_of(data)):
+            cure = "Add it: predictions count successes among these trials, and of one trial are its probability."
+            fail("data", f"a table with the column {name!r} of trials", f"the columns {given}", cure)
+        read = [(own, column_values(data, own.name, readers[at])) for at, own in enumerate(self.columns)]
+        for column, values in read:
+            if (missing := is_missing(values)).any():
+                cure = "Leave these rows out of the new data."
+                got = f"{missing.sum()} of {len(values)} missing"
+                fail(f"column {column.name!r}", "known in the rows to predict", got, cure)
+        encoded = self.encoded(read, len(read[0][1]) if read else columns.count_rows(data))
+        if not len(encoded):
+            fail("the table of new rows", "of one row or more", "none", "Look at what selected its rows.")
+        for at, (column, values) in enumerate(read):
+            if (bad := ~np.isfinite(encoded[:, at])).any():
+                got = f"{float(column.decode(encoded[bad, at][:1])[0])} in {bad.sum()} of {len(encoded)} rows"
+                fail(f"column {column.name!r}", "finite in the rows to predict", got, "Leave these rows out.")
+            if not column.is_category and columns.are_dates(values) != column.is_date:
+                required, got = ("dates", "numbers") if column.is_date else ("numbers", "dates")
+                cure = "Give it as the data of the fit had it: a number is no date, nor its days since 1970."
+                fail(f"column {column.name!r}", f"of {required}, as in the rows of the fit", got, cure)
+            if column.is_category:
+                _refuse_text_of_levels(column, values[encoded[:, at] == len(column.levels or ())])
+        for part, at in self.of_known_levels:
+            levels = self.columns[at].levels or ()
+            if (new := encoded[:, at] == len(levels)).any():
+                level = columns.plain(read[at][1][new][0])
+                cure = "Take re(...) for levels that are draws from a population, or fit with rows of this one."
+                fail(f"column {self.columns[at].name!r} of {part.name}", f"one of {list(levels)}", repr(level), cure)
+        return encoded
+
+    @property
+    def readers(self) -> list[str]:
+        """Of each column a term that reads it."""
+        found = ["trials" if at == self.trials else f"offset({own.name})" for at, own in enumerate(self.columns)]
+        for part in reversed(self.read_terms):
+            for at in part.columns:
+                found[at] = part.name
+        return found
+
+    @property
+    def of_known_levels(self) -> list[tuple[ReadTerm, int]]:
+        """Terms whose prior says nothing about a new level, with the number of the category."""
+        own = [part for part in self.read_terms if part.term.kind == "factor" or is_difference(part, self.read_terms)]
+        return [(part, at) for part in own for at in part.columns if self.columns[at].is_category]
+
+    def encoded(self, read: list[tuple[Column, np.ndarray]], count: int) -> np.ndarray:
+        """Values of all columns as numbers, for so many rows; one column of zeros where no term reads any."""
+        _check_lengths({column.name: values for column, values in read})
+        if not read:
+            return np.zeros((count, 1))
+        encoded = np.stack([column.encode(values) for column, values in read], axis=1)
+        for at in self.offsets:
+            if not np.isfinite(encoded[:, at]).all():
+                bad = encoded[~np.isfinite(encoded[:, at]), at][0]
+                cure = "Leave rows without exposure out."
+                fail(f"offset({self.columns[at].name})", "finite", f"{bad}", cure)
+        if self.trials is not None and not (right := are_trials(encoded[:, self.trials])).all():
+            got, name = f"{encoded[~right, self.trials][0]:.6g}", self.columns[self.trials].name
+            fail(f"trials {name!r}", "whole numbers from 1 on", got, "Leave rows without trials out.")
+        return encoded
+
+
+def _refuse_text_of_levels(column: Column, new: np.ndarray) -> None:
+    """Refuse ``"3"`` for the level 3: it would be a new one, which is predicted from the prior."""
+    known = {str(level): level for level in column.levels or ()}
+    for value in map(columns.plain, columns.distinct(new)[0]):
+        if str(value) in known:
+            level = known[str(value)]
+            cure = f"Give it as the data of the fit had it: {level!r}."
+            fail(f"column {column.name!r}", f"of the type of its levels, {type(level).__name__}", f"{value!r}", cure)
+
+
+def is_difference(part: ReadTerm, parts: tuple[ReadTerm, ...]) -> bool:
+    """Whether a curve by levels stands beside the curve of all, so that it says how they differ."""
+    own = part.term
+    curves_of_all = [other.term.columns for other in parts if other.term.kind == "s" and not other.term.by]
+    return own.kind == "s" and bool(own.by) and own.columns in curves_of_all
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """What a fit is given: inputs, response and weights of the rows without missing values, and how many had some."""
+
+    X: np.ndarray
+    y: np.ndarray
+    weights: np.ndarray | None
+    left_out: int
+
+    @property
+    def mass(self) -> np.ndarray:
+        """How many rows each stands for ``(N,)``."""
+        return np.ones(len(self.y)) if self.weights is None else self.weights
+
+
+def lay_out(
+    terms: Terms,
+    data: object,
+    response: str,
+    weights: object,
+    trials: str | None = None,
+    has_labels: bool = False,
+) -> tuple[TableLayout, Rows]:
+    """Read a table: what each column is, and the rows of the fit. A response of labels may be two levels."""
+    columns.check_order(data, weights=weights)
+    reader: dict[tuple[str, str], str] = {}  # of an expression and what it is read as the first term that does
+    reads: list[tuple[Term, list[tuple[str, str]]]] = []
+    own = [_of_its_column(term, data) if term.kind == "column" else term for term in terms.items]
+    refuse_twice(own)  # a line and the name of its column are one term
+    for term in own:
+        role, role_of_by = ROLES.get(term.kind, ("number", "by"))
+        keys = [(name, role) for name in term.columns]
+        keys += [] if term.by is None else [(term.by, role_of_by)]
+        reads.append((term, keys))
+        for key in keys:
+            reader.setdefault(key, term.name)
+    if trials is not None:
+        reader[trials, "trials"] = "trials"
+    values = {key: column_values(data, key[0], name) for key, name in reader.items()}
+    y = column_values(data, response)
+    mass = np.ones(len(y)) if weights is None else _weights(weights, data, len(y))
+    named = {name: column for (name, _), column in values.items()} | {response: y}
+    missing = _missing(named) | (mass == 0)
+    if missing.all():
+        if not len(y):
+            fail("data", "of one row or more", "none", "Look at what selected its rows.")
+        empty = [name for name, column in named.items() if is_missing(column).all()]
+        cure = f"Leave out {' and '.join(empty)}: no row has a value." if empty else "Leave a column out."
+        fail("data", "rows without missing values", f"{len(y)} rows, none of which is complete", cure)
+    y, mass, values = y[~missing], mass[~missing], {key: column[~missing] for key, column in values.items()}
+    own_columns = tuple(_column(key, column, mass, columns.order_of(data, key[0])) for key, column in values.items())
+    number = {key: at for at, key in enumerate(reader)}
+    parts = tuple(ReadTerm(term, tuple(number[key] for key in keys)) for term, keys in reads if term.kind != "offset")
+    offsets = tuple(number[keys[0]] for term, keys in reads if term.kind == "offset")
+    response_column = as_response(response, y, data, has_labels)
+    place = None if trials is None else len(reader) - 1
+    layout = TableLayout(own_columns, parts, offsets, response_column, place)
+    X = layout.encoded(list(zip(own_columns, values.values(), strict=True)), len(y))
+    return layout, Rows(X, response_column.encode(y), None if weights is None else mass, int(missing.sum()))
+
+
+def as_labels(layout: TableLayout, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
+    """Response and weights ``(N,)``; of successes among trials their share, with as many labels as trials."""
+    if layout.trials is None:
+        return rows.y, rows.mass
+    trials = rows.X[:, layout.trials]
+    return rows.y / trials, trials * rows.mass
+
+
+def incomplete(terms: Terms, data: object, response: str) -> np.ndarray:
+    """Whether a row ``(N,)`` of a table misses a value that is read."""
+    names = [name for term in terms.items for name in (*term.columns, term.by) if name is not None]
+    return _missing({name: column_values(data, name) for name in (*names, response)})
+
+
+def _check_lengths(values: dict[str, np.ndarray]) -> None:
+    lengths = {name: len(column) for name, column in values.items()}
+    if len(set(lengths.values())) > 1:
+        fail("columns", "of one length", f"{lengths}", "Give each a value for every row.")
+
+
+def _missing(values: dict[str, np.ndarray]) -> np.ndarray:
+    """Whether a row misses one of the values."""
+    _check_lengths(values)
+    return np.any([is_missing(column) for column in values.values()], axis=0)
+
+
+def _of_its_column(term: Term, data: object) -> Term:
+    """The name of a column alone: a straight line of numbers, the levels of a category."""
+    is_line = is_numeric(column_values(data, term.columns[0])) and not is_category(data, term.columns[0])
+    return dataclasses.replace(term, kind="linear" if is_line else "factor")
+
+
+def _column(key: tuple[str, str], values: np.ndarray, weights: np.ndarray, order: tuple[object, ...]) -> Column:
+    name, role = key
+    if role == "number":
+        return columns.number_column(name, values, weights)
+    return Column(name) if role in ("offset", "trials") else columns.category_column(name, values, role, order)
+
+
+def _weights(weights: object, data: object, size: int) -> np.ndarray:
+    given = column_values(data, weights) if isinstance(weights, str) else columns.as_array(weights)
+    values = columns.as_numbers("weights", given)
+    if values.shape != (size,):
+        fail("weights", f"of shape ({size},)", f"shape {values.shape}", "Pass a weight for each row, or a column.")
+    if not np.isfinite(values).all() or (values < 0).any():
+        bad = values[~np.isfinite(values) | (values < 0)][0]
+        cure = "A weight is how many rows one row stands for: 0 leaves it out."
+        fail("weights", "finite, and zero or positive", f"{bad:.6g}", cure)
+    return values
+
+
+def as_response(name: str, values: np.ndarray, data: object, has_labels: bool) -> Column:
+    """Numbers as they are; of labels, and of booleans, two levels, the second of which is 1."""
+    has_levels = is_category(data, name)
+    if not has_levels and (is_numeric(values) or values.dtype.kind == "b"):
+        return Column(name)
+    found = columns.category_column(name, values, "response", columns.order_of(data, name))
+    levels, own = found.levels or (), f'data["{name}"]'
+    if len(levels) == 2 and (has_labels or all(isinstance(level, bool) for level in levels)):
+        return found
+    cure = f'Ask for one of them: {own} = {own} == {levels[-1]!r}, of the family "bernoulli".'
+    if has_labels:
+        fail(f"response {name!r}", "labels 0 and 1, or two levels", f"{len(levels)} levels", cure)
+    cure = 'Take the family "bernoulli", which has two levels.' if len(levels) == 2 else cure
+    if all(map(columns.is_number, levels)):
+        cure = f"Make numbers of them: {own} = {own}.astype(float)."
+        cure = cure if has_levels else f"Make numbers of the text: {own} = np.array({own}, float)."
+    kind = "levels of a category" if has_levels else "text"
+    fail(f"response {name!r}", "numbers in this family", f"{kind}, {levels[0]!r} and others", cure)

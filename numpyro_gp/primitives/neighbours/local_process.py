@@ -1,0 +1,164 @@
+"""A process by neighbours, as a user calls it: marginals at rows, each given what is nearest to it.
+
+What it is given, `data`, has `at`, its moments at new rows: Gaussian data, pseudo-data, or values of the process.
+"""
+
+import functools
+from collections.abc import Sequence
+from copy import copy
+from typing import Any, NamedTuple, NoReturn
+
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from jax import lax
+
+from numpyro_gp.arrays import Array, ArrayLike, value_type
+from numpyro_gp.checks import check_points, fail, is_known
+from numpyro_gp.kernels.functionals import Functional
+from numpyro_gp.kernels.varying import lengthscales
+from numpyro_gp.neighbours.value import NeighbourRows, Neighbours, NewRows
+from numpyro_gp.primitives.opening import Plates, record_call
+from numpyro_gp.sites import normal_of
+
+# Neighbours of a new row where nobody says how many.
+NEIGHBOURS = 256
+# Distances that are held at a time where a program itself looks for neighbours.
+HELD = 2**22
+
+
+@value_type(static=("name", "columns"))
+class LocalProcess:
+    """A process by neighbours: call it at rows.
+
+    `gp_regression` of `ngp.neighbours` returns one given its data, and `gp` one given pseudo-data or values of it.
+
+    Attributes
+    ----------
+    name : str
+        Name of the data site, or of its own.
+    data : LocalData, or pseudo-data
+    columns : int
+        Number D of input columns.
+    marginals : Normal or None
+        Those of a latent process at the rows of its plate, ``(B,)``.
+    cavity : Normal or None
+        Those given the pseudo-data of all other rows: what is known of a row without its datum.
+    """
+
+    name: str
+    data: Any
+    columns: int
+    marginals: dist.Distribution | None = None
+    cavity: dist.Distribution | None = None
+    plates = Plates()  # none: it is one process
+
+    @property
+    def noise(self) -> Array | None:
+        """Noise variance of the data that it is given; None of a latent process."""
+        return self.data.noise if self.marginals is None else None
+
+    @property
+    def is_point(self) -> bool:
+        """Whether it is latent and known by whitened values, which are those of one choice of neighbours."""
+        return self.marginals is not None and self.cavity is None
+
+    def at_inducing(self, with_jitter: bool = False) -> dist.Distribution:  # noqa: ARG002
+        """Marginals of a latent process at the rows of its plate: a Normal of batch shape ``(B,)``.
+
+        Its jitter is white noise in its kernel, with or without ``with_jitter``.
+        """
+        if self.marginals is None:
+            cure = "Call it at rows: f(X), or f(near.find(X, 256))."
+            fail("the process", "one made by gp()", f"that of gp_regression {self.name!r}", cure, TypeError)
+        normal = copy(self.marginals)
+        normal.near_of = self
+        return normal
+
+    def __call__(self, X: NewRows | ArrayLike) -> dist.Distribution:
+        """Marginals of the function at new rows, each given the data nearest to it: a Normal of batch shape ``(N,)``.
+
+        Pass ``near.find(X, K)``, or an array for the nearest 256 of the data. Where that is traced, as in a layer of a
+        compiled model, the program itself compares it with all rows of the data.
+        """
+        rows = rows_of(self.data.near, X)
+        record_call(self, jnp.asarray(rows.inputs))
+        mean, variance = self.data.at(rows)
+        normal = normal_of(mean, jnp.sqrt(variance))
+        normal.members_of = self.plates
+        if self.marginals is None:
+            normal.given_data_of = self.name
+        return normal
+
+    def units(self) -> tuple[Neighbours, Array | None]:
+        """The neighbours it stands on, and the lengthscales of its kernel ``(D,)``, None where it has none."""
+        return self.data.near, lengthscales(self.data.kernel, self.columns)
+
+    @property
+    def basis(self) -> NoReturn:
+        """Refused: there are no inducing inputs that all rows depend on."""
+        self._refuse()
+
+    def joint(self, *args: object, **kwargs: object) -> NoReturn:  # noqa: ARG002
+        """Refused, as `basis` is."""
+        self._refuse()
+
+    sample_jointly = draw = function = joint
+
+    def _refuse(self) -> NoReturn:
+        cure = "Ask for single rows, f(X), in a model, and after the fit posterior.function_draws(key, X_new, near, y)."
+        fail(f"the process {self.name!r}", "one with a basis, for functions and joint draws", "one by neighbours", cure)
+
+
+class SeenProcesses(NamedTuple):
+    """Latent processes by neighbours and what data say of them: whose predictions at new rows are asked for.
+
+    ``offset`` is that of the data, None without one.
+    """
+
+    name: str
+    processes: tuple[LocalProcess, ...]
+    several: bool
+    likelihood: Any
+    offset: Any
+
+    def at(self, X: NewRows | ArrayLike) -> Any:
+        """Marginals of the latent functions at new rows, as `observe` takes them."""
+        found = tuple(process(X) for process in self.processes)
+        return found if self.several else found[0]
+
+    def left_out(self) -> Any:
+        """Marginals at the rows of the fit without what their own data said; None of functions that are known."""
+        found = tuple(process.cavity for process in self.processes)
+        return None if None in found else found if self.several else found[0]
+
+
+def shortest(scales: Sequence[Array | None]) -> Array | None:
+    """The shortest lengthscale of each column, where several processes stand on the same neighbours, as of a sum."""
+    known = [scale for scale in scales if scale is not None]
+    return functools.reduce(jnp.minimum, known) if known else None
+
+
+def rows_of(near: Neighbours, X: NewRows | ArrayLike) -> NewRows:
+    """New rows with the nearest 256 of the data, unless they have theirs."""
+    columns = int(near.inputs.shape[-1])
+    if isinstance(X, NewRows):
+        check_points("X", X.inputs, columns)
+        return X
+    if isinstance(X, (Neighbours, NeighbourRows, Functional)):
+        fail("X", "new rows", f"a {type(X).__name__}", "Pass near.find(X, 256), or rows of inputs.", TypeError)
+    points = check_points("X", X, columns)
+    if all(map(is_known, jax.tree.leaves((near, points)))):
+        return near.find(points, NEIGHBOURS)
+    return NewRows(points, _nearest(near, points, min(NEIGHBOURS, near.size)))
+
+
+def _nearest(near: Neighbours, points: Array, count: int) -> Array:
+    """Numbers of the nearest rows, found inside a program: ``O(N)`` for each row."""
+    scale = jnp.asarray(near.lengthscale)[None]
+    rows = lax.stop_gradient(jnp.asarray(near.inputs) / scale)
+
+    def one(point: Array) -> Array:
+        return lax.top_k(-jnp.sum(jnp.square(rows - point[None] / scale), axis=1), count)[1]
+
+    return lax.map(one, lax.stop_gradient(points), batch_size=max(1, HELD // rows.size))

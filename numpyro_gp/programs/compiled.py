@@ -1,0 +1,218 @@
+"""The key by which a program is kept: all that it does.
+
+That is its operations with their parameters, the shapes and types of all its values, and the numbers written in it,
+those inside of loops and branches too. A closure, a global number, a method or the precision that changed gives another
+program.
+"""
+
+import functools
+import itertools
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, Generic, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
+
+from numpyro_gp.arrays import Array, Function, T
+from numpyro_gp.programs.eager import is_of_library
+from numpyro_gp.programs.scheduler import compiler_options
+from numpyro_gp.programs.trace import WHOLE, as_function, bytes_of, is_traced, size_of, traced
+
+# Arrays inside of a program count by their numbers up to this size in bytes, larger ones by identity.
+COMPARED = 2**16
+# Types of most parameters of operations.
+PLAIN = frozenset({int, bool, str, type(None)})
+
+
+def key_of(program: Jaxpr) -> Hashable:
+    """What a program computes: equal keys and equal inputs give equal results.
+
+    Raises a TypeError where a parameter of an operation has no hash.
+    """
+    return _signature(program, (), {})
+
+
+def _signature(program: Jaxpr, constants: Iterable[object], seen: dict[int, object]) -> tuple[object, ...]:
+    """``seen`` has what was said of inner programs, which may stand in many places."""
+    numbers: dict[Any, int] = {}
+    for var in program.constvars + program.invars:
+        numbers[var] = len(numbers)
+    lines = []
+    for equation in program.eqns:
+        inputs = tuple([_number(atom) if isinstance(atom, Literal) else numbers[atom] for atom in equation.invars])
+        for var in equation.outvars:
+            numbers[var] = len(numbers)
+        results = tuple([var.aval for var in equation.outvars])
+        parameters = tuple([(name, _parameter(value, seen)) for name, value in sorted(equation.params.items())])
+        lines.append((equation.primitive, inputs, results, parameters))
+    inputs = tuple([var.aval for var in program.constvars + program.invars])
+    outputs = tuple([_number(atom) if isinstance(atom, Literal) else numbers[atom] for atom in program.outvars])
+    return inputs, tuple(map(_content, constants)), tuple(lines), outputs
+
+
+def _number(atom: Literal) -> object:
+    """A number that stands in a program."""
+    return atom.aval, np.asarray(atom.val).tobytes()
+
+
+def _parameter(value: object, seen: dict[int, object]) -> object:
+    kind = type(value)
+    if kind in PLAIN:
+        return kind, value
+    if isinstance(value, ClosedJaxpr):
+        if id(value) not in seen:
+            seen[id(value)] = _signature(value.jaxpr, value.consts, seen)
+        return seen[id(value)]
+    if isinstance(value, Jaxpr):
+        return _signature(value, (), seen)
+    if isinstance(value, (tuple, list)):
+        is_plain = kind is tuple and WHOLE.issuperset(map(type, value))
+        return (kind, value) if is_plain else tuple([_parameter(item, seen) for item in value])
+    return _content(value) if isinstance(value, (np.ndarray, jax.Array)) else (kind, value)
+
+
+def _content(value: object) -> object:
+    """A constant by its numbers, a large one of JAX, which cannot change, by its identity."""
+    if isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
+        return str(value.dtype), _content(jax.random.key_data(value))
+    if isinstance(value, jax.Array) and (value.nbytes > COMPARED or not value.is_fully_addressable):
+        return Same(value)
+    array = np.asarray(value)
+    return array.shape, str(array.dtype), array.tobytes()
+
+
+class Same:
+    """A value that equals itself alone; it is held, so that nothing else takes its address."""
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and self.value is other.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+# --------------------------------------------------------------------------------------
+# Programs that are compiled once for all functions that compute the same, so that no change of a model is missed.
+
+
+Program = Callable[..., list[Array]]
+# How many programs are kept: those used last.
+SIZE = 64
+# A program with an array of more numbers than this (512 points by 20 000 rows) is optimised even if it runs once.
+LARGE = 10_000_000
+_programs: dict[object, "_Kept[Any]"] = {}
+_uses = itertools.count()
+# Why programs could not be kept: a parameter of an operation that has no hash. Of the last of them, and not themselves.
+without_key: list[str] = []
+
+
+class _Kept(Generic[T]):
+    """What was made of a program, and when it was used last.
+
+    That is no order of the dictionary: to move a program in there, all of its key would be looked at again.
+    """
+
+    def __init__(self, made: T) -> None:
+        self.made, self.used = made, 0
+
+
+def kept(program: Jaxpr, extra: object, build: Callable[[], T]) -> T:
+    """What ``build`` makes of a program, made once; ``extra`` is what else it depends on.
+
+    It holds operations and constants, and no object of the user's: not an engine, a guide or a model. Inside of another
+    trace, where rules of derivatives are part of a program, nothing is kept.
+    """
+    if is_traced():
+        return build()
+    try:
+        key = (key_of(program), extra)
+        found: _Kept[T] | None = _programs.get(key)
+    except TypeError as error:
+        without_key.append(str(error))
+        del without_key[:-SIZE]
+        return build()
+    if found is None:
+        found = _Kept(build())
+        _programs[key] = found
+    found.used = next(_uses)
+    while len(_programs) > SIZE:
+        oldest = min([*_programs.items()], key=lambda item: item[1].used)[0]  # of a copy: other threads keep theirs
+        _programs.pop(oldest, None)
+    return found.made
+
+
+def run(function: Callable[..., T], *arguments: object) -> T:
+    """``jax.jit(function)(*arguments)``, compiled once for all functions that compute the same.
+
+    Where a derivative or another program is being traced it is the function itself, whose rules of derivatives stay.
+    """
+    return _run(optimised, None, function, arguments)
+
+
+def run_quickly(function: Callable[..., T], *arguments: object) -> T:
+    """`run` of what compiles for longer than it runs, as `quickly` compiles it."""
+    return _run(quickly, "quickly", function, arguments)
+
+
+def prepared(function: Callable[..., T], *like: object) -> Callable[..., T]:
+    """`run_quickly` of arguments like these: traced once for many calls, outside of any other program."""
+    return _prepared(quickly, "quickly", function, like)
+
+
+def _run(
+    build: Callable[[Jaxpr], Program], extra: object, function: Callable[..., T], arguments: tuple[object, ...]
+) -> T:
+    return function(*arguments) if is_traced() else _prepared(build, extra, function, arguments)(*arguments)
+
+
+def _prepared(
+    build: Callable[[Jaxpr], Program], extra: object, function: Callable[..., T], like: tuple[object, ...]
+) -> Callable[..., T]:
+    found = traced(function, *like)
+    compiled = kept(found.program, extra, lambda: build(found.program))
+
+    def call(*arguments: object) -> T:
+        return jax.tree.unflatten(found.structure, compiled(*found.constants, *jax.tree.leaves(arguments)))
+
+    return call
+
+
+def compiled(function: Function) -> Function:
+    """``jax.jit`` of a function of arrays and values, with keywords that are static; for all calls of one structure.
+
+    Where the user's own functions or classes are among the arguments it is `run`, which sees what their code reads.
+    """
+    quick = functools.cache(lambda names: jax.jit(function, static_argnames=names))
+
+    @functools.wraps(function)
+    def call(*arguments: object, **static: object) -> Any:
+        if is_of_library(jax.tree.structure(arguments)):
+            return quick(tuple(sorted(static)))(*arguments, **static)
+        return run(functools.partial(function, **static), *arguments)
+
+    return cast("Function", call)
+
+
+def optimised(program: Jaxpr) -> Program:
+    """A program of no constants as fast as the compiler makes it."""
+    return jax.jit(as_function(program), compiler_options=compiler_options(largest=bytes_of(program)))
+
+
+def quickly(program: Jaxpr) -> Program:
+    """A program of no constants compiled for one call: on CPUs the compiler optimises it as little as it can.
+
+    A start is thousands of operations that compile for seconds, half of them spent on speed, and run for milliseconds.
+    Where arrays are large, they run longer than that.
+    """
+    options = compiler_options(effort_for(program, LARGE, 0), largest=bytes_of(program))
+    return jax.jit(as_function(program), compiler_options=options)
+
+
+def effort_for(program: Jaxpr, most: int, less: int) -> int | None:
+    """Less effort for a program that has no array of more than ``most`` numbers; all of it for others."""
+    return less if size_of(program) <= most else None
