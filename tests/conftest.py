@@ -34,8 +34,11 @@ import pytest
 from jax._src import core
 from jax._src.interpreters import mlir
 
-from tests import by_numpy, precision
+from tests import by_numpy, precision, rounding
 from tests.shapes import install
+
+# Before any test makes its data.
+rounding.install(os.environ.get("NUMPYRO_GP_TEST_ROUNDING"))
 
 # Shapes in the annotations of strictly typed files are checked at run time, here and not in the user's programs. That is
 # a twelfth of the time: .ci/run does it in the first stage, which calls all of these functions.
@@ -83,7 +86,7 @@ PART = os.environ.get("NUMPYRO_GP_TEST_PART", "1/1")
 
 # Tests of the machinery of experiments see nothing of the package: each runs where one of the last commits changed a
 # file that it reads. CI keeps no record of the last green commit; twenty are more than one landing has.
-EXPERIMENTS = ("examples/*.py", "examples/data/*.gz", "tests/test_*.py")
+EXPERIMENTS = ("examples/*.py", "examples/data/*.gz")
 COMMITS = 20
 # What programs save and keep count with; it has tests of its own, and illustrations use it at every commit.
 TOOLS = {"examples/tools/tables.py", "examples/tools/run_queue.py"}

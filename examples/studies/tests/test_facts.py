@@ -9,6 +9,7 @@ import pytest
 from examples.studies.tables import facts, facts_deep, facts_stein, rebuild
 from examples.tools.tables import path_of, rows_of, save
 
+ROOT = Path(__file__).parents[3]
 PARTICLES = "stein.auto, 20 particles"
 PAGES = {page: page.read_text() for page in rebuild.pages()}
 
@@ -83,7 +84,7 @@ def test_a_mark_without_a_fact_is_an_error():
 def test_repairs_name_tests_that_are_there():
     named = re.findall(r"`([\w/]+\.py)::(\w+)`", (rebuild.RESULTS / "results" / "faults.md").read_text())
     assert len(named) > 30
-    missing = [(file, test) for file, test in named if f"def {test}(" not in (Path(__file__).parent / file).read_text()]
+    missing = [(file, test) for file, test in named if f"def {test}(" not in (ROOT / "tests" / file).read_text()]
     assert not missing
 
 
