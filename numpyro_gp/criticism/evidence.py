@@ -45,7 +45,6 @@ from numpyro_gp.posterior.sources import Source
 from numpyro_gp.posterior.tracing import Draw, key_of
 from numpyro_gp.primitives.neighbours.gaussian_data import GivenNeighbours
 from numpyro_gp.primitives.neighbours.local_process import LocalProcess
-from numpyro_gp.primitives.neighbours.with_inducing import CombinedMarginal
 from numpyro_gp.primitives.opening import recorded_calls
 from numpyro_gp.primitives.process import GaussianProcess
 from numpyro_gp.primitives.regression import CollapsedMarginal, Marginal
@@ -177,7 +176,7 @@ class _RowDensities:
     def of_site(self, name: str, site: Site, calls: Calls, is_point: bool, key: Array) -> dict[str, Any] | None:
         """Moments of each datum, how probable what is below it is, and its log density; None where there are none."""
         fn, y = _plain(site["fn"]), site["value"]
-        by_neighbours = isinstance(fn, (GivenNeighbours, CombinedMarginal))
+        by_neighbours = isinstance(fn, GivenNeighbours)
         is_marginal = by_neighbours or isinstance(fn, Marginal)
         axes, noise, term, below = 0 if is_marginal else site["fn"].event_dim, None, None, None
         rows = jnp.shape(y)[: jnp.ndim(y) - axes]

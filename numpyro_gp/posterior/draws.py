@@ -27,7 +27,6 @@ from numpyro_gp.posterior.fitted import Fitted
 from numpyro_gp.posterior.sources import Source
 from numpyro_gp.primitives.neighbours.gaussian_data import GivenNeighbours
 from numpyro_gp.primitives.neighbours.local_process import SeenProcesses
-from numpyro_gp.primitives.neighbours.with_inducing import CombinedMarginal
 from numpyro_gp.primitives.observe import shifted
 from numpyro_gp.primitives.opening import Plates, basis_under
 from numpyro_gp.primitives.regression import CollapsedMarginal, Marginal
@@ -265,7 +264,7 @@ def log_likelihood(fn: object, y: Array, key: Array | None = None) -> Array:
     ``inducing=`` it is that of the process which the inducing points leave.
     """
     inner = unwrap(fn)
-    if isinstance(inner, (GivenNeighbours, CombinedMarginal)):
+    if isinstance(inner, GivenNeighbours):
         data = inner.given(y)
         mean, variance = data.left_out()
         return norm.logpdf(data.y, mean, jnp.sqrt(variance))[inner.rows]
@@ -310,7 +309,7 @@ def _is_value(site: Site) -> bool:
 
 def _has_copies(site: Site) -> bool:
     """Whether a draw from the site's distribution is new data given the posterior (not of marginal likelihoods)."""
-    return not isinstance(unwrap(site["fn"]), (Marginal, GivenNeighbours, CombinedMarginal))
+    return not isinstance(unwrap(site["fn"]), (Marginal, GivenNeighbours))
 
 
 def check_full(sites: Trace) -> None:

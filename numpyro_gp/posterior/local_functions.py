@@ -1,7 +1,7 @@
 """Functions of processes by neighbours: callable for ever, or drawn jointly at rows (mathematics.md section 16.3)."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -9,15 +9,13 @@ import jax.numpy as jnp
 from numpyro_gp.arrays import Array, ArrayLike, value_type
 from numpyro_gp.beliefs.base import Point
 from numpyro_gp.beliefs.neighbours.blocks import by_parts
-from numpyro_gp.beliefs.neighbours.global_part import Shared
-from numpyro_gp.beliefs.neighbours.row_data import Places
 from numpyro_gp.beliefs.paths import Correction, Normal, PriorDraw, corrections, prior_draw
 from numpyro_gp.kernels.jitter import ample_jitter
-from numpyro_gp.linalg import matmul
 from numpyro_gp.neighbours.joint_rows import JointRows
 from numpyro_gp.neighbours.value import Neighbours, NewRows
 from numpyro_gp.primitives.function_draw import level_at, settled
 from numpyro_gp.primitives.neighbours.local_process import LocalProcess, rows_of
+from numpyro_gp.primitives.neighbours.row_data import GlobalPart, RowData
 from numpyro_gp.programs.compiled import compiled
 
 # Numbers in the features of rows that are looked at together.
@@ -32,8 +30,8 @@ class LocalDraw:
 
     Attributes
     ----------
-    places : Places
-        What the data say; in place of their residuals what ``h`` leaves of them.
+    data : RowData
+        In place of the data what ``h`` leaves of them; without the neighbours, which all draws share.
     prior : PriorDraw
     shared : Correction or None
         What makes a draw of the prior one given the values at inducing points.
@@ -43,7 +41,7 @@ class LocalDraw:
         Number D of input columns.
     """
 
-    places: Places
+    data: RowData
     prior: PriorDraw
     shared: Correction | None
     level: Any
@@ -56,11 +54,11 @@ class LocalDraw:
 
     def at(self, near: Neighbours, X: NewRows) -> Array:
         """Values ``(B,)`` at rows whose neighbours among ``near`` are known."""
-        inputs, own = jnp.asarray(near.inputs), jnp.asarray(X.inputs)
+        own, data = jnp.asarray(X.inputs), replace(self.data, near=near)
 
         def some(own: Array, index: Array) -> Array:
-            weights = self.places.weights(inputs, own, index)[0]
-            return jnp.sum(weights * self.places.residual[jnp.maximum(index, 0)], axis=-1) + self.path(own)
+            at = data.factors(own, index)
+            return self.path(own) - at.z / at.x[:, -1]
 
         together = max(1, HELD // (X.index.shape[1] ** 2 + self.prior.weights.shape[-1]))
         found: Array = by_parts(some, own, X.index, at_once=together, together=together)
@@ -81,7 +79,7 @@ class LocalFunctions:
     draws: LocalDraw
 
     def __len__(self) -> int:
-        return int(self.draws.places.residual.shape[0])
+        return int(self.draws.data.y.shape[0])
 
     def __call__(self, X: NewRows | ArrayLike) -> Array:
         """Values at rows ``X`` ``(N, D)``, or ``near.find(X, K)``: ``(S, N)``."""
@@ -95,41 +93,33 @@ def _evaluated(draws: LocalDraw, near: Neighbours, rows: NewRows) -> Array:
 
 def local_draw(process: LocalProcess, key: Array, num_features: int, normal: Normal) -> LocalDraw | None:
     """One function of a process by neighbours; None where its kernel has no features."""
-    data = process.data
-    places, shared = data.places()
-    inputs = jnp.asarray(data.near.inputs)
+    data: RowData = process.data.given_data().centred()
+    inputs = data.inputs
     prior = prior_draw(data.kernel, inputs, key, max(1, num_features // 2), normal, (), "weights")
     if prior is None:
         return None
-    correction = None
+    correction, shared = None, data.shared
     if shared is not None:
-        values = _global_values(shared, normal("value", shared.mean.shape))
+        values = shared.draws(normal("value", shared.mean.shape))
         (correction,) = corrections(Point(values), shared.basis, (prior,), normal)
-    places = replace(places, jitter=jnp.asarray(places.jitter, inputs.dtype))
-    found = LocalDraw(places, prior, correction, settled(data.level, process.columns, inputs.dtype), process.columns)
+        shared = GlobalPart(shared.basis, values, None)
+    data = replace(data, jitter=jnp.asarray(data.jitter, inputs.dtype), shared=shared)
+    level = settled(process.data.level, process.columns, inputs.dtype)
+    found = LocalDraw(data, prior, correction, level, process.columns)
     rows = max(1, HELD // prior.weights.shape[-1])
     drawn = by_parts(found.path, inputs, at_once=rows, together=rows)
-    noise = places.spread(inputs) * normal("noise", places.residual.shape)
-    scales = places.scales(jnp.arange(inputs.shape[0]))
-    return replace(found, places=replace(places, residual=places.residual - scales * drawn - noise))
+    noise = jnp.sqrt(data.noise_at(jnp.arange(data.near.size), inputs)) * normal("noise", data.y.shape)
+    left = data.y - (drawn if data.scale is None else data.scale * drawn) - noise
+    return replace(found, data=replace(data, y=left, near=cast("Neighbours", None)))
 
 
 def drawn_together(process: LocalProcess, rows: JointRows, key: Array, num: int) -> Array:
     """``num`` functions drawn jointly at new rows, ``(num, B)``: each row given the data and new rows before it."""
-    data = process.data
-    places, shared = data.places()
-    inputs, own = jnp.asarray(data.near.inputs), jnp.asarray(rows.inputs)
+    data: RowData = process.data.given_data().centred()
+    inputs, own = data.inputs, jnp.asarray(rows.inputs)
     one, other = jax.random.split(key)
-    white = jax.random.normal(one, (num, own.shape[0]), inputs.dtype)
-    values = None
-    if shared is not None:
-        values = _global_values(shared, jax.random.normal(other, (num, shared.basis.size), inputs.dtype))
-    found = places.drawn_together(inputs, own, rows.index, rows.order, white, values, ample_jitter(inputs.dtype))
-    return found + level_at(data.level, own)[None]
-
-
-def _global_values(shared: Shared, white: Array) -> Array:
-    """Draws of ``w`` ``(..., M)``."""
-    if shared.factor is None:
-        return jnp.broadcast_to(shared.mean, white.shape)
-    return shared.mean.reshape((1,) * (white.ndim - 1) + (-1,)) + matmul(white, shared.factor.T)
+    white, values = jax.random.normal(one, (num, own.shape[0]), inputs.dtype), None
+    if (shared := data.shared) is not None:
+        values = shared.draws(jax.random.normal(other, (num, shared.basis.size), inputs.dtype))
+    drawn = data.drawn_together(rows, white, values, ample_jitter(inputs.dtype))
+    return drawn + level_at(process.data.level, own)[None]

@@ -12,7 +12,6 @@ from numpyro_gp.neighbours.search import Tree
 from numpyro_gp.neighbours.value import Neighbours, NewRows, neighbours_in
 from numpyro_gp.posterior import tracing
 from numpyro_gp.posterior.fitted import Fitted
-from numpyro_gp.primitives.neighbours.gaussian_data import LocalData
 from numpyro_gp.primitives.neighbours.local_process import NEIGHBOURS, LocalProcess, SeenProcesses, shortest
 from numpyro_gp.primitives.opening import recorded_processes
 from numpyro_gp.primitives.process import GaussianProcess
@@ -206,7 +205,7 @@ def _on(
         tracing.trace_at(own, draw, asked.call.at(arrays), frozenset())
     # Those of gp_regression: a latent one under a sampler has its values for data.
     local = [one for one in found.values() if isinstance(one, LocalProcess) and one.marginals is None]
-    of_data = [one for one in local if isinstance(one.data, LocalData) and asked.name in (None, one.name)]
+    of_data = [one for one in local if asked.name in (None, one.name)]
     # In the program the arrays of these neighbours have a place among those of the model.
     places = [place for place, array in enumerate(asked.call.arrays) if array is near.index]
     same = [one for one in of_data if any(one.data.near.index is arrays[place] for place in places)]

@@ -38,9 +38,12 @@ from numpyro_gp.neighbours.value import AnyNeighbours, NewRows
 from numpyro_gp.primitives.function_draw import mean_at
 from numpyro_gp.primitives.gp import mean_of_members
 from numpyro_gp.primitives.lifted import rows_and_kernel
-from numpyro_gp.primitives.neighbours.gaussian_data import check_members, regression_by_neighbours
+from numpyro_gp.primitives.neighbours.gaussian_data import (
+    check_plate_of_rows,
+    global_part_of,
+    regression_by_neighbours,
+)
 from numpyro_gp.primitives.neighbours.local_process import LocalProcess
-from numpyro_gp.primitives.neighbours.with_inducing import regression_by_both, regression_of_process
 from numpyro_gp.primitives.observe import check_data
 from numpyro_gp.primitives.opening import Plates, as_asked, open_site, record, record_call
 from numpyro_gp.primitives.process import GaussianProcess
@@ -262,17 +265,18 @@ def gp_regression(
     if (given := renamed("gp_regression", noise_variance, noise)) is None:
         fail("noise_variance", "given", "None", "Pass the variance of the noise: noise_variance=scale**2.", TypeError)
     if isinstance(kernel, GaussianProcess):
-        return regression_of_process(name, kernel, _rows_of_process(X, mean, inducing), given, obs, jitter)
+        near = _rows_of_process(X, mean, inducing)
+        shared = global_part_of(kernel, near, "kernel")
+        of_both = shared.basis.kernel, near, given, kernel.mean
+        return regression_by_neighbours(name, *of_both, obs, jitter, shared=shared)
     if isinstance(X, AnyNeighbours):
-        if inducing is not None:
-            return regression_by_both(name, kernel, X, given, mean, inducing, obs, jitter)
-        return regression_by_neighbours(name, as_kernel(kernel), X, given, as_mean(mean), obs, jitter)
+        return regression_by_neighbours(name, as_kernel(kernel), X, given, as_mean(mean), obs, jitter, inducing)
     if isinstance(X, NewRows):
         cure = "Predict with posterior.predict_at(key, X_new, *arguments_of_the_fit), which finds them."
         fail("X", "the rows of the fit, near or near[idx]", "new rows", cure, TypeError)
     check_digits("X", X)
     inputs, points, own, functional = _rows(X, inducing, as_kernel(kernel))
-    check_members(name, inputs, obs)
+    check_plate_of_rows(name, inputs, obs)
     variance = _check_noise(given, inputs.shape[-2])
     data = _Data.of(name, own, inputs, variance, mean, functional)
     marginal, basis = _exact(name, data, jitter) if points is None else _collapsed(name, data, points, jitter)

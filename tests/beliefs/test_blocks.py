@@ -1,4 +1,4 @@
-"""The factor of a row: densities, the derivative of rank two and conditionals, beside NumPy and finite differences."""
+"""The factor of a row: densities, their derivatives and conditionals, beside NumPy and finite differences."""
 
 import jax
 import jax.numpy as jnp
@@ -7,13 +7,19 @@ import pytest
 from scipy.stats import multivariate_normal
 
 import numpyro_gp as ngp
-from numpyro_gp.beliefs.neighbours.blocks import Blocks, by_parts, conditional, least_noise, log_density
+from numpyro_gp.beliefs.neighbours.blocks import Blocks, by_parts, least_noise, row_factor
 from tests.precision import x64
 
 RNG = np.random.default_rng(2)
 ROOT = RNG.normal(size=(3, 5, 5))
 S = ROOT @ np.swapaxes(ROOT, 1, 2) + np.eye(5)
 R = RNG.normal(size=(3, 5))
+
+
+def log_density(s, r):
+    """Of the last residual given the others."""
+    x = row_factor(s)
+    return jnp.log(x[:, -1]) - 0.5 * (jnp.sum(x * r, axis=1) ** 2 + np.log(2 * np.pi))
 
 
 @pytest.mark.parametrize("is_double", [True, False])
@@ -26,7 +32,8 @@ def test_density_and_conditional_are_those_of_the_normal_distribution(is_double)
             for s, r in zip(S, R)
         ]
         np.testing.assert_allclose(found, normal, rtol=tolerance)
-        weights, variance = conditional(jnp.asarray(S))
+        x = row_factor(jnp.asarray(S))
+        weights, variance = -x[:, :-1] / x[:, -1:], x[:, -1] ** -2
         solved = np.linalg.solve(S[:, :4, :4], S[:, :4, 4:])[..., 0]
         np.testing.assert_allclose(weights, solved, rtol=10 * tolerance, atol=10 * tolerance)
         np.testing.assert_allclose(variance, S[:, 4, 4] - (solved * S[:, :4, 4]).sum(axis=1), rtol=10 * tolerance)

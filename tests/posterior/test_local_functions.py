@@ -20,7 +20,7 @@ def test_functions_are_prior_draws_corrected_at_the_neighbours_of_each_row():
     every = np.asarray(f(NEW))
     prior = [jax.tree.map(lambda leaf, n=n: leaf[n], f.draws.prior) for n in range(30)]
     at_data, at_new = (np.stack([one(jnp.asarray(rows)) for one in prior]) for rows in (X, NEW))
-    left = np.asarray(f.draws.places.residual)
+    left = np.asarray(f.draws.data.y)
     weights = np.linalg.solve(k(X, X) + 0.09 * np.eye(60), k(X, NEW))
     np.testing.assert_allclose(every, at_new + left @ weights, rtol=1e-6, atol=1e-7)
     noise = (Y - at_data - left) / 0.3  # standard normal, one for each datum and function
@@ -87,7 +87,7 @@ def test_rows_are_drawn_together_at_one_draw_as_at_many_and_in_single_precision(
         f = posterior().functions(key, 1, rows, y, num_features=64)
         values, prior = f(new), jax.tree.map(lambda leaf: leaf[0], f.draws.prior)(new)
         assert values.dtype == jnp.float32
-        np.testing.assert_allclose(values[0], prior + np.asarray(f.draws.places.residual[0]) @ gain, atol=5e-3)
+        np.testing.assert_allclose(values[0], prior + np.asarray(f.draws.data.y[0]) @ gain, atol=5e-3)
     with pytest.raises(TypeError, match="X must be rows of inputs where functions are drawn together"):
         own.function_draws(KEY, near.find(NEW, 3), near, Y)
     with pytest.raises(TypeError, match="X must be known where rows have neighbours"):

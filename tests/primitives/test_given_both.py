@@ -77,7 +77,7 @@ def test_with_few_the_rest_alone_is_given_neighbours():
     density = multivariate_normal(np.full(N, 0.5), covariance).logpdf(Y)
     np.testing.assert_allclose(jax.jit(fn.log_prob)(jnp.asarray(Y)), density, rtol=1e-8)
     white, values = np.eye(N + 5)[:, :N], np.eye(N + 5)[:, N:]
-    drawn = np.asarray(jax.jit(data.drawn_with)(jnp.asarray(white), jnp.asarray(values))) - 0.5
+    drawn = np.asarray(jax.jit(data.drawn)(jnp.asarray(white), jnp.asarray(values))) - 0.5
     np.testing.assert_allclose(drawn.T @ drawn, covariance, atol=1e-8)
     assert jax.eval_shape(lambda key: fn.sample(key, (2,)), jax.random.key(0)).shape == (2, N)
     assert jax.eval_shape(fn.log_prob, jnp.stack([Y, Y])).shape == (2,)

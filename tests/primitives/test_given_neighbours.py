@@ -103,7 +103,7 @@ def test_without_data_they_are_drawn_in_their_order():
     """Draws are linear in their noise: their covariance by the columns of that map, not by Monte Carlo."""
     near, p = ngp.neighbours(X, 29), {name: jnp.asarray(value) for name, value in POINT.items()}
     fn = handlers.trace(handlers.seed(lambda: model(near, None, is_whole=True, p=p), 0)).get_trace()["y"]["fn"]
-    root = fn.base_dist.data.drawn(jnp.eye(30)) - 0.5
+    root = fn.data.drawn(jnp.eye(30)) - 0.5
     np.testing.assert_allclose(root.T @ root, gram(POINT) + 0.09 * np.eye(30), atol=1e-10)
     few = ngp.neighbours(X, 3)
     plated = handlers.trace(handlers.seed(lambda: model(few, None, p=p), 0)).get_trace()["y"]

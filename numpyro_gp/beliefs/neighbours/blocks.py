@@ -81,7 +81,7 @@ def least_noise(dtype: Any) -> float:
     return LEAST_NOISE[jnp.dtype(dtype).itemsize]
 
 
-def last_row(covariance: Float[Array, "B L L"]) -> tuple[Float[Array, "B L L"], Float[Array, "B L"]]:
+def _last_row(covariance: Float[Array, "B L L"]) -> tuple[Float[Array, "B L L"], Float[Array, "B L"]]:
     """``L`` of ``S = L L^T``, and ``x = L^-T e_last``."""
     factor = lax.linalg.cholesky(covariance, symmetrize_input=False)
     size = covariance.shape[-1]
@@ -94,56 +94,19 @@ def _solve(factor: Array, right: Array, transpose: bool = False) -> Array:
     return found[..., 0]
 
 
-def log_density(covariance: Float[Array, "B L L"], residual: Float[Array, "B L"]) -> Float[Array, " B"]:
-    """``log p(r_last | the others)`` of residuals of these covariances, ``(B,)``."""
-    dtype = jnp.result_type(covariance, residual)
-    return _log_density(covariance.astype(dtype), residual.astype(dtype))
-
-
-@jax.custom_jvp
-def _log_density(covariance: Float[Array, "B L L"], residual: Float[Array, "B L"]) -> Float[Array, " B"]:
-    x = last_row(covariance)[1]
-    return jnp.log(x[..., -1]) - 0.5 * jnp.square(jnp.sum(x * residual, axis=-1)) - HALF_LOG_2PI
-
-
-@_log_density.defjvp
-def _log_density_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
-    """No inverse, and no derivative of a factorisation: that in ``S`` has rank two.
-
-    With ``z = x . r`` and ``a = (S_N^-1 r_N, 0) = S^-1 r - z x`` it is ``((z^2 - 1) x x^T + z (x a^T + a x^T)) / 2``.
-    """
-    (covariance, residual), (change, moved) = primals, tangents
-    factor, x = last_row(covariance)
-    z = jnp.sum(x * residual, axis=-1, keepdims=True)
-    others = _solve(factor, _solve(factor, residual), transpose=True) - z * x
-    slope = x[..., :, None] * (0.5 * (jnp.square(z) - 1) * x + z * others)[..., None, :]
-    value = jnp.log(x[..., -1]) - 0.5 * jnp.square(z[..., 0]) - HALF_LOG_2PI
-    return value, jnp.sum(change * slope, axis=(-2, -1)) - jnp.sum(z * x * moved, axis=-1)
-
-
 @jax.custom_jvp
 def row_factor(covariance: Float[Array, "B L L"]) -> Float[Array, "B L"]:
     """``x = L^-T e_last`` alone, with a derivative that passes the factorisation by."""
-    return last_row(covariance)[1]
+    return _last_row(covariance)[1]
 
 
 @row_factor.defjvp
 def _row_factor_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
     """``x = S^-1 e / x_last``, so that ``dx = -S^-1 dS x + x (x^T dS x) / 2``."""
-    factor, x = last_row(primals[0])
+    factor, x = _last_row(primals[0])
     moved = jnp.sum(tangents[0] * x[..., None, :], axis=-1)
     solved = _solve(factor, _solve(factor, moved), transpose=True)
     return x, 0.5 * x * jnp.sum(x * moved, axis=-1, keepdims=True) - solved
-
-
-def conditional(covariance: Float[Array, "B L L"]) -> tuple[Float[Array, "B K"], Float[Array, " B"]]:
-    """Weights ``a`` of the others, with which the mean of the last is ``a . r_N``, and its variance: a pivot."""
-    return by_last_row(last_row(covariance)[1])
-
-
-def by_last_row(x: Float[Array, "B L"]) -> tuple[Float[Array, "B K"], Float[Array, " B"]]:
-    """What `conditional` says, from the last row ``x`` of an inverse factor."""
-    return -x[..., :-1] / x[..., -1:], x[..., -1] ** -2
 
 
 def of_rows(values: Float[Array, "..."], rows: Int[Array, "..."]) -> Array:

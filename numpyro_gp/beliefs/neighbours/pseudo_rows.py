@@ -14,11 +14,10 @@ from jaxtyping import Float, Int
 
 from numpyro_gp.arrays import Array, ArrayLike, Shape, value_type
 from numpyro_gp.beliefs.base import AbstractBelief
-from numpyro_gp.beliefs.neighbours.global_part import Shared
-from numpyro_gp.beliefs.neighbours.row_data import Cavity, Places
 from numpyro_gp.checks import fail
-from numpyro_gp.kernels.base import Kernel
 
+# Mean of ``f`` given others, its variance given what is global, and what that adds.
+Cavity = tuple[Array, Array, Array]
 # Pseudo-data, rows, mean of q, the cavity, variance of f, and how often a term of the plate counts.
 _Saved = tuple[Array, Array, Array, Array, Cavity, Array, ArrayLike]
 
@@ -94,20 +93,15 @@ class PseudoRows(AbstractBelief):
         cure = "Ask the process in the model, f.at_inducing() or f(X), or posterior.predict_at(key, X_new, near, y)."
         fail("a belief that is asked for inducing values", "one with a basis", "pseudo-data by neighbours", cure)
 
-    def places(self, kernel: Kernel, jitter: ArrayLike, shared: Shared | None = None) -> Places:
-        """As data ``t = w^(1/2) f + xi`` of the function less its mean."""
-        basis = None if shared is None else shared.basis
-        return Places(kernel, jnp.sqrt(self.precision), jnp.ones((), self.dtype), self._residual, jitter, basis)
-
     # ------------------------------------------------------------------------------------ what they say at rows
 
     @property
-    def _residual(self) -> Array:
+    def residual(self) -> Array:
         """``h / w^(1/2)``, residuals in units of their noise."""
         root = lax.rsqrt(jnp.maximum(self.precision, jnp.finfo(self.dtype).tiny))
         return jnp.where(self.precision > 0, self.shift * root, 0)
 
-    def said(self, rows: Int[Array, " B"], mean: Array, variance: Array) -> Array:
+    def expected_log(self, rows: Int[Array, " B"], mean: Array, variance: Array) -> Array:
         """``E_q(f_i) log t_i(f_i)`` of rows whose ``q`` has these moments, ``(B,)``."""
         return self.shift[rows] * mean - 0.5 * self.precision[rows] * (jnp.square(mean) + variance)
 

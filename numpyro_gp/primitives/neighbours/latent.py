@@ -13,12 +13,10 @@ from jax import lax
 from numpyro.distributions import constraints
 from numpyro.distributions.kl import kl_divergence
 
-from numpyro_gp.arrays import Array, ArrayLike, Shape, current_trace, value_type
+from numpyro_gp.arrays import Array, ArrayLike, Shape, current_trace
 from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.beliefs.neighbours.blocks import HALF_LOG_2PI
-from numpyro_gp.beliefs.neighbours.global_part import Shared
-from numpyro_gp.beliefs.neighbours.pseudo_rows import PseudoRows, left_out, natural_moments
-from numpyro_gp.beliefs.neighbours.row_data import Cavity, Places
+from numpyro_gp.beliefs.neighbours.pseudo_rows import Cavity, PseudoRows, left_out, natural_moments
 from numpyro_gp.checks import check_floating, check_nonnegative, fail
 from numpyro_gp.kernels.base import Kernel
 from numpyro_gp.kernels.jitter import ample_jitter
@@ -26,49 +24,11 @@ from numpyro_gp.means import Mean
 from numpyro_gp.neighbours.value import NeighbourRows, Neighbours, NewRows
 from numpyro_gp.primitives.function_draw import level_at
 from numpyro_gp.primitives.inducing import parts_of, report
-from numpyro_gp.primitives.neighbours.gaussian_data import LocalData, check_alone, check_handlers
+from numpyro_gp.primitives.neighbours.gaussian_data import check_handlers, check_one_process, global_part_of
 from numpyro_gp.primitives.neighbours.local_process import LocalProcess
-from numpyro_gp.primitives.neighbours.with_inducing import CombinedData, shared_of
+from numpyro_gp.primitives.neighbours.row_data import GlobalPart, RowData
 from numpyro_gp.primitives.opening import check_name, open_site, record, record_call
-from numpyro_gp.programs.eager import one_program
 from numpyro_gp.sites import Belief, Certain
-
-
-@value_type()
-class LocalBelief:
-    """Pseudo-data and what they are of: kernel, rows with neighbours, mean function.
-
-    Attributes
-    ----------
-    kernel : Kernel
-    near : Neighbours
-    belief : PseudoRows
-        Of the function less its mean.
-    level : Mean
-    jitter : float
-        White noise of the process in units of its variance.
-    shared : Shared or None
-        What inducing points hold, where neighbours have the rest alone.
-    """
-
-    kernel: Kernel
-    near: Neighbours
-    belief: PseudoRows
-    level: Mean
-    jitter: ArrayLike
-    shared: Shared | None = None
-
-    @one_program
-    def at(self, X: NewRows) -> tuple[Array, Array]:
-        """Mean and variance ``(B,)`` of the function at new rows, given the pseudo-data that are nearest to each."""
-        own = jnp.asarray(X.inputs)
-        places, shared = self.places()
-        mean, variance, spread = places.given(jnp.asarray(self.near.inputs), own, X.index, shared)
-        return level_at(self.level, own) + mean, variance + spread
-
-    def places(self) -> tuple[Places, Shared | None]:
-        """The pseudo-data as data of the function less its mean, and what is known of its global part."""
-        return self.belief.places(self.kernel, self.jitter, self.shared), self.shared
 
 
 class RowPrior(dist.Distribution):
@@ -86,7 +46,7 @@ class RowPrior(dist.Distribution):
     _known: tuple[object, object, Any] | None = None
 
     def __init__(
-        self, name: str, kernel: Kernel, rows: NeighbourRows, jitter: ArrayLike, shared: Shared | None = None
+        self, name: str, kernel: Kernel, rows: NeighbourRows, jitter: ArrayLike, shared: GlobalPart | None = None
     ) -> None:
         self.name, self.kernel, self.rows, self.jitter, self.shared = name, kernel, rows, jitter, shared
         super().__init__(rows.rows.shape, ())
@@ -134,11 +94,19 @@ class RowPrior(dist.Distribution):
         if isinstance(value, AbstractBelief):
             belief = lax.stop_gradient(self.checked(value))
             moments, _ = self.moments(value)
-            rows, places = self.rows, belief.places(self.kernel, self.jitter, self.shared)
-            evidence = places.evidence(self.inputs, rows.rows, jnp.asarray(rows.index), self.shared)
-            return evidence - belief.said(rows.rows, *moments)
+            rows, data = self.rows, self.data(belief)
+            own = data.y[rows.rows]
+            # Terms of log int p(f) prod_i exp(h_i f_i - w_i f_i^2 / 2) df; with `shared` their expectation over it.
+            terms = data.terms(rows.rows, jnp.asarray(rows.index), own) + 0.5 * jnp.square(own) + HALF_LOG_2PI
+            return terms - belief.expected_log(rows.rows, *moments)
         self.check_whole()
         return -0.5 * jnp.square(jnp.asarray(value)) - HALF_LOG_2PI
+
+    def data(self, belief: PseudoRows, level: Mean | None = None) -> RowData:
+        """Pseudo-data as data ``w^(1/2) f + xi`` of the function less its mean."""
+        noise, near = jnp.ones((), belief.dtype), self.rows.near
+        scale = jnp.sqrt(belief.precision)
+        return RowData(self.kernel, near, belief.residual, noise, level, self.jitter, scale, self.shared, True)
 
     def check_whole(self) -> None:
         """Refuse whitened values of a minibatch: a row follows from those before it."""
@@ -160,10 +128,9 @@ class RowPrior(dist.Distribution):
         """Mean and variance of ``q(f_i)``, without the mean function, and of the cavity: of all others' pseudo-data."""
         if self._known is None or self._known[0] is not value or self._known[1] != current_trace():
             belief, rows = self.checked(value), self.rows
-            kernel, still, shared = lax.stop_gradient((self.kernel, belief, self.shared))
-            own, others = self.inputs[rows.rows], jnp.asarray(rows.others)
-            known = still.places(kernel, self.jitter, shared).given(self.inputs, own, others, shared)
-            cavity: Cavity = lax.stop_gradient(known)
+            own, still = self.inputs[rows.rows], lax.stop_gradient(belief)
+            data = lax.stop_gradient(self.data(belief))
+            cavity: Cavity = lax.stop_gradient(data.given(own, jnp.asarray(rows.others)))
             prior = lax.stop_gradient(self.kernel.diagonal(own))
             counted = rows.near.size / len(rows)
             found = natural_moments(belief.shift, belief.precision, rows.rows, cavity, (prior, counted))
@@ -182,7 +149,7 @@ def gp_by_neighbours(
     level: Mean,
     outputs: int | None = None,
     jitter: float | None = None,
-    shared: Shared | None = None,
+    shared: GlobalPart | None = None,
 ) -> LocalProcess:
     """Open the site of a latent process at the rows of a plate: of all of it, or of what inducing points leave open."""
     rows = _check(name, kernel, near, outputs)
@@ -195,7 +162,7 @@ def gp_by_neighbours(
     report(site, parts_of(whole, not isinstance(value, AbstractBelief)), is_given=True)
     inputs = rows.inputs
     if isinstance(value, AbstractBelief):
-        data: Any = LocalBelief(kernel, whole, prior.checked(value), level, relative, shared)
+        data = prior.data(prior.checked(value), level)
         shift = level_at(level, inputs)
         known = tuple(dist.Normal(shift + center, jnp.sqrt(variance)) for center, variance in prior.moments(value))
     else:
@@ -208,17 +175,15 @@ def gp_by_neighbours(
 
 def rest_of_process(site: str, process: Any, near: object) -> LocalProcess:
     """A process at the rows of a plate: global by its inducing points, and by neighbours for what they leave open."""
-    columns = int(near.inputs.shape[-1]) if hasattr(near, "inputs") else process.columns
-    shared = shared_of(process, columns, "the process")
+    shared = global_part_of(process, near, "the process")
     return gp_by_neighbours(site, shared.basis.kernel, near, process.mean, jitter=process.jitter, shared=shared)
 
 
-def _of_point(prior: RowPrior, value: Array, level: Mean) -> tuple[Any, dist.Normal]:
+def _of_point(prior: RowPrior, value: Array, level: Mean) -> tuple[RowData, dist.Normal]:
     """The function at all rows, one after the other: ``f_i = a_i . f_N(i) + sd_i v_i``, of what is not global."""
     rows, size, shared = prior.rows, prior.rows.near.size, prior.shared
-    none = jnp.zeros((), prior.dtype)
-    parts = prior.kernel, rows.near, jnp.zeros(size, prior.dtype), none, level, prior.jitter
-    blank = LocalData(*parts)
+    zeros, noise = jnp.zeros(size, prior.dtype), jnp.zeros((), prior.dtype)
+    blank = RowData(prior.kernel, rows.near, zeros, noise, level, prior.jitter, None, shared, True)
     if len(rows) != size:
         # Models are run on minibatches of points to see what they hold, and never scored: `RowPrior.check_whole`.
         own = rows.inputs
@@ -229,12 +194,8 @@ def _of_point(prior: RowPrior, value: Array, level: Mean) -> tuple[Any, dist.Nor
         got = f"shape {value.shape}"
         fail(f"the value of site {prior.name!r}", f"whitened values of shape {(size,)}", got, cure)
     ordered = jnp.zeros_like(value).at[..., rows.rows].set(value)
-    if shared is None:
-        values = blank.drawn(ordered)
-        return blank.of(values), Certain(values[..., rows.rows])
-    whole = CombinedData(*parts, shared, is_given=True)
-    values = whole.drawn_with(ordered, shared.mean)
-    return whole.of(values), Certain(values[..., rows.rows])
+    values = blank.drawn(ordered, None if shared is None else shared.mean)
+    return blank.of(values), Certain(values[..., rows.rows])
 
 
 def _check(name: str, kernel: Kernel, near: Any, outputs: int | None) -> NeighbourRows:
@@ -249,7 +210,7 @@ def _check(name: str, kernel: Kernel, near: Any, outputs: int | None) -> Neighbo
         cure = "Write `with numpyro.plate('data', near.size, subsample_size=batch) as idx:` around it, and near[idx]."
         fail("inducing", "the rows of a plate", "neighbours of all rows", cure, TypeError)
     whole = near.near
-    check_alone(name, kernel, whole, is_whole=False)
+    check_one_process(name, kernel, whole, is_whole=False)
     if whole.rows is not None:
         got = f"those of {whole.rows.shape[0]} of {whole.size} rows"
         cure = "Search for all of them: leave rows= out of ngp.neighbours."

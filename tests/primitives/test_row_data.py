@@ -7,8 +7,8 @@ import pytest
 
 import numpyro_gp as ngp
 from numpyro_gp.beliefs.basis import Basis
-from numpyro_gp.beliefs.neighbours.row_data import Places
 from numpyro_gp.neighbours.joint_rows import joint_rows
+from numpyro_gp.primitives.neighbours.row_data import GlobalPart, RowData
 from tests.precision import x64
 
 RNG = np.random.default_rng(7)
@@ -30,11 +30,11 @@ def of_both():
     return np.linalg.solve(np.linalg.cholesky(points + 1e-6 * np.trace(points) / M * np.eye(M)), gram(Z, ALL))
 
 
-def places(kind):
+def data_of(kind, near):
     kernel = ngp.kernels.Matern52(jnp.asarray(1.3), jnp.asarray(LENGTHSCALE))
-    basis = Basis.build(kernel, jnp.asarray(Z), 1e-6) if kind == "both" else None
+    shared = GlobalPart.prior(Basis.build(kernel, jnp.asarray(Z), 1e-6)) if kind == "both" else None
     scale = None if kind == "data" else jnp.asarray(SCALE)
-    return Places(kernel, scale, jnp.asarray(NOISE), jnp.asarray(R), JITTER, basis)
+    return RowData(kernel, near, jnp.asarray(R), jnp.asarray(NOISE), None, JITTER, scale, shared)
 
 
 @pytest.mark.parametrize("is_double", [True, pytest.param(False, marks=pytest.mark.long)])
@@ -42,7 +42,7 @@ def places(kind):
 def test_rows_are_drawn_one_after_the_other(kind, is_double):
     """With few each by its own dense algebra; with all the mean and the covariance are those of the exact process."""
     with x64(is_double):
-        own, atol = places(kind), 1e-7 if is_double else 2e-3
+        near, atol = ngp.neighbours(jnp.asarray(X), 2), 1e-7 if is_double else 2e-3
         scale = np.append(np.ones(N) if kind == "data" else SCALE, np.ones(B))
         A = of_both() if kind == "both" else np.zeros((M, N + B))
         prior = scale[:, None] * (gram(ALL, ALL) - A.T @ A) * scale
@@ -51,12 +51,11 @@ def test_rows_are_drawn_one_after_the_other(kind, is_double):
         covariance = prior + np.diag(noise)
         w = RNG.normal(size=M) * (kind == "both")
         white = np.concatenate([np.zeros((1, B)), np.eye(B)])
-        near, draw = ngp.neighbours(jnp.asarray(X), 2), jax.jit(Places.drawn_together)
+        own, draw = data_of(kind, near), jax.jit(RowData.drawn_together)
         for count in (5, 100):
             rows = joint_rows(near, jnp.asarray(NEW), count, LENGTHSCALE)
             values = jnp.asarray(np.repeat(w[None], B + 1, 0)) if kind == "both" else None
-            new, at = jnp.asarray(NEW), jnp.asarray(X)
-            found = draw(own, at, new, rows.index, rows.order, jnp.asarray(white), values, 1e-6)
+            found = draw(own, rows, jnp.asarray(white), values, 1e-6)
             expected = np.zeros((B + 1, N + B)) + np.append(R - SCALE * (A[:, :N].T @ w), np.zeros(B))
             for i in np.asarray(rows.order):
                 given = np.asarray(rows.index[i])
@@ -72,4 +71,4 @@ def test_rows_are_drawn_one_after_the_other(kind, is_double):
         near_exact = max(atol, 4 * JITTER)  # what the jitter of factors does to weights
         np.testing.assert_allclose(found[0], expected[0, :N] @ gain + A[:, N:].T @ w, atol=10 * near_exact)
         np.testing.assert_allclose(spread.T @ spread, prior[N:, N:] - gain.T @ covariance[:N, N:], atol=near_exact)
-        np.testing.assert_allclose(own.spread(jnp.asarray(X)) ** 2, noise[:N], rtol=1e-4)
+        np.testing.assert_allclose(own.noise_at(jnp.arange(N), jnp.asarray(X)), noise[:N], rtol=1e-4)
