@@ -113,7 +113,7 @@ def _naive(value: Any) -> object:
     return value.astimezone(datetime.UTC).replace(tzinfo=None) if has_zone else value
 
 
-def _in_order(level: object) -> tuple[str, Any]:
+def _level_key(level: object) -> tuple[str, Any]:
     """By what levels are sorted: those of one type by their values, dates and times together, and all numbers."""
     kind = int if type(level) is float else type(level)
     return ("date", level.isoformat()) if isinstance(level, datetime.date) else (str(kind), level)
@@ -142,7 +142,7 @@ def names_of(data: object) -> list[str]:
     return list(_keys_of(data))
 
 
-def columns_of(data: Any) -> dict[str, Any]:
+def columns_by_name(data: Any) -> dict[str, Any]:
     """Columns of a table by their names, or the values of one of its rows."""
     return {name: data[key] for name, key in _keys_of(data).items()}
 
@@ -189,10 +189,10 @@ def column_values(data: Any, expression: str, reader: str = "") -> np.ndarray:
             got = f"{call[2]} = {inner[bad][0]:.6g}, {bad.sum()} of {len(bad)} rows"
             fail(expression, "of values that have one", got, f"Leave these rows out, or write {call[2]} itself.")
         return found
-    _refuse(expression, call[1] if call else "", list(keys), reader)
+    _refuse_expression(expression, call[1] if call else "", list(keys), reader)
 
 
-def _refuse(expression: str, called: str, names: list[str], reader: str) -> NoReturn:
+def _refuse_expression(expression: str, called: str, names: list[str], reader: str) -> NoReturn:
     """What a table lacks is no column, or no function that is known."""
     inside = expression[len(called) + 1 : -1]
     if called == "C":
@@ -285,7 +285,7 @@ def as_numbers(name: str, values: np.ndarray) -> np.ndarray:
         return np.asarray(days, float)
     if values.dtype.kind not in "fiub":
         known = values[~is_missing(values)]
-        odd = np.array([not is_number(value) for value in known], bool)
+        odd = np.array([not stands_for_number(value) for value in known], bool)
         if odd.any() and not odd.all():
             cure = f'Make it missing: data["{name}"] = pandas.to_numeric(data["{name}"], errors="coerce").'
             fail(f"column {name!r}", "numbers", f"{known[odd][:1].tolist()[0]!r} among numbers", cure)
@@ -294,7 +294,7 @@ def as_numbers(name: str, values: np.ndarray) -> np.ndarray:
     return values.astype(float)
 
 
-def is_number(value: object) -> bool:
+def stands_for_number(value: object) -> bool:
     """Whether a value is a number, or text that stands for one."""
     if isinstance(value, str):
         return NUMBER.fullmatch(value) is not None
@@ -310,7 +310,7 @@ def _number_cure(name: str, value: object) -> str:
         return f'Make days of the durations: {own} = {own} / np.timedelta64(1, "D").'
     if hasattr(value, "to_timestamp"):  # a period of pandas
         return f"Make dates of the periods: {own} = {own}.dt.to_timestamp()."
-    if isinstance(value, str) and is_number(value):
+    if isinstance(value, str) and stands_for_number(value):
         return f"Make numbers of the text: {own} = np.array({own}, float)."
     if isinstance(value, str) and re.match(r"\s*\d{1,4}[-/.]\d{1,2}([-/.]\d{1,4}|$)", value):
         return f"Make dates of the text: {own} = pandas.to_datetime({own})."
@@ -336,7 +336,7 @@ def number_column(name: str, values: np.ndarray, weights: np.ndarray) -> Column:
 def category_column(name: str, values: np.ndarray, role: str, order: Sequence[Any] = ()) -> Column:
     """How a category is encoded, its levels sorted or in a declared ``order``; a measurement is refused."""
     known = {plain(value) for value in distinct(values)[0]}
-    levels = [level for level in order if level in known] or sorted(known, key=_in_order)
+    levels = [level for level in order if level in known] or sorted(known, key=_level_key)
     # Whole numbers are names, also where a table has made floats of them because some are missing.
     is_whole = role != "by" and all(isinstance(level, int) for level in levels)
     is_measured = values.dtype.kind in ("fiuM" if role == "by" else "fM") and not is_whole

@@ -103,9 +103,9 @@ class Squares(NamedTuple):
         From features ``A (..., M, N)`` and prior variances ``(..., N)``: ``prior`` is the average of
         ``k_c(x_n, x_n) - |mean_n a_c(x_n)|^2``.
         """
-        middle = _times(A, mass)
+        middle = _matrix_product(A, mass)
         away = (A - middle[..., None]) * (mass**0.5).reshape((1,) * (A.ndim - 1) + (-1,))
-        return cls(_times(away, away.swapaxes(-1, -2)), _times(prior, mass) - (middle**2).sum(-1))
+        return cls(_matrix_product(away, away.swapaxes(-1, -2)), _matrix_product(prior, mass) - (middle**2).sum(-1))
 
     @property
     def left(self) -> Any:
@@ -114,7 +114,7 @@ class Squares(NamedTuple):
 
     def of_values(self, values: AnyArray) -> Any:
         """``v^T G_c v`` of values ``(..., M, S)``: ``(..., S)``."""
-        return (values * _times(self.gram, values)).sum(-2)
+        return (values * _matrix_product(self.gram, values)).sum(-2)
 
     def expected(self, mean: AnyArray, covariance: AnyArray) -> Any:
         """``E D_c = m^T G_c m + int k_c dnu - tr G_c + tr(S_cc G_c)``."""
@@ -131,6 +131,6 @@ def shares_of(variances: Any) -> Any:
     return variances / (total + (total <= 0))  # then every D is zero, but for rounding
 
 
-def _times(left: Any, right: Any) -> Any:
+def _matrix_product(left: Any, right: Any) -> Any:
     """``A B``, in JAX in the precision of its operands."""
     return left @ right if isinstance(left, np.ndarray) else matmul(left, right)

@@ -35,7 +35,7 @@ def _sides(y: Array, trials: Array) -> tuple[Array, Array, Array]:
     return rare, trials - rare, jnp.where(is_rare, 1.0, -1.0).astype(y.dtype)
 
 
-def _largest(y: Array, trials: Array) -> Array:
+def _largest_of_trials(y: Array, trials: Array) -> Array:
     """``log p(y | f)`` at the share that was seen, the largest there is."""
     return stirling(trials) - stirling(y) - stirling(trials - y)
 
@@ -43,7 +43,7 @@ def _largest(y: Array, trials: Array) -> Array:
 def binomial_log_prob(f: Array, y: Array, trials: Array) -> Array:
     """``log p(y | f)``: of a negative binomial with as many of the other outcome the part that depends on ``f``."""
     rare, other, sign = _sides(y, trials)
-    return negative_binomial_deviance(sign * f + jnp.log(other), rare, other) + _largest(y, trials)
+    return negative_binomial_deviance(sign * f + jnp.log(other), rare, other) + _largest_of_trials(y, trials)
 
 
 @value_type()
@@ -116,7 +116,7 @@ class Binomial(ByDensity):
         mean = sign * latent.mean + jnp.log(other)
         narrow = expect(negative_binomial_deviance, mean, jnp.minimum(latent.variance, WIDE), rare, other)
         wide = wide_negative_binomial(mean, jnp.maximum(latent.variance, WIDE), rare, other)
-        return jnp.where(latent.variance > WIDE, wide, narrow) + _largest(y, trials)
+        return jnp.where(latent.variance > WIDE, wide, narrow) + _largest_of_trials(y, trials)
 
     def _turns(self, y: Float[Array, "*batch"]) -> Float[Array, "*batch 9"]:
         trials = like("trials", self.trials, y)

@@ -21,7 +21,7 @@ from numpyro_gp.likelihoods.quadrature import (
     composite_rule,
     floored_factor,
     latent_factor,
-    points_of,
+    latent_values,
     quasi_normal,
     spread_points,
     tensor_hermite,
@@ -406,7 +406,7 @@ class Softmax(_OneEach):
             points = jnp.concatenate([jnp.zeros_like(points[..., :1]), points], axis=-1)
         else:
             nodes, weights = quasi_normal(self.classes)
-            points = points_of(latent, nodes)
+            points = latent_values(latent, nodes)
         return log_softmax(points, axis=-1), jnp.expand_dims(jnp.asarray(weights, dtype), range(1, mean.ndim))
 
     def _differences(self, latent: Latent) -> tuple[Float[Array, "*batch E"], Float[Array, "*batch E E"]]:

@@ -137,7 +137,7 @@ class PointPattern(_Counts):
 
 def negative_binomial_log_prob(f: Array, y: Array, r: Array) -> Array:
     """``log p(y | f)`` with mean ``exp(f)`` and variance ``exp(f) + exp(2 f) / r``."""
-    return negative_binomial_deviance(f, y, r) + _largest(y, r)
+    return negative_binomial_deviance(f, y, r) + _largest_of_count(y, r)
 
 
 def wide_negative_binomial(mean: Array, variance: Array, y: Array, r: Array) -> Array:
@@ -147,7 +147,7 @@ def wide_negative_binomial(mean: Array, variance: Array, y: Array, r: Array) -> 
     return -of_count - r * (expected_softplus(odds, variance) - jnp.log1p(y / r))
 
 
-def _largest(y: Array, r: Array) -> Array:
+def _largest_of_count(y: Array, r: Array) -> Array:
     """``log p(y | f)`` at ``f = log y``, the largest there is."""
     return stirling(y + r) - stirling(r) - stirling(y) - jnp.log1p(y / r)
 
@@ -194,7 +194,7 @@ class NegativeBinomial(_Counts):
         r = like("r", self.r, y)
         narrow = expect(negative_binomial_deviance, latent.mean, jnp.minimum(latent.variance, WIDE), y, r)
         wide = wide_negative_binomial(latent.mean, jnp.maximum(latent.variance, WIDE), y, r)
-        return jnp.where(latent.variance > WIDE, wide, narrow) + _largest(y, r)
+        return jnp.where(latent.variance > WIDE, wide, narrow) + _largest_of_count(y, r)
 
     def _turns(self, y: Float[Array, "*batch"]) -> Float[Array, "*batch 9"]:
         r, peak = like("r", self.r, y), jnp.maximum(y, 1.0)

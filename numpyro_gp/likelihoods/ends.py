@@ -51,12 +51,12 @@ def check_ends(names: tuple[str, str], lower: ArrayLike | None, upper: ArrayLike
 
     when_known(check, *[end for _, end in given])
     if len(given) == 2:
-        _check_width(names, (lower, upper), [end for _, end in given])
+        _check_lost_width(names, (lower, upper), [end for _, end in given])
     found = dict(given)
     return [found.get(name) for name in names]
 
 
-def _check_width(names: tuple[str, str], given: Sequence[Any], ends: Sequence[Array]) -> None:
+def _check_lost_width(names: tuple[str, str], given: Sequence[Any], ends: Sequence[Array]) -> None:
     """Refuse intervals whose width is lost when their ends are rounded: two that become equal would be a density."""
     if any(isinstance(end, jax.Array) for end in given):  # they came rounded
         return

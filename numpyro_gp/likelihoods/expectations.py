@@ -81,14 +81,16 @@ def rule(mean: Batch, variance: Batch, cuts: Cuts, graded: bool = False, spans: 
         nodes, weights = (jnp.asarray(part, mean.dtype) for part in gauss_hermite(HERMITE_NODES))
         shape = mean.shape + nodes.shape
         return jnp.broadcast_to(nodes, shape), jnp.broadcast_to(weights, shape)
-    centres, widths = _centres(mean, variance, cuts)
+    centres, widths = _cut_centres(mean, variance, cuts)
     if graded:
         return graded_rule(centres[..., 0], widths[..., 0], spans)
     scale = jnp.maximum(jnp.sqrt(variance)[..., None], jnp.sqrt(jnp.finfo(mean.dtype).tiny))
     return composite_rule((cuts - mean[..., None]) / scale)
 
 
-def _centres(mean: Batch, variance: Batch, cuts: Places) -> tuple[Float[Array, "*batch C"], Float[Array, "*batch C"]]:
+def _cut_centres(
+    mean: Batch, variance: Batch, cuts: Places
+) -> tuple[Float[Array, "*batch C"], Float[Array, "*batch C"]]:
     """What `composite_cuts` were made of, in standard deviations from the mean."""
     scale = jnp.maximum(jnp.sqrt(variance)[..., None], jnp.sqrt(jnp.finfo(mean.dtype).tiny))
     number = len(WIDTHS)
@@ -98,7 +100,7 @@ def _centres(mean: Batch, variance: Batch, cuts: Places) -> tuple[Float[Array, "
 
 def _is_wide(mean: Batch, variance: Batch, cuts: Places) -> Bool[Array, "*batch"]:
     """Whether a narrow turn of the integrand is where the nodes are: derivatives by slopes would cancel."""
-    centres, widths = _centres(mean, variance, cuts)
+    centres, widths = _cut_centres(mean, variance, cuts)
     return jnp.any((jnp.abs(centres) < REACH) & (widths < 1), axis=-1)
 
 
@@ -224,7 +226,7 @@ def log_expect(
     tilt, cuts = lax.stop_gradient(_tilt(fun, still_mean, still_variance, *still_args, cuts=cuts, by_mass=heavy))
     spans = None
     if heavy:
-        (far, width), scale = _centres(still_mean, still_variance, given_cuts), jnp.sqrt(still_variance)
+        (far, width), scale = _cut_centres(still_mean, still_variance, given_cuts), jnp.sqrt(still_variance)
         far, width = lax.stop_gradient((far[..., 0], width[..., 0]))
         spans = (jnp.abs(far) > NEAR) & (jnp.abs(far) < FARTHEST) & (width < NARROW) & (scale > 0)
         tilt = jnp.where(spans, 0.5 * far / jnp.where(spans, scale, 1.0), tilt)
@@ -281,7 +283,7 @@ def _tilt(
         return jax.jvp(density, (z,), (jnp.ones_like(z),))[1]
 
     smallest = jnp.sqrt(jnp.finfo(mean.dtype).tiny)
-    centres, _ = _centres(mean, variance, cuts)
+    centres, _ = _cut_centres(mean, variance, cuts)
     nearer = jnp.sign(centres) * jnp.minimum(jnp.abs(centres), jnp.abs(rises(jnp.zeros_like(centres))))
     far = jnp.concatenate([centres, nearer], axis=-1)
 

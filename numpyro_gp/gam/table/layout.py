@@ -259,7 +259,7 @@ def as_response(name: str, values: np.ndarray, data: object, has_labels: bool) -
     if has_labels:
         fail(f"response {name!r}", "labels 0 and 1, or two levels", f"{len(levels)} levels", cure)
     cure = 'Take the family "bernoulli", which has two levels.' if len(levels) == 2 else cure
-    if all(map(columns.is_number, levels)):
+    if all(map(columns.stands_for_number, levels)):
         cure = f"Make numbers of them: {own} = {own}.astype(float)."
         cure = cure if has_levels else f"Make numbers of the text: {own} = np.array({own}, float)."
     kind = "levels of a category" if has_levels else "text"
