@@ -128,13 +128,13 @@ def _keys_of(data: Any) -> Mapping[str, object]:
         if isinstance(data, (str, os.PathLike)):
             cure = f"Read the file first: pandas.read_csv({os.fspath(data)!r})."
         fail("data", "a dictionary of columns or a table", f"a {type(data).__name__}", cure, TypeError)
-    found: dict[str, object] = {}
+    by_text: dict[str, object] = {}
     for name in data.keys() if hasattr(data, "keys") else data.columns:  # the keys of a pandas table are its columns
-        if (text := str(name)) in found and found[text] != name:
+        if (text := str(name)) in by_text and by_text[text] != name:
             cure = "Give one of them another name."
-            fail("names of columns", "different as text", f"{found[text]!r} and {name!r}", cure)
-        found[text] = name
-    return found
+            fail("names of columns", "different as text", f"{by_text[text]!r} and {name!r}", cure)
+        by_text[text] = name
+    return by_text
 
 
 def names_of(data: object) -> list[str]:
@@ -284,13 +284,13 @@ def as_numbers(name: str, values: np.ndarray) -> np.ndarray:
         days = (values - np.datetime64(0, "D")) / np.timedelta64(1, "D")
         return np.asarray(days, float)
     if values.dtype.kind not in "fiub":
-        known = values[~is_missing(values)]
-        odd = np.array([not stands_for_number(value) for value in known], bool)
+        present = values[~is_missing(values)]
+        odd = np.array([not stands_for_number(value) for value in present], bool)
         if odd.any() and not odd.all():
             cure = f'Make it missing: data["{name}"] = pandas.to_numeric(data["{name}"], errors="coerce").'
-            fail(f"column {name!r}", "numbers", f"{known[odd][:1].tolist()[0]!r} among numbers", cure)
-        got = f"{known[:1].tolist()[0]!r} and others" if len(known) else "none"
-        fail(f"column {name!r}", "numbers", got, _number_cure(name, known[0] if len(known) else None))
+            fail(f"column {name!r}", "numbers", f"{present[odd][:1].tolist()[0]!r} among numbers", cure)
+        got = f"{present[:1].tolist()[0]!r} and others" if len(present) else "none"
+        fail(f"column {name!r}", "numbers", got, _number_cure(name, present[0] if len(present) else None))
     return values.astype(float)
 
 
@@ -303,17 +303,17 @@ def stands_for_number(value: object) -> bool:
 
 def _number_cure(name: str, value: object) -> str:
     """How a value that is no number becomes one, where it stands for one."""
-    own = f'data["{name}"]'
+    written = f'data["{name}"]'
     if isinstance(value, datetime.time):
         return "Make hours of the times of day: t.hour + t.minute / 60."
     if isinstance(value, (datetime.timedelta, np.timedelta64)):
-        return f'Make days of the durations: {own} = {own} / np.timedelta64(1, "D").'
+        return f'Make days of the durations: {written} = {written} / np.timedelta64(1, "D").'
     if hasattr(value, "to_timestamp"):  # a period of pandas
-        return f"Make dates of the periods: {own} = {own}.dt.to_timestamp()."
+        return f"Make dates of the periods: {written} = {written}.dt.to_timestamp()."
     if isinstance(value, str) and stands_for_number(value):
-        return f"Make numbers of the text: {own} = np.array({own}, float)."
+        return f"Make numbers of the text: {written} = np.array({written}, float)."
     if isinstance(value, str) and re.match(r"\s*\d{1,4}[-/.]\d{1,2}([-/.]\d{1,4}|$)", value):
-        return f"Make dates of the text: {own} = pandas.to_datetime({own})."
+        return f"Make dates of the text: {written} = pandas.to_datetime({written})."
     return f"Take factor({name}) or re({name}) for a category, s(x, by={name}) for a curve of x at each of its levels."
 
 

@@ -47,15 +47,15 @@ class Component(NamedTuple):
 
 def batches_of(components: Sequence[Component], variances: Array, lengthscales: Array) -> list[Batch]:
     """Kernels of components by their variances ``(C,)`` and lengthscales ``(L,)``, which stand one after the other."""
-    dtype, ends = jnp.result_type(variances), np.cumsum([0, *(one.lengthscales for one in components)])
+    dtype, ends = jnp.result_type(variances), np.cumsum([0, *(component.lengthscales for component in components)])
     batches = []
-    for own in alike(one.kind for one in components):
-        some, size = [components[at] for at in own], components[own[0]].lengthscales
-        lengths = jnp.zeros((len(own), 0), dtype)
+    for members in alike(component.kind for component in components):
+        some, size = [components[at] for at in members], components[members[0]].lengthscales
+        lengths = jnp.zeros((len(members), 0), dtype)
         if size:
-            lengths = picked(lengthscales, ends[list(own), None] + np.arange(size))
-        names, columns, given = zip(*(one[:3] for one in some), strict=True)
-        variance = picked(variances, np.asarray(own))
+            lengths = picked(lengthscales, ends[list(members), None] + np.arange(size))
+        names, columns, given = zip(*(component[:3] for component in some), strict=True)
+        variance = picked(variances, np.asarray(members))
         batches.append(batch_of(names, columns, some[0].make, variance, lengths, stacked(given, dtype)))
     return batches
 

@@ -138,15 +138,15 @@ def _expect(fun: Integrand, order: int, mean: Batch, variance: Batch, nodes: Nod
     Half of it is that of half the order in the variance.
     """
     scale = jnp.sqrt(variance)[..., None]
-    points, given = mean[..., None] + scale * nodes.z, jax.tree.map(lambda a: a[..., None], args)
+    points, point_args = mean[..., None] + scale * nodes.z, jax.tree.map(lambda a: a[..., None], args)
     change = fun
     for _ in range(order):
         change = slope(change)
-    slopes = change(points, given)
+    slopes = change(points, point_args)
     by_slopes = jnp.sum(nodes.weights * slopes, axis=-1)
     if nodes.is_wide is None or order == 0:
         return by_slopes
-    values = fun(points, given)
+    values = fun(points, point_args)
     if nodes.is_seen is None:  # a constant's derivative is zero: take off the level of a logarithm
         level = jnp.sum(nodes.weights * values, axis=-1) / jnp.sum(nodes.weights, axis=-1)
         values = values - level[..., None]
@@ -294,13 +294,13 @@ def _tilt(
         return jnp.where(is_before, middle, low), jnp.where(is_before, high, middle)
 
     low, high = lax.fori_loop(0, HALVINGS, halve, (jnp.zeros_like(far), far))
-    found = jnp.concatenate([jnp.zeros_like(far), 0.5 * (low + high), far], axis=-1)
-    heights = density(found)
+    candidates = jnp.concatenate([jnp.zeros_like(far), 0.5 * (low + high), far], axis=-1)
+    heights = density(candidates)
     if by_mass:
-        bend = jax.jvp(rises, (found,), (jnp.ones_like(found),))[1]
+        bend = jax.jvp(rises, (candidates,), (jnp.ones_like(candidates),))[1]
         heights = heights - 0.5 * jnp.log(jnp.maximum(-bend, 1.0))
     best = jnp.argmax(jnp.where(jnp.isnan(heights), -jnp.inf, heights), axis=-1, keepdims=True)
-    mode = jnp.take_along_axis(found, best, axis=-1)
+    mode = jnp.take_along_axis(candidates, best, axis=-1)
     tilt = (mode - jnp.clip(mode, -NEAR, NEAR)) / jnp.maximum(scale, smallest)
     tilt = jnp.where(jnp.isfinite(tilt), tilt, 0.0)
     curvature = jax.jvp(rises, (mode,), (jnp.ones_like(mode),))[1]

@@ -88,15 +88,15 @@ def mean_of(link: str, f: Any) -> Any:
 
 def slope_of(link: str, f: np.ndarray) -> np.ndarray:
     """``d mean / d f``."""
-    found: np.ndarray = np.ones(np.shape(f))
+    slope: np.ndarray = np.ones(np.shape(f))
     if link == "log":
-        found = np.exp(f)
+        slope = np.exp(f)
     elif link == "logit":
         tail = np.exp(-np.abs(f))
-        found = tail / (1 + tail) ** 2
+        slope = tail / (1 + tail) ** 2
     elif link == "probit":
-        found = np.exp(-0.5 * np.square(f)) / np.sqrt(2 * np.pi)
-    return found
+        slope = np.exp(-0.5 * np.square(f)) / np.sqrt(2 * np.pi)
+    return slope
 
 
 def link_at(link: str, share: float) -> float:

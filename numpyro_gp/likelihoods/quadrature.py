@@ -262,22 +262,22 @@ def at_points(
     if is_log and count == 1:
         nodes, log_weights = jax.lax.stop_gradient(_peak_nodes(function, still))
         values = jax.vmap(function)(latent.mean[None] + spread_of(variance)[None] * nodes)
-        found = logsumexp(values + log_weights, axis=0)
+        value = logsumexp(values + log_weights, axis=0)
     elif is_log:
         points, weights = latent_points(Latent(latent.mean, variance, covariance), count)
         values = jax.vmap(function)(points)
-        found = logsumexp(values, b=jnp.broadcast_to(weights, values.shape), axis=0)
+        value = logsumexp(values, b=jnp.broadcast_to(weights, values.shape), axis=0)
     else:
         points, weights = latent_points(Latent(latent.mean, variance, covariance), count)
-        found = jnp.sum(weights * jax.vmap(function)(points), axis=0)
+        value = jnp.sum(weights * jax.vmap(function)(points), axis=0)
     if count > TENSOR_LIMIT:
-        return found
+        return value
     curvature = _curvature(function, still.mean, count, is_log=is_log, is_whole=covariance is not None)
     if curvature is None:
-        return found
+        return value
     own = latent.variance if latent.covariance is None else latent.covariance
     change = 0.5 * jnp.where(either, jax.lax.stop_gradient(curvature), 0.0) * (own - jax.lax.stop_gradient(own))
-    return found + jnp.sum(change, axis=tuple(range(found.ndim, change.ndim)))
+    return value + jnp.sum(change, axis=tuple(range(value.ndim, change.ndim)))
 
 
 def _peak_nodes(function: Callable[[Array], Array], latent: Latent) -> tuple[Array, Array]:

@@ -131,14 +131,14 @@ def _explain(figure: "Figure", entries: Sequence[tuple[object, str]], size: tupl
     """A legend above all panels, with the title of the figure."""
     if not entries:
         return
-    own: Any = figure
+    canvas: Any = figure
     rows = -(-len(entries) // min(max(round(size[0] / ENTRY), 1), MOST_ENTRIES))
     place: dict[str, Any] = {"loc": "outside upper center"}
     if figure.get_layout_engine() is None:
         place = {"loc": "upper center", "bbox_to_anchor": (0.5, 1 - 0.05 / size[1]), "borderaxespad": 0.0}
     look: dict[str, Any] = {"frameon": False, "fontsize": "small", "handlelength": 1.5, "columnspacing": 1.2}
     look |= {"title": title, "title_fontsize": "large"} if title else {}
-    own.legend(*zip(*entries, strict=True), ncols=-(-len(entries) // rows), **look, **place)
+    canvas.legend(*zip(*entries, strict=True), ncols=-(-len(entries) // rows), **look, **place)
 
 
 def _set_heights(panels: Sequence["_Panel"], sharey: bool) -> None:

@@ -8,7 +8,7 @@ from numpyro_gp.additive import columns
 from numpyro_gp.additive.columns import Column, column_values, is_category, is_missing, is_numeric, names_of
 from numpyro_gp.checks import fail
 from numpyro_gp.gam.table.terms import Term, Terms, refuse_twice
-from numpyro_gp.likelihoods.binomial import are_trials
+from numpyro_gp.likelihoods.counts import are_trials
 
 # What the columns of a term are read as, and what ``by`` is, where these are no numbers and no category.
 ROLES = {"re": ("category", "number"), "factor": ("category", "number"), "offset": ("offset", "by")}
