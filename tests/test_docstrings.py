@@ -21,7 +21,7 @@ NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTION_DETAIL
 # Seconds of compiling each: in the second stage.
 LONG = {
-    "additive.at_draws.each_draw",
+    "additive.sobol.each_draw",
     "additive.effects.effects",
     *(f"additive.sobol.{name}" for name in ("Indices", "draws", "expected", "plug_in", "sample", "totals")),
     "beliefs.optimum.additive_optimum",

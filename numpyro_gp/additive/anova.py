@@ -29,6 +29,8 @@ from numpyro_gp.means import MeanLike
 from numpyro_gp.primitives.additive_gp import AdditiveGP, additive_gp
 from numpyro_gp.primitives.observe import observe
 
+__all__ = ["Design", "Input", "design"]
+
 # --------------------------------------------------------------------------------------
 # Columns of an ANOVA model: their ranges, levels, measures and names.
 
@@ -78,18 +80,8 @@ class Input:
         return np.arange(len(self.levels), dtype=float) if self.is_category else np.linspace(0.0, 1.0, size)
 
 
-def measures_of(measure: str, inputs: tuple[Input, ...], data: np.ndarray) -> tuple[Measure, ...]:
-    """That of each column in its mapped values; categories have their own, and an entry that nothing reads."""
-    if measure == "uniform":
-        return ()
-    columns = [one.map(jnp.asarray(data[:, d])) for d, one in enumerate(inputs)]
-    if measure == "empirical":
-        return tuple(Empirical.of(column) for column in columns)
-    return tuple(Gaussian(jnp.mean(column), jnp.std(column)) for column in columns)
-
-
 def column_number(column: object, labels: tuple[str, ...]) -> int:
-    """The number of a column that is given by name or number."""
+    """Return the number of a column that is given by name or number."""
     if column in labels:
         return labels.index(column)
     if isinstance(column, (int, np.integer)) and 0 <= column < len(labels):
@@ -97,32 +89,19 @@ def column_number(column: object, labels: tuple[str, ...]) -> int:
     fail("columns", f"numbers below {len(labels)} or names among {list(labels)}", repr(column), "Check the spelling.")
 
 
-def pairs_of(pairs: str | Sequence[tuple[int | str, int | str]], labels: tuple[str, ...]) -> list[tuple[int, int]]:
-    """Pairs of columns by their numbers, each once and in order."""
+def pair_numbers(pairs: str | Sequence[tuple[int | str, int | str]], labels: tuple[str, ...]) -> list[tuple[int, int]]:
+    """Return pairs of columns by their numbers, each once and in order."""
     if isinstance(pairs, str) and pairs == "all":
         return list(combinations(range(len(labels)), 2))
     numbers: list[tuple[int, int]] = []
     for pair in [pairs] if isinstance(pairs, str) else pairs:
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             fail("pairs", "'all' or a sequence of pairs of columns", repr(pair), 'Pass pairs=[("age", "income")].')
-        first, second = sorted(column_number(one, labels) for one in pair)
+        first, second = sorted(column_number(column, labels) for column in pair)
         if first == second or (first, second) in numbers:
             fail("pairs", "pairs of two different columns, each once", f"{pair}", "Leave it out: it is there already.")
         numbers.append((first, second))
     return numbers
-
-
-def input_of(name: str, values: np.ndarray, is_category: bool) -> Input:
-    """The range of a column, or its levels and how often each is."""
-    levels, counts = np.unique(values, return_counts=True)
-    if len(levels) < 2:
-        fail(f"input {name!r}", "a column that varies", f"the constant {levels[0]:.6g}", "Leave the column out of X.")
-    if not is_category:
-        return Input(name, float(levels[0]), float(levels[-1]))
-    return Input(name, levels=tuple(levels.tolist()), frequencies=tuple((counts / counts.sum()).tolist()))
-
-
-__all__ = ["Design", "Input", "design"]
 
 
 Family = type[RBF] | type[Matern12] | type[Matern32] | type[Matern52]
@@ -163,15 +142,17 @@ class Design:
     def map(self, X: ArrayLike) -> Array:
         """Inputs ``(..., N, D)`` as the kernels read them: numbers on [0, 1], categories as codes."""
         inputs = check_points("X", X, len(self.inputs), leading=True)
-        when_known(self._check_levels, inputs)
-        return jnp.stack([one.map(inputs[..., d]) for d, one in enumerate(self.inputs)], axis=-1)
 
-    def _check_levels(self, X: np.ndarray) -> None:
-        for d, one in enumerate(self.inputs):
-            is_new = ~np.isin(X[..., d], np.asarray(one.levels, X.dtype)) if one.is_category else np.zeros(1, bool)
-            if is_new.any():
-                cure = "Build the design from data that have it, or leave out such rows."
-                fail(f"input {one.name!r}", f"one of the levels {list(one.levels)}", X[..., d][is_new][0], cure)
+        def check(X: np.ndarray) -> None:
+            for d, column in enumerate(self.inputs):
+                is_new = ~np.isin(X[..., d], np.asarray(column.levels, X.dtype))
+                if column.is_category and is_new.any():
+                    cure = "Build the design from data that have it, or leave out such rows."
+                    required = f"one of the levels {list(column.levels)}"
+                    fail(f"input {column.name!r}", required, X[..., d][is_new][0], cure)
+
+        when_known(check, inputs)
+        return jnp.stack([column.map(inputs[..., d]) for d, column in enumerate(self.inputs)], axis=-1)
 
     @property
     def slots(self) -> tuple[tuple[str, int], ...]:
@@ -192,27 +173,25 @@ class Design:
             Prior variance of the constant.
         """
         dtype = jnp.result_type(lengthscales)
-        whole = [name for name, columns in self.components.items() if not columns]
-        fixed = [Batch((name,), (), Constant(jnp.asarray(constant, dtype))) for name in whole]
-        free = [self._component(name, columns) for name, columns in self.components.items() if columns]
-        return KernelBatches(tuple(self.components), (*fixed, *batches_of(free, variances, lengthscales)))
-
-    def _component(self, name: str, columns: tuple[int, ...]) -> Component:
+        fixed, free = list[Batch](), list[Component]()
         with jax.ensure_compile_time_eval():  # known also where a model is traced, as inducing inputs are
             uniform = Uniform(0.0, 1.0)
-        read = [self.inputs[d] for d in columns]
-        measures = [self.measures[d] if self.measures else uniform for d in columns]
-        given = [
-            np.asarray(one.frequencies) if one.is_category else own for one, own in zip(read, measures, strict=True)
-        ]
-        count, sizes = sum(not one.is_category for one in read), tuple(len(one.levels) for one in read)
-        return Component(name, columns, given, count, (shapes_of(given), sizes), self._product)
+        for name, columns in self.components.items():
+            if not columns:
+                fixed.append(Batch((name,), (), Constant(jnp.asarray(constant, dtype))))
+                continue
+            read = [self.inputs[d] for d in columns]
+            numbers = [self.measures[d] if self.measures else uniform for d in columns]
+            measures = [np.asarray(c.frequencies) if c.is_category else m for c, m in zip(read, numbers, strict=True)]
+            count, sizes = sum(not c.is_category for c in read), tuple(len(c.levels) for c in read)
+            free.append(Component(name, columns, measures, count, (shapes_of(measures), sizes), self._product))
+        return KernelBatches(tuple(self.components), (*fixed, *batches_of(free, variances, lengthscales)))
 
-    def _product(self, variance: Array, lengths: Array, given: Sequence[object]) -> Kernel:
-        """A product over columns 0, 1, ..., of which it is ``given`` what a `Component` says."""
-        unit, free = jnp.ones((), variance.dtype), iter(lengths)
-        own = [next(free) if isinstance(one, Measure) else None for one in given]
-        parts = [column_kernel(unit, one, self.family, own[d]).on(d) for d, one in enumerate(given)]
+    def _product(self, variance: Array, lengthscales: Array, measures: Sequence[object]) -> Kernel:
+        """Return a product over columns 0, 1, ... of which `Component.given` are the measures."""
+        unit, free = jnp.ones((), variance.dtype), iter(lengthscales)
+        lengths = [next(free) if isinstance(measure, Measure) else None for measure in measures]
+        parts = [column_kernel(unit, m, self.family, lengths[d]).on(d) for d, m in enumerate(measures)]
         return variance * functools.reduce(operator.mul, parts)
 
     def inducing(self, dtype: np.dtype | None = None) -> dict[str, Array]:
@@ -295,7 +274,7 @@ class _Model:
 
 
 def design_of(model: object) -> Design | None:
-    """The design that made a model, in handlers or not; None where none did."""
+    """Return the design that made a model, in handlers or not; None where none did."""
     while model is not None and not isinstance(model, _Model):
         model = getattr(model, "fn", None) or getattr(model, "func", None)
     return None if model is None else model.design
@@ -355,11 +334,19 @@ def design(
         fail("names", f"{columns} different names, none of them 'constant'", f"{list(labels)}", cure)
     if family not in FAMILIES:
         fail("family", "RBF, Matern12, Matern32 or Matern52", f"{family!r:.60}", "Pass kernels.RBF itself.", TypeError)
-    chosen = {column_number(one, labels) for one in categorical}
-    inputs = tuple(input_of(labels[d], data[:, d], d in chosen) for d in range(columns))
+    categories, inputs = {column_number(column, labels) for column in categorical}, list[Input]()
+    for d, label in enumerate(labels):
+        levels, counts = np.unique(data[:, d], return_counts=True)
+        if len(levels) < 2:
+            cure = "Leave the column out of X."
+            fail(f"input {label!r}", "a column that varies", f"the constant {levels[0]:.6g}", cure)
+        if d in categories:
+            inputs.append(Input(label, 0.0, 1.0, tuple(levels.tolist()), tuple((counts / counts.sum()).tolist())))
+        else:
+            inputs.append(Input(label, float(levels[0]), float(levels[-1])))
     components: dict[str, tuple[int, ...]] = {"constant": ()} if constant else {}
     components |= {labels[d]: (d,) for d in range(columns)}
-    for first, second in pairs_of(pairs, labels):
+    for first, second in pair_numbers(pairs, labels):
         if (both := f"{labels[first]}:{labels[second]}") in components:
             fail("names", f"other than {both!r}, that of a pair", f"{list(labels)}", "Give the column another name.")
         components[both] = (first, second)
@@ -368,4 +355,8 @@ def design(
     if measure == "gaussian" and family is not RBF:
         cure = "Choose one of them, or pass family=kernels.RBF."
         fail("measure", "'uniform' or 'empirical' for Matern kernels", repr(measure), cure)
-    return Design(inputs, components, family, *sizes, measures_of(measure, inputs, data))
+    measures: list[Measure] = []
+    for d, column in enumerate(inputs) if measure != "uniform" else ():
+        mapped = column.map(jnp.asarray(data[:, d]))
+        measures.append(Empirical.of(mapped) if measure == "empirical" else Gaussian(jnp.mean(mapped), jnp.std(mapped)))
+    return Design(tuple(inputs), components, family, *sizes, tuple(measures))

@@ -113,7 +113,7 @@ def _naive(value: Any) -> object:
     return value.astimezone(datetime.UTC).replace(tzinfo=None) if has_zone else value
 
 
-def _in_order(level: object) -> tuple[str, Any]:
+def _level_key(level: object) -> tuple[str, Any]:
     """By what levels are sorted: those of one type by their values, dates and times together, and all numbers."""
     kind = int if type(level) is float else type(level)
     return ("date", level.isoformat()) if isinstance(level, datetime.date) else (str(kind), level)
@@ -128,13 +128,13 @@ def _keys_of(data: Any) -> Mapping[str, object]:
         if isinstance(data, (str, os.PathLike)):
             cure = f"Read the file first: pandas.read_csv({os.fspath(data)!r})."
         fail("data", "a dictionary of columns or a table", f"a {type(data).__name__}", cure, TypeError)
-    found: dict[str, object] = {}
+    by_text: dict[str, object] = {}
     for name in data.keys() if hasattr(data, "keys") else data.columns:  # the keys of a pandas table are its columns
-        if (text := str(name)) in found and found[text] != name:
+        if (text := str(name)) in by_text and by_text[text] != name:
             cure = "Give one of them another name."
-            fail("names of columns", "different as text", f"{found[text]!r} and {name!r}", cure)
-        found[text] = name
-    return found
+            fail("names of columns", "different as text", f"{by_text[text]!r} and {name!r}", cure)
+        by_text[text] = name
+    return by_text
 
 
 def names_of(data: object) -> list[str]:
@@ -142,7 +142,7 @@ def names_of(data: object) -> list[str]:
     return list(_keys_of(data))
 
 
-def columns_of(data: Any) -> dict[str, Any]:
+def columns_by_name(data: Any) -> dict[str, Any]:
     """Columns of a table by their names, or the values of one of its rows."""
     return {name: data[key] for name, key in _keys_of(data).items()}
 
@@ -189,10 +189,10 @@ def column_values(data: Any, expression: str, reader: str = "") -> np.ndarray:
             got = f"{call[2]} = {inner[bad][0]:.6g}, {bad.sum()} of {len(bad)} rows"
             fail(expression, "of values that have one", got, f"Leave these rows out, or write {call[2]} itself.")
         return found
-    _refuse(expression, call[1] if call else "", list(keys), reader)
+    _refuse_expression(expression, call[1] if call else "", list(keys), reader)
 
 
-def _refuse(expression: str, called: str, names: list[str], reader: str) -> NoReturn:
+def _refuse_expression(expression: str, called: str, names: list[str], reader: str) -> NoReturn:
     """What a table lacks is no column, or no function that is known."""
     inside = expression[len(called) + 1 : -1]
     if called == "C":
@@ -284,17 +284,17 @@ def as_numbers(name: str, values: np.ndarray) -> np.ndarray:
         days = (values - np.datetime64(0, "D")) / np.timedelta64(1, "D")
         return np.asarray(days, float)
     if values.dtype.kind not in "fiub":
-        known = values[~is_missing(values)]
-        odd = np.array([not is_number(value) for value in known], bool)
+        present = values[~is_missing(values)]
+        odd = np.array([not stands_for_number(value) for value in present], bool)
         if odd.any() and not odd.all():
             cure = f'Make it missing: data["{name}"] = pandas.to_numeric(data["{name}"], errors="coerce").'
-            fail(f"column {name!r}", "numbers", f"{known[odd][:1].tolist()[0]!r} among numbers", cure)
-        got = f"{known[:1].tolist()[0]!r} and others" if len(known) else "none"
-        fail(f"column {name!r}", "numbers", got, _number_cure(name, known[0] if len(known) else None))
+            fail(f"column {name!r}", "numbers", f"{present[odd][:1].tolist()[0]!r} among numbers", cure)
+        got = f"{present[:1].tolist()[0]!r} and others" if len(present) else "none"
+        fail(f"column {name!r}", "numbers", got, _number_cure(name, present[0] if len(present) else None))
     return values.astype(float)
 
 
-def is_number(value: object) -> bool:
+def stands_for_number(value: object) -> bool:
     """Whether a value is a number, or text that stands for one."""
     if isinstance(value, str):
         return NUMBER.fullmatch(value) is not None
@@ -303,17 +303,17 @@ def is_number(value: object) -> bool:
 
 def _number_cure(name: str, value: object) -> str:
     """How a value that is no number becomes one, where it stands for one."""
-    own = f'data["{name}"]'
+    written = f'data["{name}"]'
     if isinstance(value, datetime.time):
         return "Make hours of the times of day: t.hour + t.minute / 60."
     if isinstance(value, (datetime.timedelta, np.timedelta64)):
-        return f'Make days of the durations: {own} = {own} / np.timedelta64(1, "D").'
+        return f'Make days of the durations: {written} = {written} / np.timedelta64(1, "D").'
     if hasattr(value, "to_timestamp"):  # a period of pandas
-        return f"Make dates of the periods: {own} = {own}.dt.to_timestamp()."
-    if isinstance(value, str) and is_number(value):
-        return f"Make numbers of the text: {own} = np.array({own}, float)."
+        return f"Make dates of the periods: {written} = {written}.dt.to_timestamp()."
+    if isinstance(value, str) and stands_for_number(value):
+        return f"Make numbers of the text: {written} = np.array({written}, float)."
     if isinstance(value, str) and re.match(r"\s*\d{1,4}[-/.]\d{1,2}([-/.]\d{1,4}|$)", value):
-        return f"Make dates of the text: {own} = pandas.to_datetime({own})."
+        return f"Make dates of the text: {written} = pandas.to_datetime({written})."
     return f"Take factor({name}) or re({name}) for a category, s(x, by={name}) for a curve of x at each of its levels."
 
 
@@ -336,7 +336,7 @@ def number_column(name: str, values: np.ndarray, weights: np.ndarray) -> Column:
 def category_column(name: str, values: np.ndarray, role: str, order: Sequence[Any] = ()) -> Column:
     """How a category is encoded, its levels sorted or in a declared ``order``; a measurement is refused."""
     known = {plain(value) for value in distinct(values)[0]}
-    levels = [level for level in order if level in known] or sorted(known, key=_in_order)
+    levels = [level for level in order if level in known] or sorted(known, key=_level_key)
     # Whole numbers are names, also where a table has made floats of them because some are missing.
     is_whole = role != "by" and all(isinstance(level, int) for level in levels)
     is_measured = values.dtype.kind in ("fiuM" if role == "by" else "fM") and not is_whole

@@ -47,15 +47,15 @@ class Component(NamedTuple):
 
 def batches_of(components: Sequence[Component], variances: Array, lengthscales: Array) -> list[Batch]:
     """Kernels of components by their variances ``(C,)`` and lengthscales ``(L,)``, which stand one after the other."""
-    dtype, ends = jnp.result_type(variances), np.cumsum([0, *(one.lengthscales for one in components)])
+    dtype, ends = jnp.result_type(variances), np.cumsum([0, *(component.lengthscales for component in components)])
     batches = []
-    for own in alike(one.kind for one in components):
-        some, size = [components[at] for at in own], components[own[0]].lengthscales
-        lengths = jnp.zeros((len(own), 0), dtype)
+    for members in alike(component.kind for component in components):
+        some, size = [components[at] for at in members], components[members[0]].lengthscales
+        lengths = jnp.zeros((len(members), 0), dtype)
         if size:
-            lengths = picked(lengthscales, ends[list(own), None] + np.arange(size))
-        names, columns, given = zip(*(one[:3] for one in some), strict=True)
-        variance = picked(variances, np.asarray(own))
+            lengths = picked(lengthscales, ends[list(members), None] + np.arange(size))
+        names, columns, given = zip(*(component[:3] for component in some), strict=True)
+        variance = picked(variances, np.asarray(members))
         batches.append(batch_of(names, columns, some[0].make, variance, lengths, stacked(given, dtype)))
     return batches
 
@@ -103,9 +103,9 @@ class Squares(NamedTuple):
         From features ``A (..., M, N)`` and prior variances ``(..., N)``: ``prior`` is the average of
         ``k_c(x_n, x_n) - |mean_n a_c(x_n)|^2``.
         """
-        middle = _times(A, mass)
+        middle = _matrix_product(A, mass)
         away = (A - middle[..., None]) * (mass**0.5).reshape((1,) * (A.ndim - 1) + (-1,))
-        return cls(_times(away, away.swapaxes(-1, -2)), _times(prior, mass) - (middle**2).sum(-1))
+        return cls(_matrix_product(away, away.swapaxes(-1, -2)), _matrix_product(prior, mass) - (middle**2).sum(-1))
 
     @property
     def left(self) -> Any:
@@ -114,7 +114,7 @@ class Squares(NamedTuple):
 
     def of_values(self, values: AnyArray) -> Any:
         """``v^T G_c v`` of values ``(..., M, S)``: ``(..., S)``."""
-        return (values * _times(self.gram, values)).sum(-2)
+        return (values * _matrix_product(self.gram, values)).sum(-2)
 
     def expected(self, mean: AnyArray, covariance: AnyArray) -> Any:
         """``E D_c = m^T G_c m + int k_c dnu - tr G_c + tr(S_cc G_c)``."""
@@ -131,6 +131,6 @@ def shares_of(variances: Any) -> Any:
     return variances / (total + (total <= 0))  # then every D is zero, but for rounding
 
 
-def _times(left: Any, right: Any) -> Any:
+def _matrix_product(left: Any, right: Any) -> Any:
     """``A B``, in JAX in the precision of its operands."""
     return left @ right if isinstance(left, np.ndarray) else matmul(left, right)

@@ -11,11 +11,10 @@ import numpy as np
 
 from numpyro_gp.additive import sobol
 from numpyro_gp.additive.anova import Design, design_of
-from numpyro_gp.additive.at_draws import check_posterior
 from numpyro_gp.additive.columns import Column, grid_points, plain, size_of_axis
-from numpyro_gp.additive.integrals import category_columns, measure_words
+from numpyro_gp.additive.integrals import category_columns, kernel_columns, measure_words
 from numpyro_gp.arrays import Array, ArrayLike
-from numpyro_gp.checks import check_count, check_points, fail
+from numpyro_gp.checks import check_count, check_points, check_type, fail
 from numpyro_gp.posterior.posterior import Posterior
 from numpyro_gp.primitives.additive_gp import AdditiveGP
 
@@ -95,32 +94,21 @@ class MixtureMoments:
 
 
 def known_design(posterior: Posterior, design: Design | None) -> Design | None:
-    """The design that is given, or the one that made the model of a posterior."""
-    check_posterior(posterior)
-    if design is not None and not isinstance(design, Design):
-        got = f"a {type(design).__name__}"
-        fail("design", "what ngp.anova.design made", got, "Leave it out, or pass ngp.anova.design(X).", TypeError)
-    return design_of(posterior.model) if design is None else design
+    """Return the design that is given, or the one that made the model of a posterior."""
+    if design is None:
+        return design_of(getattr(posterior, "model", None))
+    check_type("design", design, Design, "what ngp.anova.design made", "Leave it out, or pass ngp.anova.design(X).")
+    return design
 
 
-def names_of(design: Design | None, names: Sequence[str] | None, count: int) -> list[str]:
-    """Names of the columns of data: as they are given, of a design, or ``x0``, ``x1``, ..."""
+def column_names(design: Design | None, names: Sequence[str] | None, count: int) -> list[str]:
+    """Return the names of the columns of data: as they are given, of a design, or ``x0``, ``x1``, ..."""
     if design is not None and names is None:
-        return [one.name for one in design.inputs]
+        return [column.name for column in design.inputs]
     labels = [f"x{d}" for d in range(count)] if names is None else list(names)
     if len(labels) != count:
         fail("names", f"{count} names, one for each column of X", f"{len(labels)}", "Pass design=, or all names.")
     return labels
-
-
-def _columns(design: Design | None, names: list[str], X: np.ndarray, categories: frozenset[int]) -> list[Column]:
-    """The columns of data; levels are those of the design, or those in the data: there is nothing between two."""
-    columns = []
-    for d, name in enumerate(names):
-        own = np.unique(X[:, d]) if design is None or d not in categories else design.inputs[d].levels
-        levels = tuple(map(plain, own)) if d in categories else None
-        columns.append(Column(name, levels, low=float(X[:, d].min()), high=float(X[:, d].max())))
-    return columns
 
 
 def effects(
@@ -168,27 +156,38 @@ def effects(
     >>> sorted(found), found["a"].mean.shape
     (['a', 'b'], (10,))
     """
-    data = np.asarray(check_points("X", X))
-    check_count("grid", grid, 2)
     design = known_design(posterior, design)
+    data = np.asarray(check_points("X", X, None if design is None else len(design.inputs)))
+    check_count("grid", grid, 2)
     call: dict[str, Any] = dict(num_draws=num_draws, site=site, **kwargs)
     if design is None:
         layout, categories = _layout(posterior, key, X, *args, **call)
+        levels = {d: np.unique(data[:, d]).tolist() for d in categories}  # there is nothing between two
     else:
         layout = design.components
-        categories = frozenset(column for column, one in enumerate(design.inputs) if one.is_category)
+        levels = {d: list(column.levels) for d, column in enumerate(design.inputs) if column.is_category}
     chosen = {name: columns for name, columns in layout.items() if len(columns) in (1, 2)}
     if not chosen:
         fail("components", "at least one of one or two inputs", f"{layout}", "Add a main effect: RBF(1.0, 0.3).on(0).")
-    read = _columns(design, names_of(design, names, data.shape[1]), data, categories)
-    axes = {name: tuple(_axis(read[d], size_of_axis(grid, len(own))) for d in own) for name, own in chosen.items()}
-    points = {name: _rows(data[:1], columns, axes[name]) for name, columns in chosen.items()}
+    read = [
+        Column(name, tuple(map(plain, levels[d])) if d in levels else None, low=float(x.min()), high=float(x.max()))
+        for d, (name, x) in enumerate(zip(column_names(design, names, data.shape[1]), data.T, strict=True))
+    ]
+    axes, rows, parts = {}, list[np.ndarray](), {}
+    for name, columns in chosen.items():
+        size, start = size_of_axis(grid, len(columns)), sum(map(len, rows))
+        axes[name] = tuple(
+            np.asarray(levels[d], float) if d in levels else np.linspace(read[d].low, read[d].high, size)
+            for d in columns
+        )
+        points = grid_points(axes[name])
+        rows.append(np.repeat(data[:1], len(points), axis=0))  # columns that are not read have their first value
+        rows[-1][:, columns] = points
+        parts[name] = slice(start, start + len(points))
 
     # All grids at once: one pass over the components, of which each effect takes its own rows.
-    rows = np.concatenate(list(points.values()))
-    inputs = jnp.asarray(rows if design is None else design.map(rows), data.dtype)
-    ends = np.cumsum([len(own) for own in points.values()])
-    parts = {name: slice(end - len(points[name]), end) for name, end in zip(points, ends, strict=True)}
+    whole = np.concatenate(rows)
+    inputs = jnp.asarray(whole if design is None else design.map(whole), data.dtype)
     words: dict[str, str] = {}
 
     def moments(f: AdditiveGP, key: Array) -> dict[str, tuple[Array, Array]]:  # noqa: ARG001
@@ -203,36 +202,25 @@ def effects(
         for mean, variance in zip(*map(np.asarray, drawn[name]), strict=True):
             sums.add(mean, variance)
         shape = tuple(map(len, axes[name]))
-        found, scale = sums.mean.reshape(shape), sums.scale.reshape(shape)
-        own = tuple(read[d] for d in columns)
-        result[name] = Effect(name, "component", own, axes[name], found, scale, measure=words[name])
+        mean, scale = sums.mean.reshape(shape), sums.scale.reshape(shape)
+        inputs_read = tuple(read[d] for d in columns)
+        result[name] = Effect(name, "component", inputs_read, axes[name], mean, scale, measure=words[name])
     return result
-
-
-def _axis(column: Column, size: int) -> np.ndarray:
-    return np.linspace(column.low, column.high, size) if column.levels is None else np.asarray(column.levels, float)
-
-
-def _rows(first: np.ndarray, columns: tuple[int, ...], axes: tuple[np.ndarray, ...]) -> np.ndarray:
-    """Rows of inputs at the points of a grid, with the columns that are not read at their first value."""
-    points = grid_points(axes)
-    rows = np.repeat(first, len(points), axis=0)
-    rows[:, columns] = points
-    return rows
 
 
 def _layout(
     posterior: Posterior, key: Array, *args: object, **call: Any
 ) -> tuple[dict[str, tuple[int, ...]], frozenset[int]]:
-    """Columns of each component, and those that hold categories, from the model's kernels; traced, not computed."""
+    """Return the columns of each component, and those that hold categories; the model is traced, not computed."""
     layout: dict[str, tuple[int, ...]] = {}
     categories: set[int] = set()
 
-    def look(f: AdditiveGP, key: Array) -> Array:  # noqa: ARG001
-        layout.update(sobol.columns_of(f))
-        for part in f.basis.parts:
-            categories.update(category_columns(part.kernel, tuple(range(f.columns))))
+    def read(f: AdditiveGP, key: Array) -> Array:  # noqa: ARG001
+        every = tuple(range(f.columns))
+        for name, part in zip(f.names, f.basis.parts, strict=True):
+            layout[name] = kernel_columns(part.kernel, every)
+            categories.update(category_columns(part.kernel, every))
         return jnp.zeros(())
 
-    jax.eval_shape(lambda: sobol.each_draw(posterior, key, look, *args, **call))
+    jax.eval_shape(lambda: sobol.each_draw(posterior, key, read, *args, **call))
     return layout, frozenset(categories)

@@ -13,7 +13,7 @@ from numpyro_gp.additive.component_kernels import Squares
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.beliefs.additive_basis import AdditiveBasis
 from numpyro_gp.checks import fail, when_known
-from numpyro_gp.kernels.base import Active, Kernel, Product, Scaled
+from numpyro_gp.kernels.base import Active, Kernel, Product, Scaled, Sum
 from numpyro_gp.linalg import matmul
 
 # Kernels of one column whose functions average to zero.
@@ -71,54 +71,46 @@ def kernel_columns(kernel: object, columns: tuple[int, ...]) -> tuple[int, ...]:
         return kernel_columns(kernel.kernel, kernel.of_columns(columns))
     if isinstance(kernel, kernels.Constant):
         return ()
-    inner = [getattr(kernel, name) for name in ("first", "second") if hasattr(kernel, name)]
-    if isinstance(kernel, Scaled):
-        inner = [kernel.kernel]
-    return tuple(sorted({dim for part in inner for dim in kernel_columns(part, columns)})) if inner else columns
+    if isinstance(kernel, (Sum, Product)):
+        return tuple(sorted({dim for part in inner_kernels(kernel) for dim in kernel_columns(part, columns)}))
+    return kernel_columns(kernel.kernel, columns) if isinstance(kernel, Scaled) else columns
 
 
-def parts_of(kernel: object, columns: tuple[int, ...]) -> Iterator[tuple[object, tuple[int, ...]]]:
-    """A kernel and all that it is made of, each with the columns that it reads."""
+def inner_kernels(kernel: object) -> list[object]:
+    """Return the kernels that a kernel is made of."""
+    return [part for name in ("first", "second", "kernel") if (part := getattr(kernel, name, None)) is not None]
+
+
+def kernel_parts(kernel: object, columns: tuple[int, ...]) -> Iterator[tuple[object, tuple[int, ...]]]:
+    """Yield a kernel and all that it is made of, each with the columns that it reads."""
     yield kernel, columns
     inner = kernel.of_columns(columns) if isinstance(kernel, Active) else columns
-    for name in ("first", "second", "kernel"):
-        if hasattr(kernel, name):
-            yield from parts_of(getattr(kernel, name), inner)
+    for part in inner_kernels(kernel):
+        yield from kernel_parts(part, inner)
 
 
 def category_columns(kernel: object, columns: tuple[int, ...]) -> set[int]:
-    """Columns that a kernel reads as codes of categories."""
+    """Return the columns that a kernel reads as codes of categories."""
     kinds = (kernels.CategoryDelta, kernels.Coregion, kernels.ZeroMeanCategory)
-    return {column for part, read in parts_of(kernel, columns) if isinstance(part, kinds) for column in read}
+    return {column for part, read in kernel_parts(kernel, columns) if isinstance(part, kinds) for column in read}
 
 
 def measure_words(kernel: object) -> str:
-    """Over what functions of a kernel average to zero, in words for a label; empty where they do not."""
+    """Return over what functions of a kernel average to zero, in words for a label; empty where they do not."""
     if isinstance(kernel, (kernels.ZeroMean, kernels.ZeroMeanLinear, kernels.Centred)):
         return MEASURES[type(kernel.measure)]
     if isinstance(kernel, kernels.ZeroMeanCategory):
         return "over the levels"
-    inner = [getattr(kernel, name) for name in ("first", "second", "kernel") if hasattr(kernel, name)]
-    return " and ".join(sorted({words for part in inner if (words := measure_words(part))}))
+    return " and ".join(sorted({words for part in inner_kernels(kernel) if (words := measure_words(part))}))
 
 
-def _one_integral(kernel: OneColumn, points: Array) -> tuple[Array, Array]:
-    """``int k(Z, x) k(x, Z) dnu`` ``(M, M)`` and ``int k(x, x) dnu`` of a kernel of one column.
+def squares_over_measure(basis: AdditiveBasis) -> dict[str, Squares]:
+    """Return the integrals that every index needs, whitened: ``L_c^-1 Gamma_c L_c^-T`` (mathematics.md section 6.4).
 
-    To 1e-6 for lengthscales from a tenth of the distance between inducing inputs on (mathematics.md section 6.4).
+    ``Gamma_c = int k(Z, x) k(x, Z) dnu`` is right to 1e-6 for lengthscales from a tenth of the distance between
+    inducing inputs on.
     """
-    if isinstance(kernel, kernels.ZeroMeanCategory):
-        nodes, weights = kernel.quadrature()
-    else:
-        nodes, weights = kernel.measure.quadrature(breaks=points)  # kernels have kinks at the inducing inputs
-    nodes, weights = nodes.astype(points.dtype)[:, None], weights.astype(points.dtype)
-    cross = kernel.matrix(points[:, None], nodes)
-    return matmul(cross * weights[None, :], cross.T), matmul(weights, kernel.diagonal(nodes))
-
-
-def squares(basis: AdditiveBasis) -> dict[str, Squares]:
-    """The integrals that every index needs, whitened: ``L_c^-1 Gamma_c L_c^-T`` (mathematics.md section 6.4)."""
-    found: dict[str, Squares] = {}
+    result: dict[str, Squares] = {}
     read: dict[tuple[int, ...], str] = {}
     measures: dict[int, tuple[str, object]] = {}
     for name, part in zip(basis.names, basis.parts, strict=True):
@@ -133,26 +125,35 @@ def squares(basis: AdditiveBasis) -> dict[str, Squares]:
             cure = "Variances of two functions of the same columns do not add up: give each set of columns one kernel."
             fail("components", "of different columns each", f"{other!r} and {name!r}, both of {sorted(used)}", cure)
         for column, kernel in factors:
-            own = kernel.probabilities if isinstance(kernel, kernels.ZeroMeanCategory) else kernel.measure
-            _check_measure(column, measures.setdefault(column, (name, own)), (name, own))
+            measure = kernel.probabilities if isinstance(kernel, kernels.ZeroMeanCategory) else kernel.measure
+            check_same_measure(column, measures.setdefault(column, (name, measure)), (name, measure))
         integral, diagonal = scale**2, scale
         for column, kernel in factors:
-            squared, trace = _one_integral(kernel, part.inducing[:, column])
-            integral, diagonal = integral * squared, diagonal * trace
-        found[name] = Squares(matmul(matmul(part.inverse, integral), part.inverse.T), jnp.asarray(diagonal))
-    return _some(found, basis, " to the model, such as ZeroMean(RBF(1.0, 0.3), Uniform()).on(0)")
+            points = part.inducing[:, column]
+            if isinstance(kernel, kernels.ZeroMeanCategory):
+                nodes, weights = kernel.quadrature()
+            else:
+                nodes, weights = kernel.measure.quadrature(breaks=points)  # kernels have kinks at the inducing inputs
+            nodes, weights = nodes.astype(points.dtype)[:, None], weights.astype(points.dtype)
+            cross = kernel.matrix(points[:, None], nodes)
+            integral = integral * matmul(cross * weights[None, :], cross.T)
+            diagonal = diagonal * matmul(weights, kernel.diagonal(nodes))
+        result[name] = Squares(matmul(matmul(part.inverse, integral), part.inverse.T), jnp.asarray(diagonal))
+    return _check_some(result, basis, " to the model, such as ZeroMean(RBF(1.0, 0.3), Uniform()).on(0)")
 
 
 def squares_over(basis: AdditiveBasis, X: Float[Array, "N D"]) -> dict[str, Squares]:
-    """The same with the rows of ``X`` for the measure, around the average of each component, for any kernel."""
+    """Return the same with the rows of ``X`` for the measure, around the average of each component, for any kernel."""
     every, mass = tuple(range(X.shape[1])), jnp.full(X.shape[0], 1 / X.shape[0], X.dtype)
     parts = zip(basis.names, basis.parts, basis.blocks(X), basis.diagonals(X), strict=True)
-    found = {
-        name: Squares.over(block, diagonal, mass)
-        for name, part, block, diagonal in parts
-        if kernel_columns(part.kernel, every)
-    }
-    return _some(found, basis)
+    return _check_some(
+        {
+            name: Squares.over(block, diagonal, mass)
+            for name, part, block, diagonal in parts
+            if kernel_columns(part.kernel, every)
+        },
+        basis,
+    )
 
 
 def check_within(basis: AdditiveBasis, X: Float[Array, "N D"]) -> None:
@@ -165,28 +166,20 @@ def check_within(basis: AdditiveBasis, X: Float[Array, "N D"]) -> None:
             fail("over", required, f"values from {values.min():.6g} to {values.max():.6g}", cure)
 
     for part in basis.parts:
-        for kernel, columns in parts_of(part.kernel, tuple(range(X.shape[1]))):
+        for kernel, columns in kernel_parts(part.kernel, tuple(range(X.shape[1]))):
             measure = kernel.measure if isinstance(kernel, (kernels.ZeroMean, kernels.ZeroMeanLinear)) else None
             if isinstance(measure, kernels.Uniform):
                 when_known(check, X[:, list(columns)], measure.low, measure.high)
 
 
-def _some(found: dict[str, Squares], basis: AdditiveBasis, such: str = "") -> dict[str, Squares]:
+def _check_some(result: dict[str, Squares], basis: AdditiveBasis, such: str = "") -> dict[str, Squares]:
     """Refuse a process of constants alone."""
-    if not found:
+    if not result:
         fail("components", "at least one that is not constant", f"{list(basis.names)}", f"Add a main effect{such}.")
-    return found
+    return result
 
 
-def _is_rounding(first: np.ndarray, second: np.ndarray, size: float) -> bool:
-    """Whether numbers of a size differ by rounding alone: of a narrow range far from zero no fixed part of it is."""
-    if first.shape != second.shape:
-        return False
-    eps = max(float(np.finfo(one.dtype).eps) for one in (first, second))
-    return bool(np.all(np.abs(first - second) <= 16 * eps * size))
-
-
-def _check_measure(column: int, first: tuple[str, object], second: tuple[str, object]) -> None:
+def check_same_measure(column: int, first: tuple[str, object], second: tuple[str, object]) -> None:
     """Refuse two measures of one column: functions that average to zero under each of them are not orthogonal."""
     kinds: list[Any] = [jax.tree.structure(measure) for _, measure in (first, second)]
 
@@ -194,9 +187,13 @@ def _check_measure(column: int, first: tuple[str, object], second: tuple[str, ob
         half = len(leaves) // 2
         pairs = list(zip(leaves[:half], leaves[half:], strict=True))
         # Points and weights have a size each, two ends, or a mean and its deviation, one: a mean may be zero.
-        sizes = [max(np.abs(one).max(initial=0.0) for one in pair) for pair in pairs]
+        sizes = [max(np.abs(part).max(initial=0.0) for part in pair) for pair in pairs]
         sizes = sizes if isinstance(first[1], kernels.Empirical) else [max(sizes, default=0.0)] * half
-        if kinds[0] != kinds[1] or not all(_is_rounding(*pair, size) for pair, size in zip(pairs, sizes, strict=True)):
+        is_same = kinds[0] == kinds[1] and all(a.shape == b.shape for a, b in pairs)
+        for (a, b), size in zip(pairs, sizes, strict=True) if is_same else ():
+            eps = max(float(np.finfo(part.dtype).eps) for part in (a, b))
+            is_same &= bool(np.all(np.abs(a - b) <= 16 * eps * size))  # of a size, of which a narrow range is no part
+        if not is_same:
             got = f"others for {first[0]!r} and {second[0]!r}"
             cure = "Use one measure for each column in all components, such as Uniform(0.0, 1.0)."
             fail(f"the measure of column {column}", "the same in all components", got, cure)

@@ -8,21 +8,24 @@ the variance of a component over them, kernels may be of any kind, and shares ar
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from numpyro_gp.additive.anova import design_of
-from numpyro_gp.additive.at_draws import check_posterior, each_draw, with_number
 from numpyro_gp.additive.component_kernels import Squares, shares_of
-from numpyro_gp.additive.integrals import check_within, kernel_columns, squares, squares_over
+from numpyro_gp.additive.integrals import check_within, kernel_columns, squares_over, squares_over_measure
 from numpyro_gp.arrays import Array, ArrayLike, value_type
 from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.beliefs.components import whitened_blocks
 from numpyro_gp.checks import check_count, check_key, check_level, check_points, check_type, fail
 from numpyro_gp.posterior.posterior import Posterior
+from numpyro_gp.posterior.tracing import Draw, at_each_draw, draws_of, key_of, plates_at, trace_at
 from numpyro_gp.primitives.additive_gp import AdditiveGP
+from numpyro_gp.primitives.opening import recorded_processes
+from numpyro_gp.rows.call import call_of
 
 __all__ = ["Indices", "draws", "each_draw", "expected", "intervals", "kernel_columns", "plug_in", "sample", "totals"]
 
@@ -53,19 +56,13 @@ class Indices:
     index: dict[str, Array]
 
 
-def columns_of(f: AdditiveGP) -> dict[str, tuple[int, ...]]:
-    """Columns of the inputs that each component reads."""
-    every = tuple(range(f.columns))
-    return {name: kernel_columns(part.kernel, every) for name, part in zip(f.names, f.basis.parts, strict=True)}
-
-
 def _squares_of(f: AdditiveGP, over: ArrayLike | None) -> dict[str, Squares]:
     cure = "Pass what ngp.additive_gp returned, or ngp.sobol.sample(posterior, ...)."
     check_type("f", f, AdditiveGP, "an additive process", cure)
     if f.plates.names:
         fail("f", "the process of one group", f"one for each member of {f.plates}", "Fit the group by itself.")
     if over is None:
-        return squares(f.basis)
+        return squares_over_measure(f.basis)
     rows = check_points("over", over, f.columns)
     check_within(f.basis, rows)
     return squares_over(f.basis, rows)
@@ -241,10 +238,90 @@ def totals(f: AdditiveGP, indices: Indices) -> dict[int, Array]:
     [0, 1]
     """
     readers: dict[int, list[Array]] = {}
-    for name, columns in columns_of(f).items():
-        for column in columns:
+    every = tuple(range(f.columns))
+    for name, part in zip(f.names, f.basis.parts, strict=True):
+        for column in kernel_columns(part.kernel, every):
             readers.setdefault(column, []).append(indices.index[name])
     return {column: jnp.sum(jnp.stack(shares), axis=0) for column, shares in sorted(readers.items())}
+
+
+def each_draw(
+    posterior: Posterior,
+    key: Array,
+    function: Callable[[AdditiveGP, Array], object],
+    *args: object,
+    num_draws: int | None = None,
+    site: str | None = None,
+    **kwargs: object,
+) -> Any:
+    """Any quantity of an additive process with its uncertainty: ``function(f, key)`` at each posterior draw.
+
+    Parameters
+    ----------
+    posterior : Posterior
+        Of any engine. Where nothing but the belief is random, there is one draw.
+    key : PRNG key
+    function : callable
+        Takes the `AdditiveGP` of a draw and a key; returns arrays.
+    *args, **kwargs
+        Arguments of the model, as for `Posterior.predict`.
+    num_draws : int, optional
+        All stored draws, or 100 (1 where hyper-parameters are points and the model draws nothing).
+    site : str, optional
+        Name of the additive site, where there are several.
+
+    Returns
+    -------
+    like what ``function`` returns
+        With the draws on the first axis.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp, numpyro, numpyro_gp as ngp
+    >>> def model(X, y=None):
+    ...     kernel, Z = ngp.kernels.ZeroMean(ngp.kernels.RBF(1.0, 0.3), ngp.kernels.Uniform()), jnp.eye(3)[:, :2]
+    ...     f = ngp.additive_gp("f", {"a": kernel.on(0), "b": kernel.on(1)}, {"a": Z, "b": Z})
+    ...     with numpyro.plate("data", len(X)):
+    ...         ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=y)
+    >>> posterior = ngp.Posterior.from_mcmc(model, {"f": jax.random.normal(jax.random.key(0), (5, 6))})
+    >>> X = jnp.array([[0.0, 0.0], [0.5, 1.0], [1.0, 0.5]])
+    >>> found = ngp.sobol.each_draw(posterior, jax.random.key(1), lambda f, key: ngp.sobol.plug_in(f).index["a"], X)
+    >>> found.shape
+    (5,)
+    """
+    return _with_count(posterior, key, lambda _: function, args, kwargs, num_draws, site)
+
+
+def _with_count(
+    posterior: Posterior,
+    key: Array,
+    make: Callable[[int], Callable[[AdditiveGP, Array], object]],
+    args: tuple[object, ...],
+    kwargs: Mapping[str, object],
+    num_draws: int | None,
+    site: str | None,
+) -> Any:
+    """Do `each_draw` of a function that is made once the number of draws is known."""
+    cure = "Use Posterior.from_svi, .from_mcmc or .from_stein, or ngp.sobol.draws(f, key) of one process."
+    check_type("posterior", posterior, Posterior, "an ngp.Posterior", cure)
+    call = call_of(posterior.model, args, kwargs)
+    plates, is_random = plates_at(posterior, call)
+    index = posterior.spread(num_draws, is_random)
+    function = make(index.size)
+
+    def at_draw(source: Posterior, draw: Draw, arrays: list[Array]) -> Any:
+        key_model, key_function = jax.random.split(draw[0])
+        with recorded_processes() as processes:
+            trace_at(source, (key_model, draw[1]), call.at(arrays), plates)
+        additive = {name: process for name, process in processes.items() if isinstance(process, AdditiveGP)}
+        name = next(iter(additive), None) if site is None and len(additive) == 1 else site
+        if name not in additive:
+            required = f"one additive_gp site of the model: {list(additive)}"
+            fail("site", required, repr(site), "Name one of them: site='f'.")
+        f = additive[name]
+        return function(f, key_of(key_function, f.name))  # the noise of one process is not that of another
+
+    return at_each_draw(at_draw, posterior, draws_of(key, index), call.arrays)
 
 
 def sample(
@@ -294,13 +371,12 @@ def sample(
     (5,)
     """
     check_count("num_samples", num_samples)
-    check_posterior(posterior)
-    if over is not None and (layout := design_of(posterior.model)) is not None:
+    if over is not None and (layout := design_of(getattr(posterior, "model", None))) is not None:
         over = layout.map(over)
 
     def some(count: int) -> Callable[[AdditiveGP, Array], Indices]:
         each = math.ceil(num_samples / count)
         return lambda f, key: draws(f, key, each, over)
 
-    drawn = with_number(posterior, key, some, args, kwargs, num_draws, site)
+    drawn = _with_count(posterior, key, some, args, kwargs, num_draws, site)
     return jax.tree.map(lambda leaf: leaf.reshape(-1), drawn)

@@ -184,7 +184,11 @@ def compare(
             prediction = posterior.predict_at(key, at, *fitted_args, num_samples=num_samples, gp=site, **fitted_kwargs)
         else:
             prediction = posterior.predict(key, *args, num_samples=num_samples, site=site, rows=rows, **kwargs)
-        table[name] = {"engine": posterior.kind, "posterior draws": str(prediction.num_draws), **scores(prediction, y)}
+        table[name] = {
+            "engine": posterior.kind,
+            "posterior draws": str(prediction.num_draws),
+            **held_out_scores(prediction, y),
+        }
         if train is not None:
             training, remarks = in_sample(posterior, key, fitted, num_samples, site, max_parameters)
             table[name].update(training)
@@ -211,7 +215,7 @@ def check_posteriors(posteriors: Mapping[str, Posterior], seconds: Mapping[str, 
         fail("seconds", f"about the fits {list(posteriors)}", f"{unknown}", "Check the spelling.")
 
 
-def scores(prediction: Prediction, y: ArrayLike) -> dict[str, Estimate]:
+def held_out_scores(prediction: Prediction, y: ArrayLike) -> dict[str, Estimate]:
     """Scores on test data: of classes where the likelihood is one of classes, else of numbers."""
     data = jnp.asarray(y)
     found = {"log density": _estimate(metrics.mean_log_density(prediction.log_density(data)))}
@@ -247,7 +251,7 @@ def in_sample(
         remarks.append("particles are not independent draws, so LOO and the effective sample size are left out.")
     else:
         data = posterior.to_arviz(key, *args, num_samples=num_samples, **kwargs)
-        row["LOO per datum"], remark = leave_one_out(data, site)
+        row["LOO per datum"], remark = loo_per_datum(data, site)
         remarks += remark
     parameters = posterior.hyperparameters(key, *args, num_samples=num_samples, **kwargs)
     small = {name: np.asarray(x) for name, x in parameters.items() if x[0].size <= max_parameters}
@@ -271,7 +275,7 @@ def _training_arguments(train: Train | None) -> Fitted:
     return ((), dict(train)) if isinstance(train, Mapping) else (tuple(train or ()), {})
 
 
-def leave_one_out(data: Any, site: str | None) -> tuple[Estimate, list[str]]:
+def loo_per_datum(data: Any, site: str | None) -> tuple[Estimate, list[str]]:
     """LOO per datum of a container, flagged where importance sampling fails, or nothing; with the reason."""
     sites = list(data["log_likelihood"].data_vars) if "log_likelihood" in group_names(data) else []
     if not sites or (site is None and len(sites) > 1):

@@ -177,7 +177,9 @@ def log_density(
     _check_rows(posterior, call, local)
     draws = draws_at_data(posterior, key, call, count)
     share = (count + 1) // 2 / count  # of the guide's draws
-    terms: Array = at_each_draw(partial(_weighed, call=call, local=local, share=share), posterior, draws, call.arrays)
+    terms: Array = at_each_draw(
+        partial(_weighted_terms, call=call, local=local, share=share), posterior, draws, call.arrays
+    )
     return jax.nn.logsumexp(terms, axis=0) - jnp.log(count)
 
 
@@ -192,7 +194,7 @@ def _check_rows(posterior: Posterior, call: Call, local: tuple[str, ...]) -> Non
         fail("the guide", required, got, cure)
 
 
-def _weighed(
+def _weighted_terms(
     own: Posterior, draw: Draw, arrays: list[Array], *, call: Any, local: tuple[str, ...], share: float
 ) -> Array:
     """``log p(y_n | x_n, w_n) + log p(w_n) - log (share q(w_n) + (1 - share) p(w_n))`` at one draw, ``(N,)``."""

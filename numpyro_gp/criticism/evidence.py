@@ -81,7 +81,7 @@ class Fact(NamedTuple):
     at_half: np.ndarray | None = None
 
 
-class Evidence(NamedTuple):
+class FitEvidence(NamedTuple):
     """All of it: observed sites, processes, hyper-parameters, draws of their prior, lower ends, and the first inputs.
 
     ``is_weighable``: whether importance weights of a variational fit have a meaning: every belief is one of whitened
@@ -97,7 +97,7 @@ class Evidence(NamedTuple):
     is_weighable: bool
 
 
-def gather(posterior: Posterior, key: Array, call: Call, num_samples: int | None) -> Evidence:
+def gather(posterior: Posterior, key: Array, call: Call, num_samples: int | None) -> FitEvidence:
     """Run the model at draws of the posterior and at the data of ``call``."""
     draws = draws_at_data(posterior, key, call, num_samples)
     look = _RowDensities(draws[1].size)
@@ -127,10 +127,10 @@ def gather(posterior: Posterior, key: Array, call: Call, num_samples: int | None
     is_known = inputs is not None and np.ptp(inputs, axis=0).max(initial=0) == 0
     given = inputs[0] if is_known else None
     is_weighable = len(drawn) == len(found) and not look.has_inner
-    return Evidence(sites, processes, every["parameters"], every["prior"], look.lower, given, is_weighable)
+    return FitEvidence(sites, processes, every["parameters"], every["prior"], look.lower, given, is_weighable)
 
 
-def _flat(value: Any, axes: int) -> Any:
+def _rows_to_look_at(value: Any, axes: int) -> Any:
     """A value of data at the rows that are looked at, with one axis for them, then its last ``axes``."""
     shape = jnp.shape(value)
     rows = value.reshape(-1, *shape[len(shape) - axes :])
@@ -204,8 +204,8 @@ class _RowDensities:
             term = log_likelihood(site["fn"], y) if is_point else jnp.zeros(rows)
         self.counts[name], seen = math.prod(rows), seen_entries(site["fn"], y)
         kept = {"y": y, "seen": seen, "mean": mean, "variance": variance, "below": below}
-        found = {n: _flat(jnp.broadcast_to(x, jnp.shape(y)), axes) for n, x in kept.items()}
-        return {**found, "term": _flat(term, 0), "noise": noise}
+        found = {n: _rows_to_look_at(jnp.broadcast_to(x, jnp.shape(y)), axes) for n, x in kept.items()}
+        return {**found, "term": _rows_to_look_at(term, 0), "noise": noise}
 
     def of_process(self, f: GaussianProcess, inputs: Array, data: Trace) -> dict[str, object]:
         """The prior variance at the inputs of a call and what of it is left unexplained, and the lengthscales."""
@@ -227,7 +227,7 @@ class _RowDensities:
 
         left, prior, by_jitter = f.each(shares, inputs[..., few, :]).reshape(-1, 3).mean(axis=0)
         basis = f.basis.members if isinstance(f.basis, BatchBasis) and not f.basis.own else f.basis
-        own = lengthscales(basis.kernel, tuple(range(f.columns))) if isinstance(basis, Basis) else []
+        own = distance_lengthscales(basis.kernel, tuple(range(f.columns))) if isinstance(basis, Basis) else []
         columns = tuple(column for read, _ in own for column in read)
         self.notes[f.name] = {"size": f.basis.size, "columns": columns, "is_exact": is_exact}
         found = {"left": left, "prior": prior, "by_jitter": by_jitter, "lengthscales": None, "extent": None}
@@ -292,14 +292,14 @@ def _gap(f: GaussianProcess, inputs: Array, site: Site) -> Array | float:
     return (data.upper_bound(residuals) - data.optimum(residuals)[2]) / inputs.shape[0]
 
 
-def lengthscales(kernel: Kernel, columns: tuple[int, ...]) -> list[tuple[tuple[int, ...], Array]]:
+def distance_lengthscales(kernel: Kernel, columns: tuple[int, ...]) -> list[tuple[tuple[int, ...], Array]]:
     """Columns and lengthscales of each part of a kernel; empty if some part has none that is a distance."""
     if isinstance(kernel, Active):
-        return lengthscales(kernel.kernel, kernel.of_columns(columns))
+        return distance_lengthscales(kernel.kernel, kernel.of_columns(columns))
     if isinstance(kernel, (Scaled, OfFunctionals)):
-        return lengthscales(kernel.kernel, columns)
+        return distance_lengthscales(kernel.kernel, columns)
     if isinstance(kernel, (Sum, Product)):
-        parts = [lengthscales(part, columns) for part in (kernel.first, kernel.second)]
+        parts = [distance_lengthscales(part, columns) for part in (kernel.first, kernel.second)]
         return [own for part in parts for own in part] if all(parts) else []
     if isinstance(kernel, OF_DISTANCE):
         return [(columns, jnp.broadcast_to(kernel.lengthscale, (len(columns),)))]

@@ -8,7 +8,7 @@ import numpy as np
 
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import check_array, check_floating, fail, known
-from numpyro_gp.criticism.evidence import Evidence
+from numpyro_gp.criticism.evidence import FitEvidence
 from numpyro_gp.criticism.weights import Weights
 from numpyro_gp.posterior.posterior import Posterior
 from numpyro_gp.rows.call import Call
@@ -54,11 +54,11 @@ class Case(NamedTuple):
     is what to try where the fit has a wrong shape, if not what follows from its guide.
     """
 
-    evidence: Evidence
+    evidence: FitEvidence
     posterior: Posterior | None = None
     call: Call | None = None
     key: Array | None = None
-    other: Evidence | None = None
+    other: FitEvidence | None = None
     weights: Weights | None = None
     cure: str | None = None
 

@@ -48,10 +48,10 @@ def r_hat(case: Case) -> Iterator[Finding]:
     if worst and (largest := max(worst.values())) > R_HAT:
         where = max(worst, key=worst.__getitem__)
         text = f"R-hat of {where} is {largest:.2f}, above {R_HAT}, so the chains have not reached one distribution"
-        yield Finding("R-hat", text, largest, R_HAT, f"warm up longer, or {BESIDE[_coordinates(case)]}")
+        yield Finding("R-hat", text, largest, R_HAT, f"warm up longer, or {BESIDE[_chain_coordinates(case)]}")
 
 
-def _coordinates(case: Case) -> str:
+def _chain_coordinates(case: Case) -> str:
     """Of chains: "plain" where they hold a process as the model has it, "conditioned" on a fit, and "none" without."""
     stored = {} if case.posterior is None or case.posterior.samples is None else case.posterior.samples
     if any(f"{name}_conditioned" in stored for name in case.evidence.processes):
@@ -108,7 +108,7 @@ def effective_draws(case: Case) -> Iterator[Finding]:
     if sizes and (least := min(sizes.values())) < wanted:
         where = min(sizes, key=sizes.__getitem__)
         text = f"The chains hold {least:.0f} independent draws of {where}, and {wanted:.0f} are needed"
-        other = ", or sample ngp.conditioned(model, ...)" if _coordinates(case) == "plain" else ""
+        other = ", or sample ngp.conditioned(model, ...)" if _chain_coordinates(case) == "plain" else ""
         yield Finding("effective draws", text, least, wanted, f"run them longer{other}")
 
 
@@ -215,10 +215,10 @@ def follow(case: Case) -> Iterator[Finding]:
             found = float(np.corrcoef(ranks, ranks[beside])[0, 1])
         if found > (least := max(NEIGHBOURS[0], NEIGHBOURS[1] / np.sqrt(len(ranks)))):
             text = f"Residuals of {name} at neighbouring inputs are correlated, {found:.2f}, so there is more to learn"
-            yield Finding("residuals follow the inputs", text, found, least, _of_what_follows(case))
+            yield Finding("residuals follow the inputs", text, found, least, _cure_of_residuals(case))
 
 
-def _of_what_follows(case: Case) -> str:
+def _cure_of_residuals(case: Case) -> str:
     """What to try where a function has not learnt what there is: more inducing inputs only where they leave a part."""
     facts = case.evidence.processes.values()
     # Few of them keep a lengthscale long, at which nothing is left: `enough` would say that they do.
@@ -241,7 +241,7 @@ def _from_uniform(pit: np.ndarray) -> float:
     return float(max((steps[1:] - np.sort(pit)).max(), (np.sort(pit) - steps[:-1]).max()))
 
 
-def calibration(case: Case) -> Iterator[Finding]:
+def miscalibrated(case: Case) -> Iterator[Finding]:
     """Data that do not fall where the fit says."""
     for name, seen in case.evidence.sites.items():
         if seen.pit.size < 20:

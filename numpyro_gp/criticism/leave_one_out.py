@@ -54,7 +54,7 @@ def smoothed(log_weights: np.ndarray) -> Smoothed:
         base = np.exp(cut[own])
         k[own], scale = fitted(np.exp(ranked[most - count :, own]) - base)
         levels = (np.arange(count) + 0.5) / count
-        values = np.log(quantiles(levels[:, None], k[own], scale) + base)
+        values = np.log(pareto_quantiles(levels[:, None], k[own], scale) + base)
         ranked[most - count :, own] = np.minimum(values, 0.0)
     np.put_along_axis(x, order, ranked, axis=0)
     return Smoothed(x - _log_sums(x), k)
@@ -75,7 +75,7 @@ def fitted(tail: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return (count * shape + 10 * 0.5) / (count + 10), -shape / middle
 
 
-def quantiles(levels: np.ndarray, k: np.ndarray, scale: np.ndarray) -> np.ndarray:
+def pareto_quantiles(levels: np.ndarray, k: np.ndarray, scale: np.ndarray) -> np.ndarray:
     """Of generalised Pareto distributions: ``scale ((1 - p)^-k - 1) / k``."""
     far = -np.log1p(-levels)
     is_small = np.abs(k) < np.finfo(float).eps
@@ -102,7 +102,7 @@ class LeftOut(NamedTuple):
         return ~(self.k <= self.good_k) & (self.gap > HARDLY)
 
 
-def left_out(log_density: np.ndarray) -> LeftOut:
+def psis_left_out(log_density: np.ndarray) -> LeftOut:
     """PSIS-LOO of log densities ``(S, N)`` at independent draws of a posterior."""
     pointwise, k = np.array(log_density[0], float), np.full(log_density.shape[1], np.inf)
     for low in range(0, len(k) if len(log_density) > 1 else 0, TOGETHER):
@@ -119,7 +119,7 @@ def left_out(log_density: np.ndarray) -> LeftOut:
 FEWEST = 25
 
 
-class LeaveOneOut(NamedTuple):
+class LooEstimate(NamedTuple):
     """Expected log predictive density of left-out data by Pareto-smoothed importance sampling.
 
     ``elpd`` and ``standard_error`` are sums over data; ``pointwise`` and ``pareto_k`` have one entry for
@@ -139,7 +139,7 @@ class LeaveOneOut(NamedTuple):
         return bool(np.isfinite(self.elpd) and np.all(self.pareto_k <= self.good_k))
 
 
-def loo(data: object, site: str | None = None) -> LeaveOneOut:
+def loo(data: object, site: str | None = None) -> LooEstimate:
     """Leave-one-out cross-validation of a container with a pointwise log likelihood, without ArviZ's warning.
 
     Look at `LeaveOneOut.is_reliable` instead. ``site`` names the data where there are several.
@@ -155,7 +155,7 @@ def loo(data: object, site: str | None = None) -> LeaveOneOut:
     else:
         elpd, parameters, pointwise = found.elpd_loo, found.p_loo, found.loo_i
     arrays = np.asarray(pointwise).ravel(), np.asarray(found.pareto_k).ravel()
-    return LeaveOneOut(float(elpd), float(found.se), float(parameters), *arrays, float(found.good_k))
+    return LooEstimate(float(elpd), float(found.se), float(parameters), *arrays, float(found.good_k))
 
 
 def pareto_k(log_weights: ArrayLike) -> float:
@@ -203,7 +203,7 @@ class Seen(NamedTuple):
 
 def cannot_leave_out(log_density: np.ndarray) -> bool:
     """Whether few of many draws ``(S, N)`` decide what most data say that are left out."""
-    return len(log_density) >= TO_LEAVE_OUT and bool(left_out(log_density).is_bad.mean() > 0.5)
+    return len(log_density) >= TO_LEAVE_OUT and bool(psis_left_out(log_density).is_bad.mean() > 0.5)
 
 
 def judged(own: Mapping[str, Any], num_rows: int, is_normal: bool) -> Seen:

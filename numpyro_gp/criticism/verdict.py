@@ -33,7 +33,7 @@ LOOKS: tuple[Callable[[Case], Iterator[Finding]], ...] = (
     fit_checks.long_lengthscale,
     fit_checks.not_normal,
     fit_checks.follow,
-    fit_checks.calibration,
+    fit_checks.miscalibrated,
     posterior_checks.fits_differ,
     posterior_checks.pareto,
     posterior_checks.parameters_differ,

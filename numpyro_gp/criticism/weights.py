@@ -103,7 +103,7 @@ def importance_weights(
     first = run_quickly(lambda key: are_whitened(belief_trace(posterior, (key, jnp.zeros((), int)), bound)), keys[0])
     for name, is_whitened in first.items():
         if not is_whitened:
-            _refuse(name)
+            _refuse_belief(name)
 
     def log_weight(key: Array) -> Array:
         key_guide, key_points = jax.random.split(key)
@@ -159,12 +159,12 @@ def whitened_normal(name: str, belief: AbstractBelief, basis: AbstractBasis) -> 
     """
     is_whitened = known(belief.is_whitened(basis))
     if is_whitened is not None and not is_whitened:
-        _refuse(name)
+        _refuse_belief(name)
     found = belief.whitened(basis)
     return dist.MultivariateNormal(found.mean, scale_tril=found.scale_tril)
 
 
-def _refuse(name: str) -> NoReturn:
+def _refuse_belief(name: str) -> NoReturn:
     got = "one whose KL divergence is another: it says more about the function"
     cure = "Compare its predictions with those of NUTS instead: ngp.compare."
     fail(f"the belief at site {name!r}", "a normal distribution of the whitened values", got, cure, TypeError)

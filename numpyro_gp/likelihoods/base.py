@@ -8,6 +8,7 @@ targets and parameters are converted to it.
 import abc
 import inspect
 from collections.abc import Callable
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -16,8 +17,9 @@ import numpyro.distributions as dist
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayLike, value_type, widened
-from numpyro_gp.checks import check_count, check_finite, check_type, fail, known, when_known
+from numpyro_gp.checks import check_count, check_finite, check_positive, check_type, fail, known, when_known
 from numpyro_gp.likelihoods.closures import Closure
+from numpyro_gp.likelihoods.expectations import expect, log_expect
 from numpyro_gp.likelihoods.quadrature import Latent, at_points, latent_points
 from numpyro_gp.likelihoods.tails import moments_of
 
@@ -148,26 +150,18 @@ class Likelihood(abc.ABC):
         """Targets and moments of one dtype and one batch shape."""
         latent = self._moments(mean, variance, covariance)
         shape, several = latent.mean.shape, self.num_latent > 1
-        own, axes = shape[: len(shape) - several], shape[len(shape) - several :]
+        batch_shape, axes = shape[: len(shape) - several], shape[len(shape) - several :]
         y = jnp.asarray(y, latent.mean.dtype)
         try:
-            batch = np.broadcast_shapes(y.shape, own)
+            batch = np.broadcast_shapes(y.shape, batch_shape)
         except ValueError:
             cure = "Pass one target for each datum; an axis of length one does not stand for the data."
-            fail("y", f"broadcastable to the latent functions' batch shape {own}", f"shape {y.shape}", cure)
+            fail("y", f"broadcastable to the latent functions' batch shape {batch_shape}", f"shape {y.shape}", cure)
         mean, variance = (jnp.broadcast_to(part, batch + axes) for part in (latent.mean, latent.variance))
         covariance = latent.covariance
         if covariance is not None:
             covariance = jnp.broadcast_to(covariance, batch + axes + axes)
         return jnp.broadcast_to(y, batch), Latent(mean, variance, covariance)
-
-
-def together(y: ArrayLike, f: ArrayLike) -> tuple[Array, Array]:
-    """Values of one latent function and targets in their precision, of one shape."""
-    values = jnp.asarray(f)
-    values = values if jnp.issubdtype(values.dtype, jnp.floating) else values.astype(jnp.result_type(float))
-    found, targets = jnp.broadcast_arrays(values, jnp.asarray(y, values.dtype))
-    return found, targets
 
 
 def check_each_target(y: ArrayLike, is_right: Callable[[np.ndarray], np.ndarray], required: str, cure: str) -> None:
@@ -189,6 +183,43 @@ def like(argument: str, value: ArrayLike, array: Float[Array, "*batch"]) -> Floa
     except ValueError:
         cure = "Pass one value, or one for each datum of the batch."
         fail(argument, f"a scalar or broadcastable to the batch shape {array.shape}", f"shape {value.shape}", cure)
+
+
+class ByDensity(Likelihood):
+    """What follows from ``density(f, y, *parameters)``: log densities, and expectations by the composite rule.
+
+    A class names the fields that are its ``parameters``, positive if it does not check them itself; one whose tails are
+    ``heavy`` looks for an outlier's peak too.
+    """
+
+    density: ClassVar[Callable[..., Array]]
+    parameters: ClassVar[tuple[str, ...]] = ()
+    heavy: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        for name in self.parameters:
+            check_positive(name, getattr(self, name))
+
+    def given(self, array: Float[Array, "*batch"]) -> list[Array]:
+        """Return the parameters, each in the shape and precision of an array."""
+        return [like(name, getattr(self, name), array) for name in self.parameters]
+
+    def log_prob(self, y: ArrayLike, f: ArrayLike) -> Array:
+        """``log p(y | f)`` of each datum, by the density and not by that of NumPyro's distribution."""
+        values = jnp.asarray(f)
+        values = values if jnp.issubdtype(values.dtype, jnp.floating) else values.astype(jnp.result_type(float))
+        values, targets = jnp.broadcast_arrays(values, jnp.asarray(y, values.dtype))
+        return self.density(values, targets, *self.given(values))
+
+    def _expected(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
+        return self._integral(expect, y, latent)
+
+    def _predictive(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
+        return self._integral(log_expect, y, latent)
+
+    def _integral(self, rule: Callable[..., Array], y: Float[Array, "*batch"], latent: Latent) -> Array:
+        given, cuts = self.given(y), self._turns(y)
+        return rule(self.density, latent.mean, latent.variance, y, *given, cuts=cuts, heavy=self.heavy)
 
 
 @value_type(static=("num_latent_functions", "separate"))
@@ -330,19 +361,14 @@ def as_likelihood(obj: Likelihood | Callable[..., dist.Distribution], num_latent
         cure = "Pass likelihoods.Poisson() or lambda f: dist.Poisson(jnp.exp(f))."
         what = f"a {type(obj).__name__}"
         fail("likelihood", "a Likelihood or a callable f -> numpyro Distribution", what, cure, TypeError)
-    needed = _required_arguments(obj)
+    try:  # positional arguments without default; one where the signature cannot be read
+        arguments = inspect.signature(obj).parameters.values()
+        positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        needed = sum(a.kind in positional and a.default is inspect.Parameter.empty for a in arguments)
+    except (TypeError, ValueError):
+        needed = 1
     count = max(needed, 1) if num_latent is None else check_count("num_latent", num_latent)
     if needed > 1 and needed != count:
         cure = "Let it take one argument for each latent function, or one with all on the last axis."
         fail("likelihood", f"a callable of {count} latent functions", f"one with {needed} arguments", cure, TypeError)
     return CallableLikelihood(Closure(obj), count, separate=needed > 1)
-
-
-def _required_arguments(function: Callable[..., object]) -> int:
-    """Number of positional arguments without default; 1 where the signature cannot be read."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return 1
-    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return sum(p.kind in positional and p.default is inspect.Parameter.empty for p in parameters)

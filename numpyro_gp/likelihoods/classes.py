@@ -21,19 +21,11 @@ from numpyro_gp.likelihoods.quadrature import (
     composite_rule,
     floored_factor,
     latent_factor,
-    points_of,
+    latent_values,
     quasi_normal,
     spread_points,
     tensor_hermite,
 )
-
-
-def check_labels(y: ArrayLike, classes: int) -> None:
-    """Refuse known targets that are not whole numbers in ``0 ... classes - 1``."""
-    required, cure = f"labels 0 to {classes - 1}", "Number the classes from 0."
-    if classes == 2:
-        required, cure = "labels 0 or 1", "Recode labels a and b as (y == b): b is then 1."
-    check_each_target(y, lambda y: (y >= 0) & (y <= classes - 1) & (y == np.round(y)), required, cure)
 
 
 class OfLabels(Likelihood):
@@ -43,7 +35,10 @@ class OfLabels(Likelihood):
 
     def check_targets(self, y: ArrayLike) -> None:
         """Targets must be labels ``0 ... classes - 1``."""
-        check_labels(y, self.classes)
+        required, cure = f"labels 0 to {self.classes - 1}", "Number the classes from 0."
+        if self.classes == 2:
+            required, cure = "labels 0 or 1", "Recode labels a and b as (y == b): b is then 1."
+        check_each_target(y, lambda y: (y >= 0) & (y <= self.classes - 1) & (y == np.round(y)), required, cure)
 
     def _variance(self, latent: Latent) -> Array:
         probability = self._mean(latent)
@@ -124,7 +119,7 @@ def interval_log_prob(f: Array, lower: Array, upper: Array, scale: Array) -> Arr
 
 
 @value_type()
-class Ordinal(Likelihood):
+class Ordinal(OfLabels):
     """Ordered labels such as ratings, from 0 to ``K``: the label counts the cutpoints below ``f + scale * noise``.
 
     The noise is standard normal. The predictive mass is closed: the same interval with noise variance
@@ -164,7 +159,7 @@ class Ordinal(Likelihood):
         store(self, cutpoints=cutpoints)
 
     @property
-    def classes(self) -> int:
+    def classes(self) -> int:  # type: ignore[override]
         """Number of classes, one more than cutpoints."""
         return jnp.shape(self.cutpoints)[-1] + 1
 
@@ -177,10 +172,6 @@ class Ordinal(Likelihood):
         """Categorical with the probabilities of the intervals."""
         f = jnp.asarray(f)
         return dist.CategoricalLogits(self._log_masses(f, like("scale", self.scale, f)), validate_args=False)
-
-    def check_targets(self, y: ArrayLike) -> None:
-        """Targets must be labels ``0 ... K``."""
-        check_labels(y, self.classes)
 
     def _spread(self, latent: Latent) -> Array:
         return jnp.sqrt(like("scale", self.scale, latent.mean) ** 2 + latent.variance)
@@ -211,17 +202,14 @@ class Ordinal(Likelihood):
         return interval_log_prob(latent.mean, *self._interval(y), self._spread(latent))
 
     def _mean(self, latent: Latent) -> Array:
-        return jnp.sum(self._above(latent), axis=-1)
+        cutpoints = self._edges(latent.mean)[..., 1:-1]
+        above = ndtr((latent.mean[..., None] - cutpoints) / self._spread(latent)[..., None])  # p(y >= k)
+        return jnp.sum(above, axis=-1)
 
     def _variance(self, latent: Latent) -> Array:
         masses = jnp.exp(self._log_masses(latent.mean, self._spread(latent)))
         labels = jnp.expand_dims(jnp.arange(self.classes, dtype=masses.dtype), range(masses.ndim - 1))
         return jnp.sum(masses * (labels - self._mean(latent)[..., None]) ** 2, axis=-1)
-
-    def _above(self, latent: Latent) -> Float[Array, "*batch K"]:
-        """``p(y >= k)`` for ``k = 1 ... K``."""
-        cutpoints = self._edges(latent.mean)[..., 1:-1]
-        return ndtr((latent.mean[..., None] - cutpoints) / self._spread(latent)[..., None])
 
 
 # --------------------------------------------------------------------------------------
@@ -298,16 +286,16 @@ class RobustMax(_OneEach):
     def _largest(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         """``P = E_{f ~ N(mu_y, s_y)} prod_{j != y} ndtr((f - mu_j) / sqrt(s_j))``, logarithms multiplied as sums."""
         mean, scale = latent.mean, self._spread(latent.variance)
-        own = jax.nn.one_hot(y.astype(int), self.classes, dtype=bool)
+        is_label = jax.nn.one_hot(y.astype(int), self.classes, dtype=bool)
         parts = mean, scale, latent.variance
-        mean_y, scale_y, variance_y = (jnp.sum(jnp.where(own, part, 0.0), axis=-1) for part in parts)
+        mean_y, scale_y, variance_y = (jnp.sum(jnp.where(is_label, part, 0.0), axis=-1) for part in parts)
         if self.classes == 2:
-            rival, variance = (jnp.sum(jnp.where(own, 0.0, part), axis=-1) for part in (mean, latent.variance))
+            rival, variance = (jnp.sum(jnp.where(is_label, 0.0, part), axis=-1) for part in (mean, latent.variance))
             return ndtr((mean_y - rival) / self._spread((variance_y + variance)[..., None])[..., 0])
-        z, weights = composite_rule(self._cuts(mean, scale, own, mean_y, scale_y))
+        z, weights = composite_rule(self._cuts(mean, scale, is_label, mean_y, scale_y))
         f = mean_y[..., None] + scale_y[..., None] * z
         steps = log_ndtr((f[..., None] - mean[..., None, :]) / scale[..., None, :])
-        product = jnp.exp(jnp.sum(jnp.where(own[..., None, :], 0.0, steps), axis=-1))
+        product = jnp.exp(jnp.sum(jnp.where(is_label[..., None, :], 0.0, steps), axis=-1))
         return jnp.sum(weights * product, axis=-1)
 
     @staticmethod
@@ -320,13 +308,13 @@ class RobustMax(_OneEach):
         self,
         mean: Float[Array, "*batch C"],
         scale: Float[Array, "*batch C"],
-        own: Bool[Array, "*batch C"],
+        is_label: Bool[Array, "*batch C"],
         mean_y: Float[Array, "*batch"],
         scale_y: Float[Array, "*batch"],
     ) -> Float[Array, "*batch Q"]:
         """``(mu_j - mu_y) / sqrt(s_y) + sqrt(s_j / s_y) {0, ±2, ±6}`` for the strongest competitors j."""
         mean, scale, mean_y, scale_y = (lax.stop_gradient(part) for part in (mean, scale, mean_y, scale_y))
-        strength = jnp.where(own, -jnp.inf, mean)
+        strength = jnp.where(is_label, -jnp.inf, mean)
         _, rivals = lax.top_k(strength, min(self.classes - 1, RIVALS))
         centre = (jnp.take_along_axis(mean, rivals, axis=-1) - mean_y[..., None]) / scale_y[..., None]
         ratio = jnp.take_along_axis(scale, rivals, axis=-1) / scale_y[..., None]
@@ -406,7 +394,7 @@ class Softmax(_OneEach):
             points = jnp.concatenate([jnp.zeros_like(points[..., :1]), points], axis=-1)
         else:
             nodes, weights = quasi_normal(self.classes)
-            points = points_of(latent, nodes)
+            points = latent_values(latent, nodes)
         return log_softmax(points, axis=-1), jnp.expand_dims(jnp.asarray(weights, dtype), range(1, mean.ndim))
 
     def _differences(self, latent: Latent) -> tuple[Float[Array, "*batch E"], Float[Array, "*batch E E"]]:

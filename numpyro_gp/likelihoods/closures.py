@@ -30,13 +30,13 @@ def _contents(function: Callable[..., object]) -> list[object]:
 
 def closed_over(function: types.FunctionType) -> list[object]:
     """What the cells of a function hold; `EMPTY` for a name that is assigned later, as in a recursive function."""
-    found = []
+    contents = []
     for cell in function.__closure__ or ():
         try:
-            found.append(cell.cell_contents)
+            contents.append(cell.cell_contents)
         except ValueError:
-            found.append(EMPTY)
-    return found
+            contents.append(EMPTY)
+    return contents
 
 
 def _wrap(value: object) -> object:

@@ -11,8 +11,7 @@ from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayLike, value_type
 from numpyro_gp.checks import check_choice, check_positive
-from numpyro_gp.likelihoods.base import Likelihood, check_each_target, like
-from numpyro_gp.likelihoods.by_density import ByDensity
+from numpyro_gp.likelihoods.base import ByDensity, Likelihood, check_each_target, like
 from numpyro_gp.likelihoods.deviances import log_gamma_step, poisson_deviance, stirling
 from numpyro_gp.likelihoods.expectations import composite_cuts, expect, floored_sqrt, log_expect
 from numpyro_gp.likelihoods.links import expected_mean, log_link, mean_of
@@ -135,12 +134,6 @@ class HeteroscedasticGaussian(Likelihood):
         return mean[..., 0], mean[..., 1], variance[..., 0], variance[..., 1], shared
 
 
-def student_t_log_prob(f: Array, y: Array, df: Array, scale: Array) -> Array:
-    """``log p(y | f)`` of Student's t with centre ``f``."""
-    constant = log_gamma_step(0.5 * df, jnp.full_like(df, 0.5)) - 0.5 * LOG_2PI - jnp.log(scale)
-    return constant - 0.5 * (df + 1) * jnp.log1p(((y - f) / scale) ** 2 / df)
-
-
 @value_type()
 class StudentT(ByDensity):
     """Data with outliers: ``y ~ f + scale * t_df``. Expectations are by the composite rule around ``y``.
@@ -162,13 +155,15 @@ class StudentT(ByDensity):
     3.0
     """
 
-    density, parameters, heavy = staticmethod(student_t_log_prob), ("df", "scale"), True
+    parameters, heavy = ("df", "scale"), True
     df: ArrayLike
     scale: ArrayLike
 
-    def __post_init__(self) -> None:
-        check_positive("df", self.df)
-        check_positive("scale", self.scale)
+    @staticmethod
+    def density(f: Array, y: Array, df: Array, scale: Array) -> Array:
+        """``log p(y | f)`` of Student's t with centre ``f``."""
+        constant = log_gamma_step(0.5 * df, jnp.full_like(df, 0.5)) - 0.5 * LOG_2PI - jnp.log(scale)
+        return constant - 0.5 * (df + 1) * jnp.log1p(((y - f) / scale) ** 2 / df)
 
     def conditional(self, f: ArrayLike) -> dist.Distribution:
         """Student's t around ``f``."""
@@ -244,9 +239,6 @@ class Gamma(_PositiveTargets):
     """
 
     shape: ArrayLike
-
-    def __post_init__(self) -> None:
-        check_positive("shape", self.shape)
 
     def conditional(self, f: ArrayLike) -> dist.Distribution:
         """Gamma with rate ``exp(-f)``."""
@@ -327,7 +319,7 @@ class Beta(ByDensity):
     link: str = "logit"
 
     def __post_init__(self) -> None:
-        check_positive("concentration", self.concentration)
+        super().__post_init__()
         check_choice("link", self.link, ("logit", "probit"))
 
     @property

@@ -32,7 +32,7 @@ def stirling(x: Array) -> Array:
     above = jnp.where(is_large, x, x + SHIFT)
     below = jnp.maximum(jnp.where(is_large, 1.0, x), jnp.finfo(x.dtype).tiny)
     inverse = 1 / above
-    value = 0.5 * jnp.log(2 * math.pi * above) + inverse * _polynomial(inverse * inverse, SERIES)
+    value = 0.5 * jnp.log(2 * math.pi * above) + inverse * _power_series(inverse * inverse, SERIES)
     factors = math.prod(((below + i) / (below + SHIFT) for i in range(2, SHIFT)), start=(below + 1) / (below + SHIFT))
     step = below * (jnp.log(below + SHIFT) - jnp.log(below)) - SHIFT - jnp.log(factors)
     return jnp.where(is_large, value, value + step)
@@ -47,11 +47,11 @@ def log1p_excess(u: Array) -> Array:
     """``log(1 + u) - u``, near ``-u^2 / 2``."""
     is_small = jnp.abs(u) < SMALL
     small, large = jnp.where(is_small, u, 0.0), jnp.where(is_small, 1.0, u)
-    series = small * small * _polynomial(small, tuple((-1) ** (n + 1) / n for n in range(2, TERMS + 2)))
+    series = small * small * _power_series(small, tuple((-1) ** (n + 1) / n for n in range(2, TERMS + 2)))
     return jnp.where(is_small, series, jnp.log1p(large) - large)
 
 
-def _polynomial(x: Array, coefficients: tuple[float, ...]) -> Array:
+def _power_series(x: Array, coefficients: tuple[float, ...]) -> Array:
     """``c_0 + c_1 x + c_2 x^2 + ...``."""
     value = jnp.full_like(x, coefficients[-1])
     for coefficient in coefficients[-2::-1]:

@@ -81,14 +81,16 @@ def rule(mean: Batch, variance: Batch, cuts: Cuts, graded: bool = False, spans: 
         nodes, weights = (jnp.asarray(part, mean.dtype) for part in gauss_hermite(HERMITE_NODES))
         shape = mean.shape + nodes.shape
         return jnp.broadcast_to(nodes, shape), jnp.broadcast_to(weights, shape)
-    centres, widths = _centres(mean, variance, cuts)
+    centres, widths = _cut_centres(mean, variance, cuts)
     if graded:
         return graded_rule(centres[..., 0], widths[..., 0], spans)
     scale = jnp.maximum(jnp.sqrt(variance)[..., None], jnp.sqrt(jnp.finfo(mean.dtype).tiny))
     return composite_rule((cuts - mean[..., None]) / scale)
 
 
-def _centres(mean: Batch, variance: Batch, cuts: Places) -> tuple[Float[Array, "*batch C"], Float[Array, "*batch C"]]:
+def _cut_centres(
+    mean: Batch, variance: Batch, cuts: Places
+) -> tuple[Float[Array, "*batch C"], Float[Array, "*batch C"]]:
     """What `composite_cuts` were made of, in standard deviations from the mean."""
     scale = jnp.maximum(jnp.sqrt(variance)[..., None], jnp.sqrt(jnp.finfo(mean.dtype).tiny))
     number = len(WIDTHS)
@@ -98,7 +100,7 @@ def _centres(mean: Batch, variance: Batch, cuts: Places) -> tuple[Float[Array, "
 
 def _is_wide(mean: Batch, variance: Batch, cuts: Places) -> Bool[Array, "*batch"]:
     """Whether a narrow turn of the integrand is where the nodes are: derivatives by slopes would cancel."""
-    centres, widths = _centres(mean, variance, cuts)
+    centres, widths = _cut_centres(mean, variance, cuts)
     return jnp.any((jnp.abs(centres) < REACH) & (widths < 1), axis=-1)
 
 
@@ -136,15 +138,15 @@ def _expect(fun: Integrand, order: int, mean: Batch, variance: Batch, nodes: Nod
     Half of it is that of half the order in the variance.
     """
     scale = jnp.sqrt(variance)[..., None]
-    points, given = mean[..., None] + scale * nodes.z, jax.tree.map(lambda a: a[..., None], args)
+    points, point_args = mean[..., None] + scale * nodes.z, jax.tree.map(lambda a: a[..., None], args)
     change = fun
     for _ in range(order):
         change = slope(change)
-    slopes = change(points, given)
+    slopes = change(points, point_args)
     by_slopes = jnp.sum(nodes.weights * slopes, axis=-1)
     if nodes.is_wide is None or order == 0:
         return by_slopes
-    values = fun(points, given)
+    values = fun(points, point_args)
     if nodes.is_seen is None:  # a constant's derivative is zero: take off the level of a logarithm
         level = jnp.sum(nodes.weights * values, axis=-1) / jnp.sum(nodes.weights, axis=-1)
         values = values - level[..., None]
@@ -224,7 +226,7 @@ def log_expect(
     tilt, cuts = lax.stop_gradient(_tilt(fun, still_mean, still_variance, *still_args, cuts=cuts, by_mass=heavy))
     spans = None
     if heavy:
-        (far, width), scale = _centres(still_mean, still_variance, given_cuts), jnp.sqrt(still_variance)
+        (far, width), scale = _cut_centres(still_mean, still_variance, given_cuts), jnp.sqrt(still_variance)
         far, width = lax.stop_gradient((far[..., 0], width[..., 0]))
         spans = (jnp.abs(far) > NEAR) & (jnp.abs(far) < FARTHEST) & (width < NARROW) & (scale > 0)
         tilt = jnp.where(spans, 0.5 * far / jnp.where(spans, scale, 1.0), tilt)
@@ -281,7 +283,7 @@ def _tilt(
         return jax.jvp(density, (z,), (jnp.ones_like(z),))[1]
 
     smallest = jnp.sqrt(jnp.finfo(mean.dtype).tiny)
-    centres, _ = _centres(mean, variance, cuts)
+    centres, _ = _cut_centres(mean, variance, cuts)
     nearer = jnp.sign(centres) * jnp.minimum(jnp.abs(centres), jnp.abs(rises(jnp.zeros_like(centres))))
     far = jnp.concatenate([centres, nearer], axis=-1)
 
@@ -292,13 +294,13 @@ def _tilt(
         return jnp.where(is_before, middle, low), jnp.where(is_before, high, middle)
 
     low, high = lax.fori_loop(0, HALVINGS, halve, (jnp.zeros_like(far), far))
-    found = jnp.concatenate([jnp.zeros_like(far), 0.5 * (low + high), far], axis=-1)
-    heights = density(found)
+    candidates = jnp.concatenate([jnp.zeros_like(far), 0.5 * (low + high), far], axis=-1)
+    heights = density(candidates)
     if by_mass:
-        bend = jax.jvp(rises, (found,), (jnp.ones_like(found),))[1]
+        bend = jax.jvp(rises, (candidates,), (jnp.ones_like(candidates),))[1]
         heights = heights - 0.5 * jnp.log(jnp.maximum(-bend, 1.0))
     best = jnp.argmax(jnp.where(jnp.isnan(heights), -jnp.inf, heights), axis=-1, keepdims=True)
-    mode = jnp.take_along_axis(found, best, axis=-1)
+    mode = jnp.take_along_axis(candidates, best, axis=-1)
     tilt = (mode - jnp.clip(mode, -NEAR, NEAR)) / jnp.maximum(scale, smallest)
     tilt = jnp.where(jnp.isfinite(tilt), tilt, 0.0)
     curvature = jax.jvp(rises, (mode,), (jnp.ones_like(mode),))[1]

@@ -40,19 +40,19 @@ def log_ndtr(x: Array) -> Array:
 @log_ndtr.defjvp
 def _log_ndtr_change(primals: tuple[Array], changes: tuple[Array]) -> tuple[Array, Array]:
     (x,), (change,) = primals, changes
-    return log_ndtr(x), _slope(x) * change
+    return log_ndtr(x), _mills_slope(x) * change
 
 
 @jax.custom_jvp
-def _slope(x: Array) -> Array:
+def _mills_slope(x: Array) -> Array:
     """``phi(x) / Phi(x)``."""
     return jnp.where(x < -EDGE, _excess_of_tail(x) - x, jnp.exp(-0.5 * x**2 - _HALF_LOG_2PI - _log_ndtr(x)))
 
 
-@_slope.defjvp
+@_mills_slope.defjvp
 def _slope_change(primals: tuple[Array], changes: tuple[Array]) -> tuple[Array, Array]:
     (x,), (change,) = primals, changes
-    slope = _slope(x)
+    slope = _mills_slope(x)
     return slope, -slope * jnp.where(x < -EDGE, _excess_of_tail(x), slope + x) * change
 
 
@@ -88,15 +88,15 @@ def mean_of(link: str, f: Any) -> Any:
 
 def slope_of(link: str, f: np.ndarray) -> np.ndarray:
     """``d mean / d f``."""
-    found: np.ndarray = np.ones(np.shape(f))
+    slope: np.ndarray = np.ones(np.shape(f))
     if link == "log":
-        found = np.exp(f)
+        slope = np.exp(f)
     elif link == "logit":
         tail = np.exp(-np.abs(f))
-        found = tail / (1 + tail) ** 2
+        slope = tail / (1 + tail) ** 2
     elif link == "probit":
-        found = np.exp(-0.5 * np.square(f)) / np.sqrt(2 * np.pi)
-    return found
+        slope = np.exp(-0.5 * np.square(f)) / np.sqrt(2 * np.pi)
+    return slope
 
 
 def link_at(link: str, share: float) -> float:

@@ -100,7 +100,7 @@ def composite_rule(
     (56,)
     """
     fixed = jnp.broadcast_to(jnp.asarray(np.array(FIXED), cuts.dtype), (*cuts.shape[:-1], len(FIXED)))
-    z, weights = pieces(_edges(lax.stop_gradient(cuts), fixed))
+    z, weights = legendre_pieces(_edges(lax.stop_gradient(cuts), fixed))
     density = jnp.exp(-0.5 * z**2) / np.sqrt(2.0 * np.pi).item()
     return z, weights * density
 
@@ -126,7 +126,7 @@ def graded_rule(
     lift = jnp.zeros_like(centre)
     if spans is not None:
         is_near = is_near | spans
-        fixed = jnp.where(spans[..., None], _span(centre), fixed)
+        fixed = jnp.where(spans[..., None], _spanning_edges(centre), fixed)
         lift = jnp.where(spans[..., None], LIFT, lift)
     # Of a centre without mass about it the rule knows nothing: any other serves.
     centre, width = jnp.where(is_near[..., None], centre, 0.0), jnp.where(is_near[..., None], width, 1.0)
@@ -134,14 +134,14 @@ def graded_rule(
     grades = jnp.expand_dims(jnp.asarray(np.array(GRADES), centre.dtype), range(centre.ndim - 1))
     # Sorted as values of t: before the sort the compiler would take an inverse of sinh for each node.
     cuts = grades * jnp.arcsinh(jnp.maximum(CUTS[-2] / width, LEAST))
-    t, weights = pieces(_edges(cuts, jnp.arcsinh((fixed - centre) / width)))
+    t, weights = legendre_pieces(_edges(cuts, jnp.arcsinh((fixed - centre) / width)))
     rising, falling = 0.5 * jnp.exp(t), 0.5 * jnp.exp(-t)
     z = centre + width * (rising - falling)
     density = jnp.exp(lift - 0.5 * z**2) / np.sqrt(2.0 * np.pi).item()
     return z, weights * width * (rising + falling) * density
 
 
-def _span(centre: Float[Array, "*batch 1"]) -> Float[Array, "*batch 7"]:
+def _spanning_edges(centre: Float[Array, "*batch 1"]) -> Float[Array, "*batch 7"]:
     """Edges about the bulk of a normal at ``-centre``, and on to beyond ``centre``, in rising order."""
     far = 2 * jnp.abs(centre)
     end = jnp.maximum(far + 3.0, REACH)
@@ -156,7 +156,9 @@ def _edges(cuts: Float[Array, "*batch K"], fixed: Float[Array, "*batch 7"]) -> F
     return jnp.sort(jnp.concatenate([fixed, cuts], axis=-1), axis=-1)
 
 
-def pieces(edges: Float[Array, "*batch E"]) -> tuple[Float[Array, "*batch 8*(E-1)"], Float[Array, "*batch 8*(E-1)"]]:
+def legendre_pieces(
+    edges: Float[Array, "*batch E"],
+) -> tuple[Float[Array, "*batch 8*(E-1)"], Float[Array, "*batch 8*(E-1)"]]:
     """Nodes between neighbouring edges, and weights for an integral."""
     nodes, weights = (jnp.asarray(part, edges.dtype) for part in np.polynomial.legendre.leggauss(LEGENDRE_NODES))
     half = 0.5 * jnp.diff(edges, axis=-1)[..., None]
@@ -226,13 +228,13 @@ def latent_points(latent: Latent, count: int) -> tuple[Array, Array]:
     mean = latent.mean
     if count == 1:
         nodes, weights = gauss_hermite(20)
-        points = mean[None] + spread_of(latent.variance)[None] * _column(nodes, mean, mean.ndim)
-        return points, _column(weights, mean, mean.ndim)
+        points = mean[None] + spread_of(latent.variance)[None] * _column_like(nodes, mean, mean.ndim)
+        return points, _column_like(weights, mean, mean.ndim)
     nodes, weights = tensor_hermite(20, count) if count <= TENSOR_LIMIT else quasi_normal(count)
-    return points_of(latent, nodes), _column(weights, mean, mean.ndim - 1)
+    return latent_values(latent, nodes), _column_like(weights, mean, mean.ndim - 1)
 
 
-def points_of(latent: Latent, nodes: Float[np.ndarray, "K C"]) -> Float[Array, "K *batch C"]:
+def latent_values(latent: Latent, nodes: Float[np.ndarray, "K C"]) -> Float[Array, "K *batch C"]:
     """Values of several latent functions at nodes ``z`` of a standard normal, ``mean + L z``."""
     if latent.covariance is not None:
         return spread_points(latent.mean, latent_factor(latent), nodes)
@@ -260,22 +262,22 @@ def at_points(
     if is_log and count == 1:
         nodes, log_weights = jax.lax.stop_gradient(_peak_nodes(function, still))
         values = jax.vmap(function)(latent.mean[None] + spread_of(variance)[None] * nodes)
-        found = logsumexp(values + log_weights, axis=0)
+        value = logsumexp(values + log_weights, axis=0)
     elif is_log:
         points, weights = latent_points(Latent(latent.mean, variance, covariance), count)
         values = jax.vmap(function)(points)
-        found = logsumexp(values, b=jnp.broadcast_to(weights, values.shape), axis=0)
+        value = logsumexp(values, b=jnp.broadcast_to(weights, values.shape), axis=0)
     else:
         points, weights = latent_points(Latent(latent.mean, variance, covariance), count)
-        found = jnp.sum(weights * jax.vmap(function)(points), axis=0)
+        value = jnp.sum(weights * jax.vmap(function)(points), axis=0)
     if count > TENSOR_LIMIT:
-        return found
+        return value
     curvature = _curvature(function, still.mean, count, is_log=is_log, is_whole=covariance is not None)
     if curvature is None:
-        return found
+        return value
     own = latent.variance if latent.covariance is None else latent.covariance
     change = 0.5 * jnp.where(either, jax.lax.stop_gradient(curvature), 0.0) * (own - jax.lax.stop_gradient(own))
-    return found + jnp.sum(change, axis=tuple(range(found.ndim, change.ndim)))
+    return value + jnp.sum(change, axis=tuple(range(value.ndim, change.ndim)))
 
 
 def _peak_nodes(function: Callable[[Array], Array], latent: Latent) -> tuple[Array, Array]:
@@ -295,19 +297,19 @@ def _peak_nodes(function: Callable[[Array], Array], latent: Latent) -> tuple[Arr
         low, high = jnp.maximum(best - 1, 0), jnp.minimum(best + 1, len(z) - 1)
         return jnp.take_along_axis(z, low, axis=0), jnp.take_along_axis(z, high, axis=0)
 
-    steps = _column(np.linspace(0.0, 1.0, 17), mean, mean.ndim)
-    low, high = around(jnp.broadcast_to(_column(SEARCHED, mean, mean.ndim), (len(SEARCHED), *mean.shape)))
+    steps = _column_like(np.linspace(0.0, 1.0, 17), mean, mean.ndim)
+    low, high = around(jnp.broadcast_to(_column_like(SEARCHED, mean, mean.ndim), (len(SEARCHED), *mean.shape)))
     for _ in range(5):
         low, high = around(low + steps * (high - low))
-    edges = [0.5 * (low + high) + _column(PEAK, mean, mean.ndim)]
-    edges.append(jnp.broadcast_to(_column(np.array(FIXED), mean, mean.ndim), (len(FIXED), *mean.shape)))
+    edges = [0.5 * (low + high) + _column_like(PEAK, mean, mean.ndim)]
+    edges.append(jnp.broadcast_to(_column_like(np.array(FIXED), mean, mean.ndim), (len(FIXED), *mean.shape)))
     sorted_edges = jnp.moveaxis(jnp.sort(jnp.concatenate(edges), axis=0), 0, -1)
-    z, weights = (jnp.moveaxis(part, -1, 0) for part in pieces(sorted_edges))
+    z, weights = (jnp.moveaxis(part, -1, 0) for part in legendre_pieces(sorted_edges))
     log_weights = jnp.log(weights) - 0.5 * z**2
     return z, log_weights - logsumexp(log_weights, axis=0)[None]
 
 
-def _slope(function: Callable[[Array], Array], direction: Array, at: Array) -> Array:
+def _slope_along(function: Callable[[Array], Array], direction: Array, at: Array) -> Array:
     return jax.jvp(function, (at,), (direction,))[1]
 
 
@@ -321,7 +323,7 @@ def _curvature(
         along = [jnp.broadcast_to(jnp.eye(count, dtype=mean.dtype)[c], mean.shape) for c in range(count)]
 
     def second(c: int, d: int) -> Array:
-        slope = [partial(_slope, function, along[place]) for place in (c, d)]
+        slope = [partial(_slope_along, function, along[place]) for place in (c, d)]
         first, curved = jax.jvp(slope[1], (mean,), (along[c],))
         return curved + first * slope[0](mean) if is_log else curved
 
@@ -336,5 +338,5 @@ def _curvature(
         return None
 
 
-def _column(numbers: np.ndarray, like: Array, axes: int) -> Array:
+def _column_like(numbers: np.ndarray, like: Array, axes: int) -> Array:
     return jnp.expand_dims(jnp.asarray(numbers, like.dtype), range(1, axes + 1))

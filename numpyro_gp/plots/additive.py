@@ -13,7 +13,7 @@ import numpy as np
 
 from numpyro_gp.additive import sobol
 from numpyro_gp.additive.anova import Design
-from numpyro_gp.additive.effects import Effect, effects, known_design, names_of
+from numpyro_gp.additive.effects import Effect, column_names, effects, known_design
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import check_count, check_level, check_points
 from numpyro_gp.plots.style import COLOURS, Axes, Figure, finish
@@ -93,7 +93,7 @@ def plot_effects(
     """
     data = np.asarray(check_points("X", X))
     design = known_design(posterior, design)
-    labels = names_of(design, names, data.shape[1])
+    labels = column_names(design, names, data.shape[1])
     check_level(level)
     call: dict[str, Any] = dict(num_draws=num_draws, site=site, **kwargs)
     found = effects(posterior, key, X, *args, design=design, names=names, grid=grid, **call)
@@ -116,17 +116,19 @@ def draw_effects(
 ) -> "Figure":
     """The figure of `plot_effects` from numbers that are there already: `effects` and draws of `sobol.sample`."""
     places = {name: at for at, name in enumerate(names)}
-    shown, points = {}, {}
+    shown, points, labels = {}, {}, {}
     for name, effect in effects.items():
         values = tuple(X[:, places[column.name]] for column in effect.columns)
         shown[name] = _with_shares(effect, values[0]) if effect.is_category == (True,) else effect
         points[name] = Points(values, truth=(truth or {}).get(name))
+        zero = textwrap.fill(f"(mean 0 {effect.measure})", 26)
+        labels[name] = f"{response}\n{zero}" if effect.measure else response
     figure = draw_terms(
         shown,
         points,
         level=level,
         simultaneous=False,
-        labels={name: _label(response, effect.measure) for name, effect in shown.items()},
+        labels=labels,
         link="identity",
         constant=0.0,
         deviations=False,
@@ -137,11 +139,6 @@ def draw_effects(
     if indices is not None:
         _draw_indices(figure.axes[len(shown)], indices, level)
     return figure
-
-
-def _label(response: str, measure: str) -> str:
-    """What an effect is an effect on, and where it averages to zero, in lines that fit beside a panel."""
-    return f"{response}\n" + textwrap.fill(f"(mean 0 {measure})", 26) if measure else response
 
 
 def _with_shares(effect: Effect, values: np.ndarray) -> Effect:

@@ -10,7 +10,7 @@ from numpyro_gp.arrays import ArrayLike
 from numpyro_gp.checks import check_count, fail
 from numpyro_gp.criticism.calibrated import pit_samples
 from numpyro_gp.criticism.diagnose import Calibration
-from numpyro_gp.plots.style import COLOURS, DRAWS, INK, Axes, along, axes_of, finish, look, named, vector
+from numpyro_gp.plots.style import COLOURS, DRAWS, INK, Axes, along, axes_or_new, band, finish, line_look, named, vector
 from numpyro_gp.posterior.prediction import Prediction
 
 
@@ -45,18 +45,17 @@ def calibration(
     >>> type(ax).__name__
     'Axes'
     """
-    ax = axes_of(ax)
+    ax = axes_or_new(ax)
     several: dict[str, Prediction | ArrayLike] = named(predictions, "predictions")
-    values = {name: _pit(name, one, y) for name, one in several.items()}
+    values = {name: _pit(name, prediction, y) for name, prediction in several.items()}
     least = min(pit.size for pit in values.values())
     width = math.sqrt(math.log(2 / 0.05) / (2 * least))
     line = np.linspace(0, 1, 201)
-    low, high = np.maximum(line - width, 0), np.minimum(line + width, 1)
-    ax.fill_between(line, low, high, color="0.85", lw=0, label="95% if calibrated")
+    band(ax, line, np.clip([line - width, line + width], 0, 1), "0.85", label="95% if calibrated")
     ax.plot(line, line, color=INK, lw=1)
     for number, (name, pit) in enumerate(values.items()):
         share = np.searchsorted(np.sort(pit), line, side="right") / pit.size
-        ax.plot(line, share, drawstyle="steps-post", lw=1.6, label=name, **look(number))
+        ax.plot(line, share, drawstyle="steps-post", lw=1.6, label=name, **line_look(number))
     ax.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
     ax.legend(loc="lower right", fontsize="small", frameon=False)
     return finish(ax, title, "predicted probability", "share of data below the quantile")
@@ -89,19 +88,15 @@ def ranks(
     >>> type(ax).__name__
     'Axes'
     """
-    found = getattr(calibration, "ranks", None)
-    if not isinstance(found, Mapping) or not found:
-        cure = "Pass what ngp.diagnose.sbc returned."
-        fail("calibration", "the result of sbc", f"a {type(calibration).__name__}", cure, TypeError)
-    name = str(next(iter(found)) if site is None and len(found) == 1 else site)
-    if name not in found:
-        fail("site", f"one of {list(found)}", repr(site), "Check the spelling.")
-    values, places = np.asarray(found[name]), calibration.num_draws + 1
+    name = str(next(iter(calibration.ranks)) if site is None and len(calibration.ranks) == 1 else site)
+    if name not in calibration.ranks:
+        fail("site", f"one of {list(calibration.ranks)}", repr(site), "Check the spelling.")
+    values, places = np.asarray(calibration.ranks[name]), calibration.num_draws + 1
     edges = np.linspace(0, places, min(check_count("bins", bins, 2), places) + 1)
     # A bin holds the whole ranks between its edges, which need not be equally many.
     shares = np.diff(np.ceil(edges)) / places
     expected, spread = values.size * shares, np.sqrt(values.size * shares * (1 - shares))
-    ax = axes_of(ax)
+    ax = axes_or_new(ax)
     low, high = np.maximum(expected - 2.576 * spread, 0), expected + 2.576 * spread
     ax.stairs(high, edges, baseline=low, fill=True, color="0.85", label="99% if calibrated")
     ax.stairs(np.histogram(values, np.ceil(edges))[0], edges, color=COLOURS[0], lw=1.8, label="data sets")

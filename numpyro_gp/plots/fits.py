@@ -6,7 +6,7 @@ import numpy as np
 
 from numpyro_gp.arrays import ArrayLike
 from numpyro_gp.checks import fail
-from numpyro_gp.plots.style import COLOURS, INK, Axes, axes_of, bar, finish, look, named, vector
+from numpyro_gp.plots.style import COLOURS, INK, Axes, axes_or_new, bar, finish, line_look, named, vector
 
 
 def convergence(
@@ -42,21 +42,20 @@ def convergence(
     """
     if hasattr(losses, "losses"):
         fail("losses", "one array, or several by name", f"a {type(losses).__name__}", "Pass result.losses.", TypeError)
-    ax = axes_of(ax)
-    limits = []
+    ax = axes_or_new(ax)
+    late = []
     for number, (name, run) in enumerate(named(losses, "losses").items()):
         loss = np.asarray(run, float)
         if loss.ndim != 1 or loss.size < 2:
             fail(f"losses[{name!r}]", "of shape (steps,), two or more", f"shape {loss.shape}", "Pass result.losses.")
         size = min(window or max(1, loss.size // 50), loss.size)
         smooth = np.median(np.lib.stride_tricks.sliding_window_view(loss, size), axis=1)
-        steps, style = np.arange(1, loss.size + 1), look(number)
+        steps, style = np.arange(1, loss.size + 1), line_look(number)
         if size > 1:
             ax.plot(steps, loss, color=style["color"], lw=0.6, alpha=0.3)
         ax.plot(steps[size - 1 :], smooth, lw=1.8, label=name or None, **style)
-        late = loss[loss.size // 20 :]
-        limits.append((np.nanmin(late), np.nanmax(late)))
-    low, high = min(a for a, _ in limits), max(b for _, b in limits)
+        late.append(loss[loss.size // 20 :])
+    low, high = min(map(np.nanmin, late)), max(map(np.nanmax, late))
     margin = 0.05 * (high - low) or 1.0
     if np.isfinite([low, high]).all():
         ax.set_ylim(low - margin, high + margin)
@@ -97,7 +96,7 @@ def particles(
     >>> type(ax).__name__
     'Axes'
     """
-    ax, values = axes_of(ax), named(values, "values")
+    ax, values = axes_or_new(ax), named(values, "values")
     for number, (name, raw) in enumerate(values.items()):
         drawn = vector(f"values[{name!r}]", raw)
         if reference is not None and name not in reference:

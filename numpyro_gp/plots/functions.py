@@ -8,7 +8,7 @@ from jax.scipy.special import ndtri
 from numpyro_gp.arrays import ArrayLike
 from numpyro_gp.checks import check_level, fail
 from numpyro_gp.plots import style
-from numpyro_gp.plots.style import COLOURS, INK, Axes, along, axes_of, column, draws_of, finish, look
+from numpyro_gp.plots.style import COLOURS, INK, Axes, along, axes_or_new, band, finish, line_look, vector
 from numpyro_gp.posterior.prediction import Prediction
 
 
@@ -61,33 +61,30 @@ def function(
     >>> type(ax).__name__
     'Axes'
     """
-    ax = axes_of(ax)
-    x = column("X", X)
+    ax, x = axes_or_new(ax), vector("X", X)
     order = np.argsort(x)
     tail = 0.5 * (1 - check_level(level))
     name = f"{100 * level:g}%"
     if isinstance(prediction, Prediction):
-        mean, own = (along("prediction", one, x.size) for one in (prediction.mean, prediction.function_mean))
+        mean, of_function, has_its_scale = style.means_of(prediction, x.size)
         half = -float(ndtri(tail)) * np.sqrt(np.asarray(prediction.function_variance))
         wide = np.asarray(prediction.quantiles([tail, 1 - tail]))
-        ax.fill_between(x[order], *wide[:, order], color=color, alpha=0.16, lw=0, label=f"new data, {name}")
-        has_its_scale = np.abs(mean - own).max() < 1e-3 * np.abs(wide[1] - wide[0]).max()
-        ends = np.stack([own - half, own + half]) if has_its_scale else None
+        band(ax, x[order], wide[:, order], color, 0.16, label=f"new data, {name}")
+        ends = np.stack([of_function - half, of_function + half]) if has_its_scale else None
     else:
-        draws = draws_of("prediction", prediction, x.size)
+        draws = style.drawn_functions("prediction", prediction, x.size)
         mean, ends = draws.mean(0), np.quantile(draws, [tail, 1 - tail], axis=0)
     if ends is not None:
-        ax.fill_between(x[order], *ends[:, order], color=color, alpha=0.38, lw=0, label=f"function, {name}")
+        band(ax, x[order], ends[:, order], color, 0.38, label=f"function, {name}")
     ax.plot(x[order], mean[order], color=color, lw=1.8, label="mean")
     if truth is not None:
         ax.plot(x[order], along("truth", truth, x.size)[order], color=INK, lw=1.2, ls="--", label="truth")
     if data is not None:
-        places, values = style.pair("data", data)
-        points = column("data[0]", places)
-        targets = along("data[1]", values, points.size)
+        points = vector("data[0]", data[0])
+        targets = along("data[1]", data[1], points.size)
         ax.plot(points, targets, "o", ms=3.2, mfc="white", mec=INK, mew=0.8, label="data")
     if inducing is not None:
-        ticks = column("inducing", inducing)
+        ticks = vector("inducing", inducing)
         ax.plot(ticks, np.full(ticks.shape, 0.02), "|", ms=8, color=INK, transform=ax.get_xaxis_transform())
     if style.is_date(X):
         style.date_ticks(ax.xaxis)
@@ -130,8 +127,7 @@ def layers(
     >>> type(ax).__name__
     'Axes'
     """
-    ax = axes_of(ax)
-    x = column("X", X)
+    ax, x = axes_or_new(ax), vector("X", X)
     order = np.argsort(x)
     if not len(values):
         fail("values", "one array for each layer", "none", "Pass [draws_of_layer_1, draws_of_layer_2].")
@@ -139,12 +135,11 @@ def layers(
     if len(labels) != len(values):
         fail("names", f"{len(values)} names, one for each layer", f"{len(labels)}", "Pass as many names as values.")
     for number, raw in enumerate(values):
-        sample = draws_of(f"values[{number}]", raw, x.size)[:, order]
+        sample = style.drawn_functions(f"values[{number}]", raw, x.size)[:, order]
         low, high = sample.min(), sample.max()
         strip = number + 0.9 * (sample - low) / ((high - low) or 1.0)
-        line = look(number)
-        edges = np.quantile(strip, [0.05, 0.95], axis=0)
-        ax.fill_between(x[order], *edges, color=line["color"], alpha=0.25, lw=0)
+        line = line_look(number)
+        band(ax, x[order], np.quantile(strip, [0.05, 0.95], axis=0), line["color"], 0.25)
         ax.plot(x[order], strip[:draws].T, color=line["color"], lw=0.6, alpha=0.7)
         ax.plot(x[order], strip.mean(0), lw=2, **line)
         ax.text(1.01, number + 0.45, f"{low:.2g} to {high:.2g}", transform=ax.get_yaxis_transform(), fontsize="small")

@@ -10,7 +10,7 @@ import numpyro.distributions as dist
 
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import fail
-from numpyro_gp.plots.style import DRAWS, INK, MARKERS, Axes, axes_of, bar, finish, look, vector
+from numpyro_gp.plots.style import DRAWS, INK, MARKERS, Axes, axes_or_new, band, bar, finish, line_look, named, vector
 from numpyro_gp.posterior.posterior import Posterior
 
 # Percent of the draws inside each bar, and its width: that of the thin one first.
@@ -59,22 +59,20 @@ def hyperparameters(
     >>> type(ax).__name__
     'Axes'
     """
-    if not isinstance(posteriors, Mapping) or not posteriors:
-        cure = 'Pass {"SVI": posterior, ...}.'
-        fail("posteriors", "a dictionary of posteriors or draws by name", f"{posteriors!r:.60}", cure, TypeError)
-    rows = {name: _site_draws(name, one, site, key) for name, one in posteriors.items()}
-    ax = axes_of(ax)
-    span = _span(list(rows.values()), truth)
+    several: dict[str, Posterior | ArrayLike] = named(posteriors, "posteriors")
+    rows = {name: _site_draws(name, posterior, site, key) for name, posterior in several.items()}
+    ax = axes_or_new(ax)
+    span = _axis_ends(list(rows.values()), truth)
     grid = np.linspace(*span, 300)
     labels = list(rows)
     for number, draws in enumerate(rows.values()):
-        _row(ax, draws, -1.25 * number, grid, look(number)["color"], MARKERS[number % len(MARKERS)])
+        _row(ax, draws, -1.25 * number, grid, line_look(number)["color"], MARKERS[number % len(MARKERS)])
     if prior is not None:
         inside = np.asarray(prior.support(jnp.asarray(grid)))
         density = np.zeros_like(grid)
         density[inside] = np.exp(np.asarray(prior.log_prob(jnp.asarray(grid[inside]))))
         base = -1.25 * len(rows)
-        ax.fill_between(grid, base, base + density / (density.max() or 1.0), color="0.8", lw=0)
+        band(ax, grid, [np.full_like(grid, base), base + density / (density.max() or 1.0)], "0.8")
         labels.append("prior")
     if truth is not None:
         ax.axvline(truth, color=INK, ls="--", lw=1.2, label="truth", zorder=1)
@@ -87,30 +85,26 @@ def hyperparameters(
 
 
 def _site_draws(name: str, posterior: Posterior | ArrayLike, site: str, key: Array | None) -> np.ndarray:
-    """Draws of one scalar site."""
+    """Return draws of one scalar site, all of them finite: an axis ends somewhere."""
     if not isinstance(posterior, Posterior):
-        return _finite(f"posteriors[{name!r}]", posterior)
-    if posterior.samples is not None:
-        values = posterior.samples
+        argument, chosen = f"posteriors[{name!r}]", posterior
     else:
-        if key is None:
-            fail("key", "one JAX random key", "None", f"Pass key=jax.random.key(0) to draw {name!r}.", TypeError)
-        values = jax.jit(jax.vmap(lambda k: posterior.values(k, jnp.asarray(0))))(jax.random.split(key, DRAWS))
-    if site not in values:
-        fail("site", f"one of {sorted(values)}", repr(site), "Check the spelling.")
-    return _finite(f"site {site!r} of posteriors[{name!r}]", values[site])
-
-
-def _finite(argument: str, values: ArrayLike) -> np.ndarray:
-    """Draws of one number, all of them finite: an axis ends somewhere."""
-    draws = vector(argument, values)
+        argument, values = f"site {site!r} of posteriors[{name!r}]", posterior.samples
+        if values is None:
+            if key is None:
+                fail("key", "one JAX random key", "None", f"Pass key=jax.random.key(0) to draw {name!r}.", TypeError)
+            values = jax.jit(jax.vmap(lambda k: posterior.values(k, jnp.asarray(0))))(jax.random.split(key, DRAWS))
+        if site not in values:
+            fail("site", f"one of {sorted(values)}", repr(site), "Check the spelling.")
+        chosen = values[site]
+    draws = vector(argument, chosen, "of shape (S,), one number for each draw")
     if wrong := int(np.sum(~np.isfinite(draws))):
         cure = "Fit again in float64 or with a smaller step, or leave these draws out."
         fail(argument, "finite", f"{wrong} NaN or infinite draws of {draws.size}", cure)
     return draws
 
 
-def _span(rows: list[np.ndarray], truth: float | None) -> tuple[float, float]:
+def _axis_ends(rows: list[np.ndarray], truth: float | None) -> tuple[float, float]:
     """Ends of the axis: the draws but for 1/200 in either tail, and the truth."""
     low = min(np.quantile(draws, 0.005) for draws in rows)
     high = max(np.quantile(draws, 0.995) for draws in rows)
@@ -120,7 +114,7 @@ def _span(rows: list[np.ndarray], truth: float | None) -> tuple[float, float]:
     return (max(low - margin, 0.0) if low > 0 else low - margin), high + margin
 
 
-def _density(draws: np.ndarray, grid: np.ndarray) -> np.ndarray:
+def _kernel_density(draws: np.ndarray, grid: np.ndarray) -> np.ndarray:
     """Gaussian kernel density estimate with Silverman's bandwidth."""
     iqr = np.subtract(*np.percentile(draws, [75, 25])) / 1.349
     bandwidth = 0.9 * min(draws.std(), iqr or draws.std()) * draws.size**-0.2
@@ -132,7 +126,7 @@ def _row(ax: "Axes", draws: np.ndarray, base: float, grid: np.ndarray, color: st
     """One engine: density or ticks, two intervals and the mean."""
     different = np.unique(draws)  # particles of different weights stand several times among the draws
     if draws.size >= 200 and 2 * different.size > draws.size and draws.std() > 1e-9 * (1 + abs(draws.mean())):
-        density = _density(draws, grid)
+        density = _kernel_density(draws, grid)
         top = base + density / density.max()
         ax.fill_between(grid, base, top, color=color, alpha=0.3, lw=0)
         ax.plot(grid, top, color=color, lw=1.4)

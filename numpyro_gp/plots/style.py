@@ -7,6 +7,7 @@ import numpy as np
 
 from numpyro_gp.arrays import ArrayLike
 from numpyro_gp.checks import check_array, fail
+from numpyro_gp.posterior.prediction import Prediction
 
 if TYPE_CHECKING:  # the figures' own library is loaded when the first is drawn
     from matplotlib.axes import Axes as Axes
@@ -27,15 +28,11 @@ MARKS, NAMES = 120, 12
 LETTERS = 40
 
 
-def axes_of(ax: "Axes | None") -> "Axes":
-    """The axes given, or new ones."""
+def axes_or_new(ax: "Axes | None") -> "Axes":
+    """Return the axes that are given, or new ones."""
     import matplotlib.pyplot as plt
 
-    if ax is None:
-        return plt.figure(figsize=(6.0, 3.6), layout="constrained").subplots()
-    if not hasattr(ax, "transAxes"):
-        fail("ax", "a matplotlib Axes", f"a {type(ax).__name__}", "Make one with fig, ax = plt.subplots().", TypeError)
-    return ax
+    return plt.figure(figsize=(6.0, 3.6), layout="constrained").subplots() if ax is None else ax
 
 
 def finish(ax: "Axes", title: str, xlabel: str, ylabel: str) -> "Axes":
@@ -47,7 +44,7 @@ def finish(ax: "Axes", title: str, xlabel: str, ylabel: str) -> "Axes":
     return ax
 
 
-def look(number: int) -> dict[str, Any]:
+def line_look(number: int) -> dict[str, Any]:
     """Colour and line style of one series."""
     return {"color": COLOURS[number % len(COLOURS)], "ls": STYLES[number % len(STYLES)]}
 
@@ -83,7 +80,7 @@ def is_date(value: object) -> bool:
 
 
 def named(values: Mapping[str, Value] | Value, argument: str) -> dict[str, Value]:
-    """One value, or several by name."""
+    """Return one value, or several by name, as a dictionary."""
     if isinstance(values, Mapping):
         if not values:
             fail(argument, "a dictionary with an entry or more", "an empty one", 'Pass {"SVI": ...}.')
@@ -92,28 +89,23 @@ def named(values: Mapping[str, Value] | Value, argument: str) -> dict[str, Value
 
 
 def _floats(argument: str, value: ArrayLike) -> np.ndarray:
-    """A NumPy array of floats; dates are days since 1970."""
+    """Return a NumPy array of floats; dates are days since 1970."""
     if is_date(value):
         return np.asarray(value).astype("datetime64[us]").astype(np.int64) / 86_400e6
     return np.asarray(check_array(argument, value), float)
 
 
-def _one_axis(argument: str, value: ArrayLike, required: str, cure: str) -> np.ndarray:
-    """A vector, which may be the only column of a matrix."""
+def vector(argument: str, value: ArrayLike, required: str = "of shape (N, 1) or (N,)") -> np.ndarray:
+    """Return one axis of numbers, which may be the only column of a matrix."""
     array = _floats(argument, value)
     array = array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array
     if array.ndim != 1 or not array.size:
-        fail(argument, required, f"shape {array.shape}", cure)
+        fail(argument, required, f"shape {array.shape}", f"Pass one column at a time: {argument}[:, 0].")
     return array
 
 
-def column(argument: str, X: ArrayLike) -> np.ndarray:
-    """Inputs of one dimension as a vector."""
-    return _one_axis(argument, X, "of shape (N, 1) or (N,)", "Pass one input column: X[:, :1].")
-
-
 def along(argument: str, value: ArrayLike, size: int) -> np.ndarray:
-    """A vector with one entry for each input."""
+    """Return a vector with one entry for each input."""
     array = _floats(argument, value)
     if array.shape != (size,):
         cure = "Pass a value for each row."
@@ -121,31 +113,28 @@ def along(argument: str, value: ArrayLike, size: int) -> np.ndarray:
     return array
 
 
-def pair(argument: str, value: tuple[ArrayLike, ArrayLike]) -> tuple[ArrayLike, ArrayLike]:
-    """Inputs and targets."""
-    if not isinstance(value, (tuple, list)) or len(value) != 2:
-        cure = f"Pass {argument}=(X, y)."
-        fail(argument, "a pair of inputs and targets", f"a {type(value).__name__}", cure, TypeError)
-    return value[0], value[1]
-
-
-def draws_of(argument: str, value: ArrayLike, size: int) -> np.ndarray:
-    """Draws ``(S, size)``; one draw may come without its axis."""
+def drawn_functions(argument: str, value: ArrayLike, size: int) -> np.ndarray:
+    """Return draws ``(S, size)``; one draw may come without its axis."""
     if hasattr(value, "predict"):
         cure = "Pass posterior.predict(key, X), or fit.predict(table)."
         fail(argument, "a prediction, or draws of a function", f"a {type(value).__name__}", cure, TypeError)
-    array = _floats(argument, value)
-    array = array[None] if array.ndim == 1 else array
+    array = np.atleast_2d(_floats(argument, value))
     if array.ndim != 2 or array.shape[1] != size:
         cure = "Put the draws on the first axis, draws.T if they are on the last."
         fail(argument, f"of shape (S, {size}), draws on the first axis", f"shape {array.shape}", cure)
     return array
 
 
-def vector(argument: str, value: ArrayLike) -> np.ndarray:
-    """Draws of one number, which may be the only one of a vector."""
-    cure = "Pass one entry at a time: draws[:, 0]."
-    return _one_axis(argument, value, "of shape (S,), one number for each draw", cure)
+def means_of(prediction: Prediction, size: int) -> tuple[np.ndarray, np.ndarray, bool]:
+    """Return means of new data and of the function, and whether the data scatter around it, with its scale."""
+    mean, of_function = (along("prediction", x, size) for x in (prediction.mean, prediction.function_mean))
+    width = float(np.sqrt(np.max(np.asarray(prediction.variance))))
+    return mean, of_function, bool(np.abs(mean - of_function).max() < 1e-3 * width)
+
+
+def band(ax: "Axes", x: np.ndarray, ends: Any, color: str, alpha: float = 1.0, **style: Any) -> None:
+    """Fill what lies between two ends ``(2, N)``, without an edge."""
+    ax.fill_between(x, *ends, color=color, alpha=alpha, lw=0, **style)
 
 
 def bar(ax: "Axes", draws: np.ndarray, inside: float, height: float, **style: Any) -> None:

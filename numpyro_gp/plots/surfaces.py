@@ -8,7 +8,7 @@ import numpy as np
 
 from numpyro_gp.arrays import ArrayLike
 from numpyro_gp.checks import check_array, fail
-from numpyro_gp.plots.style import INK, Axes, along, draws_of, finish, pair
+from numpyro_gp.plots.style import INK, Axes, along, drawn_functions, finish, means_of
 from numpyro_gp.posterior.prediction import Prediction
 
 # Units of the second axis in units of the first.
@@ -68,12 +68,11 @@ def surface(
 
     x, y, order = _grid(X)
     if isinstance(prediction, Prediction):
-        mean, own = (along("prediction", one, order.size) for one in (prediction.mean, prediction.function_mean))
-        has_its_scale = np.abs(mean - own).max() < 1e-3 * float(np.sqrt(np.max(np.asarray(prediction.variance))))
+        mean, _, has_its_scale = means_of(prediction, order.size)
         scale = np.sqrt(np.asarray(prediction.function_variance if has_its_scale else prediction.variance))
         words = "standard deviation" if has_its_scale else "standard deviation of new data"
     else:
-        draws = draws_of("prediction", prediction, order.size)
+        draws = drawn_functions("prediction", prediction, order.size)
         mean, scale, words = draws.mean(0), draws.std(0), "standard deviation"
     if axes is None:
         axes = plt.figure(figsize=(7.2, 2.9), layout="constrained").subplots(1, 2, sharex=True, sharey=True)
@@ -81,9 +80,8 @@ def surface(
     ends = [mean.min(), mean.max()]
     places = targets = None
     if data is not None:
-        given, values = pair("data", data)
-        places = _two_columns("data[0]", given)
-        targets = along("data[1]", values, len(places))
+        places = _two_columns("data[0]", data[0])
+        targets = along("data[1]", data[1], len(places))
         ends = [min(ends[0], targets.min()), max(ends[1], targets.max())]
     shade(first, x, y, mean[order], label, VALUES, (float(ends[0]), float(ends[1])))
     shade(second, x, y, scale[order], label, DEVIATIONS, (float(scale.min()), float(scale.max())))

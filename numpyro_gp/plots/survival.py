@@ -7,7 +7,7 @@ import numpy as np
 
 from numpyro_gp.arrays import ArrayLike
 from numpyro_gp.checks import check_level, fail
-from numpyro_gp.plots.style import Axes, along, axes_of, finish, look, vector
+from numpyro_gp.plots.style import Axes, along, axes_or_new, band, finish, line_look, vector
 from numpyro_gp.posterior.prediction import Prediction
 
 # Points from the axis down to the heading of the numbers at risk, and from row to row.
@@ -56,7 +56,9 @@ def survival(
     >>> type(ax).__name__
     'Axes'
     """
-    ax, x = axes_of(ax), vector("times", times)
+    from matplotlib.lines import Line2D
+
+    ax, x = axes_or_new(ax), vector("times", times)
     order, tail = np.argsort(x), 0.5 * (1 - check_level(level))
     fit = prediction if isinstance(prediction, Prediction) else None
     draws = np.asarray(prediction if fit is None else fit.survival_draws(x), float)
@@ -68,16 +70,21 @@ def survival(
         fail("names", f"{draws.shape[2]} names, one for each row", f"{len(labels)}", "Name each row once.")
     groups = None if data is None else _groups(data, len(labels))
     middle = draws.mean(0) if fit is None else np.asarray(fit.survival(x))
-    low, high = np.quantile(draws, [tail, 1 - tail], axis=0)
+    ends = np.quantile(draws, [tail, 1 - tail], axis=0)
     for number, label in enumerate(labels):
-        style = look(number)
-        ax.fill_between(x[order], low[order, number], high[order, number], color=style["color"], alpha=0.22, lw=0)
+        style = line_look(number)
+        band(ax, x[order], ends[:, order, number], style["color"], 0.22)
         ax.plot(x[order], middle[order, number], lw=1.8, label=label, **style)
         if groups is not None:
-            _steps(ax, *groups[number], x.max(), style["color"])
+            _kaplan_meier(ax, *groups[number], x.max(), style["color"])
     ax.set(ylim=(0, 1.02), xlim=(x.min(), x.max()))
     if len(labels) > 1 or groups is not None:
-        _legend(ax, level, groups is not None)
+        lines, words = ax.get_legend_handles_labels()
+        if groups is not None:
+            lines += [Line2D([], [], color="0.4", lw=1.0), Line2D([], [], color="0.4", ls="none", marker="|", ms=7)]
+            words += ["Kaplan-Meier", "censored"]
+        heading: dict[str, Any] = {"title": f"bands: {100 * level:g}%", "title_fontsize": "small"}
+        ax.legend(lines, words, fontsize="small", frameon=False, **heading)
     if groups is not None:
         _at_risk(ax, {label: observed for label, (observed, _) in zip(labels, groups, strict=True)})
     return finish(ax, title, xlabel, ylabel)
@@ -99,37 +106,20 @@ def _groups(data: Sequence[ArrayLike | None], count: int) -> list[tuple[np.ndarr
     return [(observed[rows == row], censored[rows == row] != 0) for row in range(count)]
 
 
-def kaplan_meier(observed: np.ndarray, censored: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Times of events, and the share without one from then on: the product of ``1 - events / at risk`` up to there."""
+def _kaplan_meier(ax: "Axes", observed: np.ndarray, censored: np.ndarray, end: float, color: str) -> None:
+    """Draw the product of ``1 - events / at risk`` up to the last observation, with a mark at each censored time."""
+    if not observed.size:
+        return
     times = np.unique(observed[~censored])
     at_risk = np.sum(observed >= times[:, None], axis=1)
     events = np.sum((observed == times[:, None]) & ~censored, axis=1)
-    return times, np.cumprod(1 - events / np.maximum(at_risk, 1))
-
-
-def _steps(ax: "Axes", observed: np.ndarray, censored: np.ndarray, end: float, color: str) -> None:
-    """The estimate of Kaplan and Meier, up to the last observation, with a mark at each censored time."""
-    if not observed.size:
-        return
-    times, share = kaplan_meier(observed, censored)
-    last = min(observed.max(), end)
-    x, y = np.r_[0.0, times, max(last, times.max(initial=0.0))], np.r_[1.0, share, share[-1:] if share.size else 1.0]
+    share = np.cumprod(1 - events / np.maximum(at_risk, 1))
+    last = max(min(observed.max(), end), times.max(initial=0.0))
+    x, y = np.r_[0.0, times, last], np.r_[1.0, share, share[-1:] if share.size else 1.0]
     ax.plot(x, y, color=color, lw=1.0, drawstyle="steps-post", label="_Kaplan-Meier")
     marks = observed[censored]
-    there = np.r_[1.0, share][np.searchsorted(times, marks, side="right")]
-    ax.plot(marks, there, "|", color=color, ms=7, mew=1.0, label="_censored")
-
-
-def _legend(ax: "Axes", level: float, has_data: bool) -> None:
-    from matplotlib.lines import Line2D
-
-    handles, labels = ax.get_legend_handles_labels()
-    if has_data:
-        handles += [Line2D([], [], color="0.4", lw=1.0), Line2D([], [], color="0.4", ls="none", marker="|", ms=7)]
-        labels += ["Kaplan-Meier", "censored"]
-    ax.legend(
-        handles, labels, fontsize="small", frameon=False, title=f"bands: {100 * level:g}%", title_fontsize="small"
-    )
+    heights = np.r_[1.0, share][np.searchsorted(times, marks, side="right")]
+    ax.plot(marks, heights, "|", color=color, ms=7, mew=1.0, label="_censored")
 
 
 def _at_risk(ax: "Axes", groups: dict[str, np.ndarray]) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from numpyro_gp.additive.effects import Effect
 from numpyro_gp.arrays import ArrayLike
 from numpyro_gp.likelihoods.links import mean_of
-from numpyro_gp.plots.style import COLOURS, INK, STYLES, Axes, Figure, date_ticks, finish, names_below, rug
+from numpyro_gp.plots.style import COLOURS, INK, STYLES, Axes, Figure, band, date_ticks, finish, names_below, rug
 from numpyro_gp.plots.surfaces import AROUND_ZERO, DEVIATIONS, aspect_of, mark, shade
 
 WIDTH = 4
@@ -68,10 +68,14 @@ def draw_terms(
     size = 3.4 * width, 2.9 * height
     layout = "constrained" if count <= MOST else None
     figure, axes = plt.subplots(height, width, figsize=size, squeeze=False, layout=layout)
-    if layout is None:
-        figure.subplots_adjust(**_margins(size, width, height))
+    if layout is None:  # margins as shares of the figure, and of a panel
+        left, right, bottom, top, across, down = MARGINS
+        panel = (size[0] - left - right - (width - 1) * across) / width
+        tall = (size[1] - bottom - top - (height - 1) * down) / height
+        ends = left / size[0], bottom / size[1], 1 - right / size[0], 1 - top / size[1]
+        figure.subplots_adjust(*ends, across / panel, down / tall)
     places = iter(axes.ravel())
-    one_scale, shown = list[_Panel](), list[str]()
+    panels, shown = list[_Panel](), list[str]()
     for name, effect in effects.items():
         axis, numbers = next(places), _numbers(effect)
         bands = [effect.half_width(level, whole) for whole in (False, True)[: 1 + simultaneous]]
@@ -84,17 +88,23 @@ def draw_terms(
                 draw._replace(axis=next(places)).deviations(numbers, words)
         else:
             shown += draw.curves(numbers[0], labels[name]) if numbers else draw.levels(labels[name])
-            one_scale.append(draw)
+            panels.append(draw)
     for axis in itertools.islice(places, others, None):
         axis.set_axis_off()
-    _set_heights(one_scale, sharey)
-    if sharey:
-        _say_once([draw.axis for draw in one_scale])
-    _explain(figure, [words for key, words in _legend(level, simultaneous).items() if key in shown], size, title)
+    _set_heights(panels, sharey)
+    previous = None
+    for axis in [draw.axis for draw in panels] if sharey else ():  # no label twice in neighbouring panels
+        place, words = axis.get_subplotspec(), axis.get_ylabel()
+        if place and previous == (place.num1 - 1, words) and not place.is_first_col():
+            axis.set_ylabel("")
+        previous = place and (place.num1, words)
+    _explain(
+        figure, [words for key, words in _legend_entries(level, simultaneous).items() if key in shown], size, title
+    )
     return figure
 
 
-def _legend(level: float, simultaneous: bool) -> dict[str, tuple[Any, str]]:
+def _legend_entries(level: float, simultaneous: bool) -> dict[str, tuple[Any, str]]:
     """What a figure may show: a mark, and what it means."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
@@ -121,51 +131,33 @@ def _explain(figure: "Figure", entries: Sequence[tuple[object, str]], size: tupl
     """A legend above all panels, with the title of the figure."""
     if not entries:
         return
-    own: Any = figure
+    canvas: Any = figure
     rows = -(-len(entries) // min(max(round(size[0] / ENTRY), 1), MOST_ENTRIES))
     place: dict[str, Any] = {"loc": "outside upper center"}
     if figure.get_layout_engine() is None:
         place = {"loc": "upper center", "bbox_to_anchor": (0.5, 1 - 0.05 / size[1]), "borderaxespad": 0.0}
     look: dict[str, Any] = {"frameon": False, "fontsize": "small", "handlelength": 1.5, "columnspacing": 1.2}
     look |= {"title": title, "title_fontsize": "large"} if title else {}
-    own.legend(*zip(*entries, strict=True), ncols=-(-len(entries) // rows), **look, **place)
+    canvas.legend(*zip(*entries, strict=True), ncols=-(-len(entries) // rows), **look, **place)
 
 
 def _set_heights(panels: Sequence["_Panel"], sharey: bool) -> None:
     """Vertical ranges, with room for the names of many curves: one for all panels, so that sizes can be compared."""
-    own = [panel.ends() for panel in panels]
-    low, high = min((one for one, _ in own), default=0.0), max((one for _, one in own), default=1.0)
-    ends = [(low, high) if sharey else one for one in own]
+    ranges = [panel.ends() for panel in panels]
+    low, high = min((end for end, _ in ranges), default=0.0), max((end for _, end in ranges), default=1.0)
+    ends = [(low, high) if sharey else end for end in ranges]
     tops = [
         max(end[1], end[0] + (top - end[0]) / max(1 - panel.room(), 0.3))
-        for panel, (_, top), end in zip(panels, own, ends, strict=True)
+        for panel, (_, top), end in zip(panels, ranges, ends, strict=True)
     ]
     for panel, (bottom, _), top in zip(panels, ends, tops, strict=True):
         panel.axis.set_ylim(bottom, max(tops) if sharey else top)
         panel.explain()
 
 
-def _say_once(axes: Sequence["Axes"]) -> None:
-    """A label is not said again where the panel to the left has the same."""
-    words, places = [axis.get_ylabel() for axis in axes], [axis.get_subplotspec() for axis in axes]
-    for at, (before, place) in enumerate(itertools.pairwise(places), start=1):
-        is_beside = place and before and place.num1 == before.num1 + 1 and not place.is_first_col()
-        if is_beside and words[at] == words[at - 1]:
-            axes[at].set_ylabel("")
-
-
 def _numbers(effect: Effect) -> list[int]:
     """Columns along which a term is drawn."""
     return [at for at, column in enumerate(effect.columns) if not column.is_category and len(effect.axes[at]) > 1]
-
-
-def _margins(size: tuple[float, float], width: int, height: int) -> dict[str, float]:
-    """`MARGINS` as matplotlib takes them: shares of the figure, and of a panel."""
-    left, right, bottom, top, across, down = MARGINS
-    panel = (size[0] - left - right - (width - 1) * across) / width
-    tall = (size[1] - bottom - top - (height - 1) * down) / height
-    edges = {"left": left / size[0], "right": 1 - right / size[0], "bottom": bottom / size[1], "top": 1 - top / size[1]}
-    return edges | {"wspace": across / panel, "hspace": down / tall}
 
 
 class _Panel(NamedTuple):
@@ -190,8 +182,7 @@ class _Panel(NamedTuple):
             again = at // len(COLOURS)  # where colours start again they have the next style
             colour, style = COLOURS[at % len(COLOURS)], STYLES[(at + again) % len(STYLES)]
             for z, alpha in shades:
-                low, high = (self.undo(mean[at] + side * z * scale[at]) for side in (-1, 1))
-                self.axis.fill_between(x, low, high, color=colour, alpha=alpha, lw=0)
+                band(self.axis, x, [self.undo(mean[at] + side * z * scale[at]) for side in (-1, 1)], colour, alpha)
             self.axis.plot(x, self.undo(mean[at]), color=colour, ls=style, label=name)
         rug(self.axis, self.points.values[number])
         if effect.columns[number].is_date:

@@ -6,7 +6,7 @@ import numpy as np
 
 from numpyro_gp.arrays import ArrayLike
 from numpyro_gp.checks import fail
-from numpyro_gp.plots.style import COLOURS, Axes, axes_of, bar, finish
+from numpyro_gp.plots.style import COLOURS, Axes, axes_or_new, bar, finish
 from numpyro_gp.stein.diagnostics import Paths
 
 
@@ -32,7 +32,7 @@ def plot_paths(paths: Paths, site: str, ax: "Axes | None" = None) -> "Axes":
     5
     """
     values = np.asarray(_site(paths.particles, site, 2))
-    ax = axes_of(ax)
+    ax = axes_or_new(ax)
     ax.plot(np.asarray(paths.steps), values, color=COLOURS[0], alpha=0.5, linewidth=1)
     return finish(ax, f"Paths of {values.shape[1]} particles", "step", site)
 
@@ -69,7 +69,7 @@ def plot_spread(
     'Axes'
     """
     values = np.asarray(_site(particles, site, 1))
-    ax, rows = axes_of(ax), [f"{len(values)} particles"]
+    ax, rows = axes_or_new(ax), [f"{len(values)} particles"]
     ax.plot(values, np.zeros_like(values), "|", color=COLOURS[0], markersize=18, markeredgewidth=1.5)
     for row, (label, draws) in enumerate((references or {}).items(), start=1):
         reference, colour = np.asarray(_site(draws, site, 1)), COLOURS[row % len(COLOURS)]

@@ -4,32 +4,33 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from numpyro_gp.additive.anova import column_number, input_of, measures_of, pairs_of
+import numpyro_gp as ngp
+from numpyro_gp.additive.anova import column_number, pair_numbers
 from numpyro_gp.kernels import Empirical, Gaussian
 
-LABELS = ("age", "site", "dose")
+MEASURES, LABELS = ("uniform", "empirical", "gaussian"), ("age", "site", "dose")
 
 
 def test_columns_by_name_and_number():
     assert [column_number(one, LABELS) for one in ("dose", 0, np.int64(1))] == [2, 0, 1]
-    assert pairs_of("all", LABELS) == [(0, 1), (0, 2), (1, 2)]
-    assert pairs_of([("dose", 0)], LABELS) == [(0, 2)]
+    assert pair_numbers("all", LABELS) == [(0, 1), (0, 2), (1, 2)]
+    assert pair_numbers([("dose", 0)], LABELS) == [(0, 2)]
     for wrong in (3, -1, "height", 0.0):
         with pytest.raises(ValueError, match="columns must be numbers below 3 or names among"):
             column_number(wrong, LABELS)
     with pytest.raises(ValueError, match="pairs must be pairs of two different columns, each once"):
-        pairs_of([("age", "site"), (1, 0)], LABELS)
+        pair_numbers([("age", "site"), (1, 0)], LABELS)
 
 
 def test_levels_have_the_share_of_their_rows_and_measures_the_mapped_values():
-    number = input_of("age", np.array([20.0, 40.0, 30.0]), False)
-    level = input_of("site", np.array([7.0, 5.0, 7.0]), True)
+    X, names = np.array([[20.0, 7.0], [40.0, 5.0], [30.0, 7.0]]), ("age", "site")
+    designs = {m: ngp.anova.design(X, names=names, categorical=["site"], measure=m) for m in MEASURES}
+    number, level = designs["uniform"].inputs
     assert (number.low, number.high, level.levels, level.frequencies) == (20.0, 40.0, (5.0, 7.0), (1 / 3, 2 / 3))
     np.testing.assert_array_equal(level.map(jnp.array([7.0, 6.0])), [1.0, np.nan])
-    data = np.array([[20.0], [40.0], [30.0]])
-    (empirical,), (normal,) = (measures_of(name, (number,), data) for name in ("empirical", "gaussian"))
+    empirical, normal = (designs[name].measures[0] for name in ("empirical", "gaussian"))
     assert isinstance(empirical, Empirical)
     assert isinstance(normal, Gaussian)
     np.testing.assert_allclose([empirical.weights @ empirical.points, normal.mean], 0.5)
     np.testing.assert_allclose(normal.sd, np.std([0.0, 1.0, 0.5]))
-    assert measures_of("uniform", (number,), data) == ()
+    assert designs["uniform"].measures == ()

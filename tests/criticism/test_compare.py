@@ -13,7 +13,7 @@ import pytest
 from scipy import stats
 
 import numpyro_gp as ngp
-from numpyro_gp.criticism.compare import Comparison, Estimate, compare, leave_one_out, scores
+from numpyro_gp.criticism.compare import Comparison, Estimate, compare, held_out_scores, loo_per_datum
 from numpyro_gp.criticism.leave_one_out import loo
 from numpyro_gp.likelihoods import Bernoulli, Gaussian, Poisson
 from numpyro_gp.posterior import Prediction
@@ -97,7 +97,7 @@ def test_hyper_parameters_time_chains_and_leave_one_out_where_it_is_valid():
     few = compare({"NUTS": posteriors()["NUTS"]}, KEY, X_TEST, y=Y_TEST, train={"X": X, "y": Y}, max_parameters=1)
     assert "lengthscale[0]" not in few["NUTS"]
     assert any("too large for the table: ['lengthscale']" in note for note in few.notes)
-    expected, reasons = leave_one_out(posteriors()["NUTS"].to_arviz(KEY, X, Y), None)
+    expected, reasons = loo_per_datum(posteriors()["NUTS"].to_arviz(KEY, X, Y), None)
     assert (row["LOO per datum"], reasons) == (expected, [])
 
 
@@ -105,7 +105,7 @@ def test_unreliable_leave_one_out_is_shown_with_a_flag_and_its_reason():
     """Data far from what the draws say: importance sampling cannot undo them."""
     draws = DRAWS | {"f": 3 * normal(400, 7), "noise": jnp.full(400, 0.05)}
     data = ngp.Posterior.from_mcmc(model, draws).to_arviz(KEY, X, Y)
-    estimate, reasons = leave_one_out(data, None)
+    estimate, reasons = loo_per_datum(data, None)
     assert estimate.value == pytest.approx(loo(data).elpd / len(Y), rel=1e-12)
     assert "LOO marked ! is not reliable: Pareto k is above" in reasons[0]
     shown = Comparison({"NUTS": {"LOO per datum": estimate}}, reasons)
@@ -116,7 +116,7 @@ def test_unreliable_leave_one_out_is_shown_with_a_flag_and_its_reason():
 def test_leave_one_out_that_is_no_number_is_flagged():
     data = {"a": RNG.normal(size=100)}, {"y": RNG.normal(size=(100, 3)) + np.array([0.0, 0.0, -np.inf])}
     terms = TrainingDraws(*data, {}, {"y": np.zeros(3)}, {"y": ["data"], "a": []}, {}, ())
-    estimate, reasons = leave_one_out(arviz_container("mcmc", terms, {}, {}, 1), None)
+    estimate, reasons = loo_per_datum(arviz_container("mcmc", terms, {}, {}, 1), None)
     assert str(estimate).endswith("!")
     assert not np.isfinite(estimate.value)
     assert reasons == ["LOO marked ! is no number: the log likelihood is not finite at 1 of 3 data."]
@@ -216,7 +216,7 @@ def test_counts_are_scored(rng):
         normal = dist.Normal(jnp.full((1, size), np.log(rate)), jnp.full((1, size), 1e-6))
         return Prediction([Observation(normal, Poisson())], [size], KEY)
 
-    assert scores(at(1.0, 4), jnp.asarray([0, 3, 4, 1]))["coverage of 90%"].value == 0.75
+    assert held_out_scores(at(1.0, 4), jnp.asarray([0, 3, 4, 1]))["coverage of 90%"].value == 0.75
     # Of Poisson(7), 4 and 10 lie between the 5 % and 95 % quantiles, and outside of quarters.
-    assert scores(at(7.0, 4), jnp.asarray([1, 4, 10, 14]))["coverage of 90%"].value == 0.5
-    assert scores(at(0.4, 1000), rng.poisson(0.4, size=1000))["calibration error"].value < 0.04
+    assert held_out_scores(at(7.0, 4), jnp.asarray([1, 4, 10, 14]))["coverage of 90%"].value == 0.5
+    assert held_out_scores(at(0.4, 1000), rng.poisson(0.4, size=1000))["calibration error"].value < 0.04

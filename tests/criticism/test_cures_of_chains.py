@@ -15,7 +15,7 @@ from numpyro.infer import NUTS
 import numpyro_gp as ngp
 from numpyro_gp.criticism import fit_checks as looks
 from numpyro_gp.criticism import posterior_checks as looks_posterior
-from numpyro_gp.criticism.evidence import Evidence, Fact
+from numpyro_gp.criticism.evidence import Fact, FitEvidence
 from numpyro_gp.criticism.finding import Case
 from numpyro_gp.criticism.leave_one_out import Seen
 from tests.criticism import faults
@@ -23,7 +23,7 @@ from tests.criticism.faults import X, Z, y
 from tests.fits import trained
 
 RNG = np.random.default_rng(0)
-EMPTY = Evidence({}, {}, {}, {}, {}, None, False)
+EMPTY = FitEvidence({}, {}, {}, {}, {}, None, False)
 
 
 def of_chains(draws):

@@ -9,7 +9,7 @@ import pytest
 
 import numpyro_gp as ngp
 from numpyro_gp.criticism import evidence
-from numpyro_gp.criticism.evidence import gather, lengthscales
+from numpyro_gp.criticism.evidence import distance_lengthscales, gather
 from numpyro_gp.likelihoods import Censored, Exponential
 from numpyro_gp.rows.call import call_of
 from numpyro_gp.sites import Observation
@@ -59,9 +59,9 @@ def test_what_is_left_unexplained_is_that_of_dense_matrices():
 
 def test_lengthscales_know_their_columns():
     RBF, Periodic = ngp.kernels.RBF, ngp.kernels.Periodic
-    found = lengthscales(2.0 * RBF(1.0, jnp.array([0.5, 3.0])).on([2, 0]) + RBF(1.0, 4.0).on(1), (0, 1, 2))
+    found = distance_lengthscales(2.0 * RBF(1.0, jnp.array([0.5, 3.0])).on([2, 0]) + RBF(1.0, 4.0).on(1), (0, 1, 2))
     assert [(columns, value.tolist()) for columns, value in found] == [((2, 0), [0.5, 3.0]), ((1,), [4.0])]
-    assert lengthscales(RBF(1.0, 2.0) * Periodic(1.0, 1.0, 3.0), (0,)) == []
+    assert distance_lengthscales(RBF(1.0, 2.0) * Periodic(1.0, 1.0, 3.0), (0,)) == []
 
 
 def test_draws_of_what_was_censored_are_not_compared_with_its_bounds():

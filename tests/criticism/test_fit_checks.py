@@ -11,7 +11,7 @@ import pytest
 
 import numpyro_gp as ngp
 from numpyro_gp.criticism import fit_checks as looks
-from numpyro_gp.criticism.evidence import Evidence, Fact
+from numpyro_gp.criticism.evidence import Fact, FitEvidence
 from numpyro_gp.criticism.finding import Case
 from numpyro_gp.criticism.leave_one_out import Seen
 from tests.criticism import faults
@@ -21,9 +21,9 @@ SHORT = np.asarray(hyperparameters()["lengthscale"] < 0.85)
 
 
 def test_without_evidence_nothing_is_found():
-    empty = Case(Evidence({}, {}, {}, {}, {}, None, False))
+    empty = Case(FitEvidence({}, {}, {}, {}, {}, None, False))
     every = [looks.r_hat, looks.divergences, looks.stranded, looks.no_numbers, looks.effective_draws, looks.noise]
-    every += [looks.inducing, looks.long_lengthscale, looks.not_normal, looks.follow, looks.calibration]
+    every += [looks.inducing, looks.long_lengthscale, looks.not_normal, looks.follow, looks.miscalibrated]
     assert [list(look(empty)) for look in every] == [[]] * 11
 
 
@@ -48,7 +48,7 @@ def test_bounds_that_rounding_has_exchanged_prove_nothing():
     """An upper bound 7.4 nats per datum below the lower one, as of collapsed bounds in float32 with little noise."""
     for gap, count in ((-7.4, 1), (0.001, 0), (-0.001, 0), (np.nan, 1)):
         fact = Fact(np.full(3, 0.2), np.ones(3), np.zeros(3), None, None, np.full(3, gap), 5, (), False)
-        found = list(looks.inducing(Case(Evidence({}, {"f": fact}, {}, {}, {}, None, False))))
+        found = list(looks.inducing(Case(FitEvidence({}, {"f": fact}, {}, {}, {}, None, False))))
         assert len(found) == count
         assert not any("nats" in one.sentence for one in found)
 
@@ -56,7 +56,7 @@ def test_bounds_that_rounding_has_exchanged_prove_nothing():
 def test_residuals_that_are_all_one_number_have_no_shape():
     equal = np.zeros(40, np.float32)
     seen = Seen(equal, np.arange(40), 40, equal, 1 + equal, 0.5 + equal, equal, None, True)
-    assert list(looks.not_normal(Case(Evidence({"y": seen}, {}, {}, {}, {}, None, False)))) == []
+    assert list(looks.not_normal(Case(FitEvidence({"y": seen}, {}, {}, {}, {}, None, False)))) == []
 
 
 def test_a_draw_under_which_a_covariance_has_no_factor_is_told(capsys):
@@ -81,7 +81,7 @@ def test_residuals_follow_inputs_of_many_columns_one_of_which_is_constant(dtype)
     z, rows = np.sin(20 * x), np.arange(500)
     seen = Seen(z, rows, 500, 0 * z, 1 + 0 * z, np.full(500, 0.5), z, None, True)
     tracemalloc.start()
-    (found,) = looks.follow(Case(Evidence({"y": seen}, {}, {}, {}, {}, inputs, False)))
+    (found,) = looks.follow(Case(FitEvidence({"y": seen}, {}, {}, {}, {}, inputs, False)))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert found.number > 0.99
@@ -107,7 +107,7 @@ def test_noise_is_small_beside_most_data_or_beside_all_where_most_are_equal():
     def found(y, noise):
         numbers = np.full(len(y), np.nan)
         site = Seen(y, np.arange(len(y)), len(y), numbers, numbers, numbers, numbers, np.full(3, noise), True)
-        return [one.number for one in looks.noise(Case(Evidence({"y": site}, {}, {}, {}, {}, None, False)))]
+        return [one.number for one in looks.noise(Case(FitEvidence({"y": site}, {}, {}, {}, {}, None, False)))]
 
     assert found(np.append(np.linspace(0.0, 1.0, 99), 1e6), looks.FLOOR) == []
     equal = np.append(np.zeros(99), 1.0)

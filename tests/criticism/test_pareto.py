@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from numpyro_gp.criticism.leave_one_out import fitted, left_out, quantiles, smoothed
+from numpyro_gp.criticism.leave_one_out import fitted, pareto_quantiles, psis_left_out, smoothed
 from numpyro_gp.posterior.arviz import arviz, has_trees
 
 RNG = np.random.default_rng(0)
@@ -24,18 +24,18 @@ def test_weights_and_shapes_are_those_of_arviz():
 def test_a_pareto_tail_is_found_and_its_quantiles_inverted():
     """Of 20 000 values of shape 0.4 and scale 2; the prior moves the shape by less than its error."""
     levels = RNG.uniform(size=(20_000, 1))
-    values = quantiles(levels, np.array([0.4]), np.array([2.0]))
+    values = pareto_quantiles(levels, np.array([0.4]), np.array([2.0]))
     np.testing.assert_allclose(1 - (1 + 0.4 * values / 2) ** (-1 / 0.4), levels, rtol=1e-9)
     k, scale = fitted(np.sort(values, axis=0))
     np.testing.assert_allclose([k[0], scale[0]], [0.4, 2.0], atol=0.08)
-    np.testing.assert_allclose(quantiles(levels, np.zeros(1), np.ones(1)), -np.log1p(-levels))
+    np.testing.assert_allclose(pareto_quantiles(levels, np.zeros(1), np.ones(1)), -np.log1p(-levels))
 
 
 def test_left_out_densities_of_a_normal_mean():
     """A mean with a flat prior and unit noise: the rest of the data says ``N(mean of the rest, 1 + 1/(n-1))``."""
     y = RNG.normal(size=20)
     draws = y.mean() + RNG.normal(size=(4000, 1)) / np.sqrt(20)
-    found = left_out(-0.5 * ((y - draws) ** 2 + np.log(2 * np.pi)))
+    found = psis_left_out(-0.5 * ((y - draws) ** 2 + np.log(2 * np.pi)))
     rest, variance = (y.sum() - y) / 19, 1 + 1 / 19
     wanted = -0.5 * ((y - rest) ** 2 / variance + np.log(2 * np.pi * variance))
     np.testing.assert_allclose(found.pointwise, wanted, atol=0.02)

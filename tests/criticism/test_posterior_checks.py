@@ -6,7 +6,7 @@ from numpyro.infer.autoguide import AutoNormal
 
 import numpyro_gp as ngp
 from numpyro_gp.criticism import posterior_checks as looks_posterior
-from numpyro_gp.criticism.evidence import Evidence
+from numpyro_gp.criticism.evidence import FitEvidence
 from numpyro_gp.criticism.finding import Case
 from numpyro_gp.criticism.verdict import findings
 from numpyro_gp.criticism.weights import Weights
@@ -14,7 +14,7 @@ from tests.criticism import faults
 from tests.criticism.faults import X, Z, y
 from tests.fits import at_start
 
-WRONG = Case(Evidence({}, {}, {}, {}, {}, None, True), weights=Weights(np.zeros(30), 0.9))
+WRONG = Case(FitEvidence({}, {}, {}, {}, {}, None, True), weights=Weights(np.zeros(30), 0.9))
 
 
 def test_a_fit_of_a_wrong_shape_hears_the_cure_that_is_its_own():
@@ -39,8 +39,8 @@ def model(X, y, Z):
 def test_parameters_that_are_apart_are_named_where_both_fits_have_them(monkeypatch, rng):
     monkeypatch.setattr(looks_posterior, "_function_apart", lambda case: 0.0)
     near, draws = rng.normal(size=50), rng.normal(size=50)
-    ours = Evidence({}, {}, {"a": near, "b": draws, "mine": draws}, {}, {}, None, False)
-    theirs = Evidence({}, {}, {"a": near, "b": draws + 3, "fixed": np.ones(50)}, {}, {}, None, False)
+    ours = FitEvidence({}, {}, {"a": near, "b": draws, "mine": draws}, {}, {}, None, False)
+    theirs = FitEvidence({}, {}, {"a": near, "b": draws + 3, "fixed": np.ones(50)}, {}, {}, None, False)
     (found,) = looks_posterior.parameters_differ(Case(ours, other=theirs))
     assert found.sentence.startswith("b is ")
     np.testing.assert_allclose(found.number, 3 / draws.std() / looks_posterior.APART)

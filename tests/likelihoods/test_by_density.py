@@ -7,7 +7,7 @@ from scipy import stats
 from scipy.integrate import quad
 
 from numpyro_gp.arrays import ArrayLike, value_type
-from numpyro_gp.likelihoods.by_density import ByDensity
+from numpyro_gp.likelihoods.base import ByDensity
 from numpyro_gp.likelihoods.expectations import composite_cuts
 
 

@@ -13,12 +13,12 @@ import itertools
 import matplotlib.pyplot as plt
 
 from numpyro_gp import plots
-from numpyro_gp.plots.style import axes_of, look, names_below
+from numpyro_gp.plots.style import axes_or_new, line_look, names_below
 
 
 def test_series_differ_in_colour_and_line_and_in_grey():
     """A step of L* that can be seen between lines that do not touch is 5 or so."""
-    looks = [look(number) for number in range(len(plots.COLOURS))]
+    looks = [line_look(number) for number in range(len(plots.COLOURS))]
     assert len({one["color"] for one in looks}) == len({str(one["ls"]) for one in looks}) == len(plots.COLOURS)
     grey = [lightness(colour) for colour in plots.COLOURS]
     assert all(abs(a - b) > 5 for a, b in itertools.pairwise(grey))
@@ -42,12 +42,11 @@ def test_three_engines_differ_in_hue_and_in_grey():
         assert 360 * min(apart, 1 - apart) > 35
 
 
-def test_new_axes_are_made_and_others_refused():
-    ax = axes_of(None)
+def test_new_axes_are_made():
+    ax = axes_or_new(None)
     assert ax.figure is not None
+    assert axes_or_new(ax) is ax
     plt.close(ax.figure)
-    with pytest.raises(TypeError, match="ax must be a matplotlib Axes"):
-        axes_of(7)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from numpyro_gp.criticism.finding import Case
-from numpyro_gp.criticism.leave_one_out import left_out
+from numpyro_gp.criticism.leave_one_out import psis_left_out
 from numpyro_gp.criticism.verdict import findings
 from numpyro_gp.criticism.weights import Weights
 from numpyro_gp.gam.answers import row_densities
@@ -62,7 +62,7 @@ def facts_of(draws: Draws, found: RowReport, density: bool) -> tuple[dict[str, o
     explained = float(deviance_explained(model, found.densities.fitted, r, found.places))
     facts |= {"deviance explained": explained} if np.isfinite(explained) else {}
     if density and not row_densities.are_known(draws, found.at):
-        own = left_out(row_densities.to_leave_out(draws, found.at, found.densities, found.places))
+        own = psis_left_out(row_densities.to_leave_out(draws, found.at, found.densities, found.places))
         of_these = "" if count == len(model.rows.y) else f", of {count} of them"
         mean = float(np.average(own.pointwise, weights=model.rows.mass[found.places]))
         bad, wrong = int(own.is_bad.sum()), np.average(own.gap * own.is_bad, weights=model.rows.mass[found.places])

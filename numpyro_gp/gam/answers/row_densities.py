@@ -16,7 +16,7 @@ from numpyro import handlers
 from numpyro.distributions import constraints
 
 from numpyro_gp.arrays import Array, on_device
-from numpyro_gp.criticism.evidence import Evidence, Fact, lower_end
+from numpyro_gp.criticism.evidence import Fact, FitEvidence, lower_end
 from numpyro_gp.criticism.leave_one_out import ROWS as LOOKED_AT
 from numpyro_gp.criticism.leave_one_out import cannot_leave_out, judged, smoothed
 from numpyro_gp.criticism.weights import Weights
@@ -368,7 +368,7 @@ def expected_at_all(draws: Draws, rng: np.random.Generator) -> tuple[np.ndarray,
     return at.log_ratio, np.sum(terms, axis=0)
 
 
-def evidence_of(draws: Draws, at: RowDraws, found: Densities, places: np.ndarray) -> Evidence:
+def evidence_of(draws: Draws, at: RowDraws, found: Densities, places: np.ndarray) -> FitEvidence:
     """What a verdict judges, from rows of the fit with these ``places``, each of them at one draw of the terms."""
     few, model, sites = some_rows(len(places), LOOKED_AT), draws.model, {}
     base, X, rows = shift_of(model, model.rows.X[places]), model.rows.X, places[few]
@@ -384,7 +384,7 @@ def evidence_of(draws: Draws, at: RowDraws, found: Densities, places: np.ndarray
     left, gap = at.left.mean(axis=1) * (at.prior > 0), np.full(draws.size, np.nan)
     # Features of the terms are in double precision: none of it is by a jitter of note.
     fact = Fact(left, prior, 0 * left, None, None, gap, sum(model.sizes), (), is_exact=False)
-    return Evidence(sites, {"f": fact}, draws.values, {}, lower_ends(model), X, draws.log_ratio is not None)
+    return FitEvidence(sites, {"f": fact}, draws.values, {}, lower_ends(model), X, draws.log_ratio is not None)
 
 
 def _seen(

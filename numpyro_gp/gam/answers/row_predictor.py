@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from numpyro_gp.additive.columns import columns_of
+from numpyro_gp.additive.columns import columns_by_name
 from numpyro_gp.checks import fail
 from numpyro_gp.gam.answers.draws import Dense, Draws, Normal, Point
 from numpyro_gp.gam.answers.predictions import NewData, check_levels, over_draws
@@ -146,7 +146,7 @@ class RowPredictor:
 
     def __call__(self, data: object) -> RowPrediction:
         """Predict a row, ``{"age": 60, "site": "west"}``, one of a table, or the rows of a small table."""
-        columns = columns_of(data)
+        columns = columns_by_name(data)
         if any(np.ndim(value) == 0 for value in columns.values()):
             data = {name: np.atleast_1d(value) if np.ndim(value) == 0 else value for name, value in columns.items()}
         X = self.layout.encode(data)

@@ -8,7 +8,7 @@ from numpyro_gp.additive import columns
 from numpyro_gp.additive.columns import Column, column_values, is_category, is_missing, is_numeric, names_of
 from numpyro_gp.checks import fail
 from numpyro_gp.gam.table.terms import Term, Terms, refuse_twice
-from numpyro_gp.likelihoods.binomial import are_trials
+from numpyro_gp.likelihoods.counts import are_trials
 
 # What the columns of a term are read as, and what ``by`` is, where these are no numbers and no category.
 ROLES = {"re": ("category", "number"), "factor": ("category", "number"), "offset": ("offset", "by")}
@@ -259,7 +259,7 @@ def as_response(name: str, values: np.ndarray, data: object, has_labels: bool) -
     if has_labels:
         fail(f"response {name!r}", "labels 0 and 1, or two levels", f"{len(levels)} levels", cure)
     cure = 'Take the family "bernoulli", which has two levels.' if len(levels) == 2 else cure
-    if all(map(columns.is_number, levels)):
+    if all(map(columns.stands_for_number, levels)):
         cure = f"Make numbers of them: {own} = {own}.astype(float)."
         cure = cure if has_levels else f"Make numbers of the text: {own} = np.array({own}, float)."
     kind = "levels of a category" if has_levels else "text"
