@@ -19,7 +19,7 @@ from numpyro.primitives import Messenger
 
 from numpyro_gp.arrays import Model
 from numpyro_gp.checks import fail, is_known, waiting_checks, when_known
-from numpyro_gp.programs.handler_lock import alone
+from numpyro_gp.programs.handler_lock import alone, with_short_errors
 from numpyro_gp.programs.private import Message, active_handlers
 from numpyro_gp.programs.set_up import NEEDS_VALUES, Feasible, as_shapes
 from numpyro_gp.programs.trace import as_function, needed, traced, written_out
@@ -235,6 +235,7 @@ def are_drawn(found: Look, call: Call, as_long: Sequence[bool]) -> list[bool]:
     return [is_long and number not in tables for number, is_long in enumerate(as_long)]
 
 
+@with_short_errors
 def check_rows_of(model: Model, call: Call) -> None:
     """Refuse arguments with fewer rows than their plate, for a model that is about to run, unless it needs values."""
     with suppress(*NEEDS_VALUES):
