@@ -3,16 +3,25 @@
 A server predicts from several threads, and a model that runs in one would meet the handlers of another. So whatever
 enters handlers here, and whatever traces what may, waits for its turn. Compiled programs run outside of it: what
 trains, and a predictor that knows its program, hold up nobody.
+
+Errors that come out of here show the user's own frames. Those of this library and of NumPyro's handlers are hidden, as
+JAX hides its own; ``NUMPYRO_GP_TRACEBACK_FILTERING=off`` in the environment shows them.
 """
 
 import functools
+import os
 import threading
+import types
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar, cast
+
+from numpyro import handlers, primitives
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 # A thread that has its turn may take it again: programs that are traced hold others.
 turn = threading.RLock()
+HIDDEN = (str(Path(__file__).parents[1]) + os.sep, handlers.__file__, primitives.__file__)
 
 
 def alone(function: Function) -> Function:
@@ -23,4 +32,29 @@ def alone(function: Function) -> Function:
         with turn:
             return function(*args, **kwargs)
 
+    return cast("Function", with_short_errors(call))
+
+
+def with_short_errors(function: Function) -> Function:
+    """A function whose errors show no frames of this library, its own included."""
+
+    @functools.wraps(function)
+    def call(*args: object, **kwargs: object) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            if os.environ.get("NUMPYRO_GP_TRACEBACK_FILTERING") != "off":
+                error.__traceback__ = _shortened(error.__traceback__)
+            raise
+
     return cast("Function", call)
+
+
+def _shortened(trace: types.TracebackType | None) -> types.TracebackType | None:
+    """A traceback without the frames that are hidden; that of the caller of this library comes before it."""
+    if trace is None:
+        return None
+    rest = _shortened(trace.tb_next)
+    if trace.tb_frame.f_code.co_filename.startswith(HIDDEN):
+        return rest
+    return types.TracebackType(rest, trace.tb_frame, trace.tb_lasti, trace.tb_lineno)

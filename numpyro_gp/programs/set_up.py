@@ -10,7 +10,7 @@ import functools
 import types
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, cast
 
@@ -82,12 +82,10 @@ def in_one_program(function: Callable[[], T], *owners: object) -> T:
     if is_traced():
         return function()
     watched = (*owners, *active_handlers())
-    with _undone_on_failure(watched):
-        try:
-            with _undone_on_failure(watched):
-                return _compiled(function, watched)
-        except (*NEEDS_VALUES, UnfitStart):
-            return function()
+    with suppress(*NEEDS_VALUES, UnfitStart), _undone_on_failure(watched):
+        return _compiled(function, watched)
+    with _undone_on_failure(watched):  # outside of the block: an error shows nothing of the first try
+        return function()
 
 
 @alone

@@ -4,12 +4,12 @@ Arrays that the function closes over are inputs.
 """
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import jax
 from jax.core import ShapedArray
-from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var, jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var, jaxpr_as_fun
 from jax.tree_util import PyTreeDef
 
 from numpyro_gp.arrays import EAGER, Array, current_trace
@@ -173,15 +173,17 @@ def bytes_of(program: Jaxpr) -> int:
 
 def _largest(program: Jaxpr, measure: Callable[[Any], int]) -> int:
     made = {id(var.aval): var.aval for equation in program.eqns for var in equation.outvars}
-    sizes = [measure(aval) for aval in made.values()]
-    inside = functools.cache(lambda inner: sizes.append(_largest(inner.jaxpr, measure)))
-    for equation in program.eqns:
-        for value in equation.params.values():
-            if isinstance(value, Jaxpr):
-                sizes.append(_largest(value, measure))
-            elif isinstance(value, HOLDERS):
-                _each_program(value, inside)
+    inside = {id(body): body for equation in program.eqns for body in bodies_of(equation)}
+    sizes = [*map(measure, made.values()), *(_largest(body, measure) for body in inside.values())]
     return max(sizes, default=0)
+
+
+def bodies_of(equation: JaxprEqn) -> Iterator[Jaxpr]:
+    """The programs inside of an operation: of a loop, of branches."""
+    for value in equation.params.values():
+        for part in value if isinstance(value, tuple) else (value,):
+            if isinstance(part, (Jaxpr, ClosedJaxpr)):
+                yield part.jaxpr if isinstance(part, ClosedJaxpr) else part
 
 
 # ---------------------------------------------------------------------------------------------- its two parts

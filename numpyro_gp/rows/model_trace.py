@@ -19,13 +19,13 @@ from numpyro.primitives import Messenger
 
 from numpyro_gp.arrays import Model
 from numpyro_gp.checks import fail, is_known, waiting_checks, when_known
-from numpyro_gp.programs.handler_lock import alone
+from numpyro_gp.programs.handler_lock import alone, with_short_errors
 from numpyro_gp.programs.private import Message, active_handlers
 from numpyro_gp.programs.set_up import NEEDS_VALUES, Feasible, as_shapes
 from numpyro_gp.programs.trace import as_function, needed, traced, written_out
 from numpyro_gp.rows.batch_plates import BatchPlate
 from numpyro_gp.rows.call import Call, note_neighbours
-from numpyro_gp.rows.row_readers import Facts
+from numpyro_gp.rows.row_readers import Fact, Readers
 from numpyro_gp.sites import Trace
 
 
@@ -149,14 +149,14 @@ def look(model: Model, call: Call) -> Look:
     own = zip(plates.sizes, plates.names, strict=True)
     rows = dict(zip(reversed(program.jaxpr.outvars), reversed([*own]), strict=False))
     captured = range(-len(program.consts), 0)
-    facts = Facts({var: plate for var, plate in rows.items() if not isinstance(var, Literal)})
-    known = [*captured, *range(len(call.arrays))]
+    facts = Readers({var: plate for var, plate in rows.items() if not isinstance(var, Literal)})
+    known = map(Fact, (*captured, *range(len(call.arrays))))
     _, found = facts.follow(program.jaxpr, dict(zip((*program.jaxpr.constvars, *program.jaxpr.invars), known)))
-    numbers = jax.tree.unflatten(jax.tree.structure(shapes), found)[0]
+    numbers = jax.tree.unflatten(jax.tree.structure(shapes), [fact.array for fact in found])[0]
     values, kept = iter(program.jaxpr.outvars), list[ArgumentCheck]()
     for check, of in zip(checks, numbers, strict=True):
         made = [next(values) for _ in of]
-        if all(isinstance(number, int) and number >= 0 for number in of):
+        if all(number is not None and number >= 0 for number in of):
             kept.append(ArgumentCheck(check, tuple(of)))
         elif getattr(check, "follows", False) and (computed := _derived(program, made, rows)) is not None:
             kept.append(ArgumentCheck(check, *computed))
@@ -165,7 +165,7 @@ def look(model: Model, call: Call) -> Look:
     repeated = {number: size for number, size in facts.repeated.items() if number >= 0}
     read_by = needed(program.jaxpr, [var for var in facts.made if not isinstance(var, Literal)]).invars
     behind = {number for number, var in enumerate(program.jaxpr.invars) if var in read_by}
-    return Look(sites, kept, read, outside, facts.readers, facts.counts.found, repeated, behind, facts.looked_up)
+    return Look(sites, kept, read, outside, facts.readers, facts.counted, repeated, behind, facts.looked_up)
 
 
 def _derived(
@@ -235,6 +235,7 @@ def are_drawn(found: Look, call: Call, as_long: Sequence[bool]) -> list[bool]:
     return [is_long and number not in tables for number, is_long in enumerate(as_long)]
 
 
+@with_short_errors
 def check_rows_of(model: Model, call: Call) -> None:
     """Refuse arguments with fewer rows than their plate, for a model that is about to run, unless it needs values."""
     with suppress(*NEEDS_VALUES):
@@ -271,7 +272,7 @@ def without_whole_gathers(function: Callable[..., object]) -> Callable[..., obje
 
     def run(*arguments: object) -> Any:
         found = traced(function, *arguments)
-        program, _ = Facts({}).follow(found.program, {})
+        program, _ = Readers({}).follow(found.program, {})
         results = as_function(program)(*found.constants, *jax.tree.leaves(arguments))
         return jax.tree.unflatten(found.structure, results)
 

@@ -12,6 +12,7 @@ import tqdm
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_count, check_key, check_nonnegative, fail
 from numpyro_gp.optim import check_natural_steps
+from numpyro_gp.programs.handler_lock import with_short_errors
 from numpyro_gp.rows.call import Arguments
 from numpyro_gp.rows.feeds import Feed, check_guide, feed_of
 from numpyro_gp.training.checkpoints import FitResult, Position, check_checkpoint, starting_position
@@ -91,6 +92,7 @@ def prepare(key: Array, engine: object, feed: Feed, run: Asked) -> tuple[Job, Po
     return job, position, pace, start if is_new else None
 
 
+@with_short_errors
 def fit(
     key: Array,
     svi_or_stein: object,

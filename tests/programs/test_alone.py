@@ -1,6 +1,7 @@
 """Threads that share NumPyro's stack of handlers: each gets what it would get alone."""
 
 import threading
+import traceback
 from concurrent.futures import ThreadPoolExecutor
 
 import jax
@@ -10,7 +11,7 @@ import numpyro
 import numpyro.distributions as dist
 import optax
 import pytest
-from numpyro.infer import SVI, Trace_ELBO
+from numpyro.infer import MCMC, SVI, Trace_ELBO
 from numpyro.infer.autoguide import AutoNormal
 
 import numpyro_gp as ngp
@@ -45,6 +46,47 @@ def test_one_thread_has_its_turn_and_may_take_it_again():
         alone(lambda: order.append("first"))()
     other.join()
     assert order == ["first", "second"]
+
+
+def refused(X, y=None):
+    scale = numpyro.sample("scale", dist.LogNormal(0.0, 0.3))
+    ngp.gp("f", ngp.kernels.RBF(1.0, scale), jnp.zeros(3))
+
+
+RUNS = {
+    "fit": lambda: ngp.fit(KEY, SVI(refused, ngp.AutoGP(refused), optax.sgd(0.01), Trace_ELBO()), 1, X, Y),
+    "NUTS": lambda: MCMC(ngp.NUTS(refused), num_warmup=1, num_samples=1, progress_bar=False).run(KEY, X, Y),
+    "particles": lambda: ngp.fit(KEY, ngp.stein.SVGD(refused, optax.sgd(0.01), num_stein_particles=2), 1, X, Y),
+    "prediction": lambda: ngp.Posterior.from_mcmc(refused, {"scale": jnp.ones(2)}).predict(KEY, X),
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_an_error_in_a_model_shows_the_users_frames_and_none_of_the_librarys(name, monkeypatch):
+    with pytest.raises(ValueError, match="must be") as short:
+        RUNS[name]()
+    files = [frame.filename for frame in traceback.extract_tb(short.tb)]
+    assert files[-1] == __file__  # the line of the model that is refused
+    assert len(files) <= 8, files
+    assert short.value.__context__ is None
+    monkeypatch.setenv("NUMPYRO_GP_TRACEBACK_FILTERING", "off")
+    with pytest.raises(ValueError, match="must be") as whole:
+        RUNS[name]()
+    assert len(traceback.extract_tb(whole.tb)) > len(files)
+    assert str(whole.value) == str(short.value)
+
+
+def test_a_refusal_of_a_value_shows_the_call_that_was_made(monkeypatch):
+    """Checks of values come at the end of a program, where nothing of the model is left to show."""
+    monkeypatch.delenv("NUMPYRO_GP_TRACEBACK_FILTERING", raising=False)
+
+    def model(X):
+        scale = numpyro.sample("scale", dist.LogNormal(0.0, 0.3))
+        ngp.gp_regression("y", ngp.kernels.RBF(1.0, scale), X, noise_variance=-1.0, obs=Y)
+
+    with pytest.raises(ValueError, match="noise_variance must be positive") as refused:
+        ngp.fit(KEY, SVI(model, ngp.AutoGP(model), optax.sgd(0.01), Trace_ELBO()), 1, X)
+    assert [frame.filename for frame in traceback.extract_tb(refused.tb)] == [__file__]
 
 
 @pytest.mark.long

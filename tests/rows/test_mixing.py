@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from numpyro_gp.kernels.stationary import _centre
-from numpyro_gp.programs.mixing import mixing_of
 from numpyro_gp.programs.trace import traced
+from numpyro_gp.rows.row_readers import mixing_of
 
 X = np.array([[0.3, -1.2], [0.9, 0.4], [-0.7, 0.1], [1.1, 0.8], [0.2, -0.5]])
 W = np.array([[1.0, 0.5], [0.2, -0.3]])

@@ -8,8 +8,8 @@ import numpyro
 import pytest
 
 import numpyro_gp as ngp
-from numpyro_gp.posterior.chunks import counts_rows
 from numpyro_gp.programs.trace import traced
+from numpyro_gp.rows.row_readers import counts_rows
 from tests.fits import KEY
 
 ROWS = np.linspace(0.0, 1.0, 7)[:, None]
