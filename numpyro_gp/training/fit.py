@@ -7,10 +7,14 @@ import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import optax
 import tqdm
+from numpyro.infer import SVI, Trace_ELBO
+from numpyro.infer.autoguide import AutoGuide
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_count, check_key, check_nonnegative, fail
+from numpyro_gp.guides import AutoGP
 from numpyro_gp.optim import check_natural_steps
 from numpyro_gp.rows.call import Arguments
 from numpyro_gp.rows.feeds import Feed, check_guide, feed_of
@@ -93,7 +97,7 @@ def prepare(key: Array, engine: object, feed: Feed, run: Asked) -> tuple[Job, Po
 
 def fit(
     key: Array,
-    svi_or_stein: object,
+    svi_or_stein: Any,
     num_steps: int,
     /,
     *args: object,
@@ -128,7 +132,8 @@ def fit(
     key
         One random key. Not used for the steps of a resumed run, whose key is in its state.
     svi_or_stein
-        NumPyro's ``SVI``, ``SteinVI``, ``SVGD``, or any object with ``init(key, *args, **kwargs)``,
+        A model function, for ``SVI(model, ngp.AutoGP(model), optax.adam(0.02), Trace_ELBO())`` of it; NumPyro's
+        ``SVI``, ``SteinVI``, ``SVGD``; or any object with ``init(key, *args, **kwargs)``,
         ``update(state, *args, **kwargs) -> (state, loss)`` and ``get_params(state)``.
     num_steps
         Steps in all, those of a resumed run included.
@@ -180,7 +185,7 @@ def fit(
     -------
     FitResult
         ``params`` by name, mutable state of model and guide included, ``losses`` of shape ``(num_steps,)``, and the
-        ``state`` of the engine.
+        ``state`` of the engine. `FitResult.posterior` is the posterior of it.
 
     Raises
     ------
@@ -215,6 +220,8 @@ def fit(
     key = check_key("key", key)
     own = [name for name, one in inspect.signature(fit).parameters.items() if one.kind is one.KEYWORD_ONLY]
     path = check_checkpoint(checkpoint, resume)
+    if callable(svi_or_stein) and not isinstance(svi_or_stein, (type, AutoGuide)) and not hasattr(svi_or_stein, "init"):
+        svi_or_stein = SVI(svi_or_stein, AutoGP(svi_or_stein), optax.adam(0.02), Trace_ELBO())
     run = Asked(num_steps, chunk_size, path, checkpoint_every, resume, init_params, search).checked()
     check_engine(svi_or_stein, [name for name in own if name != "num_data"])
     try:
