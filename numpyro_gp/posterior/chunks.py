@@ -260,7 +260,12 @@ def _of_chunks(
     # Rows of a chunk are the last inputs, by their names as JAX orders them, but for the number of the first.
     places = [axes[name] for name in sorted(part[0])] if axes else []
     inputs = found.program.invars[-1 - len(places) : -1]
-    mixing = _mixing(found, dict(zip(inputs, places, strict=True)), _of_more(function, fixed, draw, part, axes))
+    try:
+        longer = _of_more(function, fixed, draw, part, axes)
+    except (TypeError, ValueError):  # inducing inputs that the model takes from its rows are no more those of the fit
+        mixing: str | None = "fails with one row more"
+    else:
+        mixing = _mixing(found, dict(zip(inputs, places, strict=True)), longer)
     count = len(found.constants) + len(jax.tree.leaves(fixed))
     programs = kept(found.program, count, lambda: _compile(found.program, count))
     return OfChunks(programs, found.constants, found.structure, mixing)
