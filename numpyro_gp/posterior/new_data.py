@@ -5,7 +5,6 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -114,8 +113,7 @@ def predict_rows(
         size = total
     fixed, draws = (posterior.source, rest), (key, index)
     chunks = predict_chunks(one_draw, fixed, draws, part, total, size, places, first, known)
-    key = tracing.key_of(key, plan.site) if plan.has_others else key
-    return Prediction(chunks, chunks.sizes, jax.random.fold_in(key, first) if first else key, axis)
+    return Prediction.of_chunks(chunks, key, axis, first, plan.site if plan.has_others else None)
 
 
 FEWEST_DRAWS, MOST_DRAWS, DATA_OF_EACH_ROW = 100, 10_000, 8

@@ -12,9 +12,10 @@ from numpyro_gp.arrays import Array, ArrayLike, on_device
 from numpyro_gp.checks import check_array, check_count, check_floating, check_key, fail, is_known, known
 from numpyro_gp.likelihoods import CallableLikelihood, Gaussian, Likelihood
 from numpyro_gp.posterior import mixture
-from numpyro_gp.posterior.chunks import padded
+from numpyro_gp.posterior.chunks import Chunks
 from numpyro_gp.posterior.storage import Absent, to_pickle
 from numpyro_gp.posterior.tracing import key_of
+from numpyro_gp.rows.batches import padded
 from numpyro_gp.sites import Observation
 
 # Quantiles ``(levels, rows)`` of the first rows of a chunk, from so many draws, where a likelihood needs no program:
@@ -70,6 +71,12 @@ class Prediction:
         moments: tuple[Array, ...] = self._reduce(mixture.moments)
         self.mean, self.function_mean = (self._lifted(moments[at]) for at in (0, 2))
         self.variance, self.function_variance = moments[1], moments[3]
+
+    @classmethod
+    def of_chunks(cls, chunks: Chunks, key: Array, axis: int, start: int | None, name: str | None) -> "Prediction":
+        """That of rows behind ``start`` others of a stream; its noise is of its own for the data site of a name."""
+        key = key if name is None else key_of(key, name)
+        return cls(chunks, chunks.sizes, jax.random.fold_in(key, start) if start else key, axis)
 
     def __repr__(self) -> str:
         return f"Prediction(rows={sum(self._sizes)}, draws={self.num_draws})"
