@@ -42,7 +42,7 @@ class Plan(NamedTuple):
     site: str
     plates: frozenset[str]
     is_random: bool
-    rows: tracing.Rows
+    rows: tracing.DrawnRows
     place: tuple[int, int, int] | None
 
     @property
@@ -74,7 +74,7 @@ def plan_of(posterior: Fitted, call: Call, rows: Sequence[str] | None, site: str
     axis, _, places = row_axes(call.arrays, numbers, batch)
     first = min(numbers)
     place = (axis, first, places[first]) if len(batch) > 1 and first in places else None
-    return Plan(posterior, rows, found, name, *data, tracing.rows_of(found.sites, name, data.plates, new), place)
+    return Plan(posterior, rows, found, name, *data, tracing.drawn_rows_of(found.sites, name, data.plates, new), place)
 
 
 def predict_rows(

@@ -24,7 +24,7 @@ from numpyro_gp.posterior.function_set import AskedFunctions, Functions, posteri
 from numpyro_gp.posterior.local_functions import LocalFunctions
 from numpyro_gp.posterior.new_data import draw_functions, plan_of, predict_rows, predict_within
 from numpyro_gp.posterior.prediction import Prediction
-from numpyro_gp.posterior.predictor import Predictor, RowPredictor
+from numpyro_gp.posterior.predictor import Predictor, ProcessPredictor
 from numpyro_gp.posterior.sources import (
     GuideDraws,
     inducing_of_run,
@@ -242,7 +242,7 @@ class Posterior(Fitted):
         new: str | Sequence[str] = (),
         neighbours: int | str | None = None,
         **kwargs: object,
-    ) -> Predictor | RowPredictor:
+    ) -> Predictor | ProcessPredictor:
         """What predicts one row, or a few, again and again: ``predictor(X_new)`` is `predict` without its overhead.
 
         ``args`` and ``kwargs`` are the arguments of the model behind those that each call gives; the others are as in
@@ -256,7 +256,7 @@ class Posterior(Fitted):
             if others:
                 fail("new", "left out where rows have neighbours", f"{others}", "Leave it out.")
             call = call_of(self.model, args, kwargs)
-            return RowPredictor(self, key, call, site, num_samples, chunk_size, neighbours)
+            return ProcessPredictor(self, key, call, site, num_samples, chunk_size, neighbours)
         if neighbours is not None:
             cure = "Leave it out, or pass the arguments of the fit: posterior.predictor(key, near, y)."
             fail("neighbours", "left out where there are none among the arguments", neighbours, cure)
@@ -401,7 +401,7 @@ class Posterior(Fitted):
         own = {"gp": gp, "noise_variance": noise_variance, "num_samples": num_samples, "chunk_size": chunk_size}
         self._check_taken("predict_at", args, **own, neighbours=neighbours, offset=offset, noise=noise)
         variance, call = renamed("predict_at", noise_variance, noise), call_of(self.model, args, kwargs)
-        rows = RowPredictor(self, key, call, gp, num_samples, chunk_size, neighbours)
+        rows = ProcessPredictor(self, key, call, gp, num_samples, chunk_size, neighbours)
         if not isinstance(X, Iterator):
             return rows.predict(X, variance, offset)
         if offset is not None or np.ndim(variance if variance is not None else 0):

@@ -29,7 +29,7 @@ from numpyro_gp.rows.call import Arguments, Call, call_of
 from numpyro_gp.sites import Observation
 
 
-class Stream(ABC):
+class RepeatedPredictor(ABC):
     """What the first of many calls leaves for those after it: the layout of its rows, programs and factorisations."""
 
     def __init__(self, key: Array, chunk_size: int) -> None:
@@ -64,7 +64,7 @@ class Stream(ABC):
         """The prediction of some inputs, and what is kept for the next ones."""
 
 
-class Predictor(Stream):
+class Predictor(RepeatedPredictor):
     """What `Posterior.predictor` returns: call it with new inputs, as often as you like.
 
     The first call looks at the model, compiles and factorises. Later ones multiply: they take inputs of the same
@@ -129,7 +129,7 @@ class Predictor(Stream):
         return predict_rows(plan, self._key, call, self._num_samples, size, start, reused), (plan, call)
 
 
-class RowPredictor(Stream):
+class ProcessPredictor(RepeatedPredictor):
     """What `Posterior.predictor` returns of a process by neighbours: call it with new rows, as often as you like.
 
     The first call looks at the model, compiles, and keeps what finds neighbours. Later ones take inputs of the same

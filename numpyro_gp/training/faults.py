@@ -66,7 +66,7 @@ def check_engine(engine: object, reserved: Sequence[str]) -> None:
             fail(f"the {role}", required, f"an argument {clash[0]!r}", cure, TypeError)
 
 
-def check_data(engine: object, feed: Feed) -> None:
+def check_rows_of_data(engine: object, feed: Feed) -> None:
     """Refuse whole data with fewer rows than their plate, under a guide that does not look itself as ours do."""
     model, guide = getattr(engine, "model", None), getattr(engine, "guide", None)
     looks_itself = hasattr(guide, "inducing") or hasattr(engine, "inducing")

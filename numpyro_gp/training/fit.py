@@ -19,7 +19,7 @@ from numpyro_gp.optim import check_natural_steps
 from numpyro_gp.rows.call import Arguments
 from numpyro_gp.rows.feeds import Feed, check_guide, feed_of
 from numpyro_gp.training.checkpoints import FitResult, Position, check_checkpoint, starting_position
-from numpyro_gp.training.faults import check_data, check_engine, check_objective, standstill
+from numpyro_gp.training.faults import check_engine, check_objective, check_rows_of_data, standstill
 from numpyro_gp.training.first_state import initial_state, parameters_at_start
 from numpyro_gp.training.loop import Job, Pace, end_of_particles, loop_of, non_finite, run_chunks, written
 from numpyro_gp.training.neighbour_refresh import Renewal
@@ -67,7 +67,7 @@ class Asked(NamedTuple):
 def prepare(key: Array, engine: object, feed: Feed, run: Asked) -> tuple[Job, Position, Pace, dict[str, object] | None]:
     """What does not change, where it starts, how fast it goes, and a new fit's first parameters; or a refusal."""
     state, begun = initial_state(key, engine, run.num_steps, run.init_params, feed)
-    check_data(engine, feed)
+    check_rows_of_data(engine, feed)
     check_guide(engine, feed)
     check_objective(engine, feed)
     position = starting_position(engine, state, run.path, run.resume)

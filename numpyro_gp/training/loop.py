@@ -21,7 +21,7 @@ from numpyro.infer import SVI
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import fail
-from numpyro_gp.guides.fit_registry import Fit, inducing_of
+from numpyro_gp.guides.fit_registry import FitRecord, inducing_at_start
 from numpyro_gp.programs.compiled import effort_for, kept
 from numpyro_gp.programs.private import sites_in_order
 from numpyro_gp.programs.scheduler import compiler_options
@@ -174,7 +174,7 @@ class Job(NamedTuple):
     advance: Callable[..., tuple]
     path: Path | None
     num_steps: int
-    begun: Fit
+    begun: FitRecord
     renewal: Renewal
 
     @property
@@ -280,7 +280,7 @@ def set_up_of(job: Job) -> SetUp | None:
     engine, begun = job.engine, job.begun
     if isinstance(engine, SVI):
         guide = engine.guide if begun.guide is None else begun.guide
-        return SetUp("svi", engine.model, guide, begun.inducing or inducing_of(guide), begun.given)
+        return SetUp("svi", engine.model, guide, begun.inducing or inducing_at_start(guide), begun.given)
     is_stein = isinstance(engine, (SteinVI, ASVGD))
     return SetUp("stein", engine.model, engine, begun.inducing, begun.given) if is_stein else None
 
