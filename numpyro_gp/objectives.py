@@ -224,10 +224,10 @@ class _Samples(Messenger):
         else:
             shape = (self.num_samples, *message["fn"].shape())
             message["value"] = jnp.broadcast_to(message["value"], shape)
-        message["value"] = _placed(message["value"], self.sharding)
+        message["value"] = _placed_particles(message["value"], self.sharding)
 
 
-def _placed(values: Array, sharding: NamedSharding | None) -> Array:
+def _placed_particles(values: Array, sharding: NamedSharding | None) -> Array:
     """Samples ``(K, ...)`` where their devices are; other axes lie as the compiler finds them."""
     if sharding is None:
         return values

@@ -24,7 +24,7 @@ from tests.sources import PACKAGE, ROOT, place
 # Parts of the package, in the order in which they may know each other: a file imports only from parts above its own.
 ORDER = (
     "arrays > checks > programs > linalg > kernels means > likelihoods > beliefs > sites > neighbours > rows > primitives > "
-    "guides > objectives optim > training starting > posterior > criticism > additive > plots > stein > gam"
+    "guides > objectives optim > starting > posterior > training > criticism > additive > plots > stein > gam"
 )
 PARTS = [level.split() for level in ORDER.split(" > ")]
 TYPED = [

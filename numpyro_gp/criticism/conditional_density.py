@@ -22,7 +22,7 @@ from numpyro_gp.objectives import weighted_samples
 from numpyro_gp.posterior.draws import check_full, data_sites, draws_at_data, log_likelihood
 from numpyro_gp.posterior.posterior import Posterior
 from numpyro_gp.posterior.prediction import Prediction
-from numpyro_gp.posterior.tracing import Draw, Values, at_each_draw, run_model
+from numpyro_gp.posterior.tracing import Draw, SiteValues, at_each_draw, run_model
 from numpyro_gp.rows.call import Arguments, Call, call_of, check_not_empty
 from numpyro_gp.rows.model_trace import look
 from numpyro_gp.sites import local_sites
@@ -202,10 +202,10 @@ def _weighted_terms(
     key_guide, key_prior, key_model = jax.random.split(draw[0], 3)
     given = own.source.training_values(key_guide, draw[1], bound)
     rest = {name: value for name, value in given.items() if name not in local}
-    prior = run_model(own.fitted_model, Values(rest), key_prior, bound)
+    prior = run_model(own.fitted_model, SiteValues(rest), key_prior, bound)
     is_prior = draw[1] % 2 == 1
     values = {name: jnp.where(is_prior, prior[name]["value"], given[name]) for name in local}
-    trace = run_model(own.fitted_model, Values(rest | values), key_model, bound)
+    trace = run_model(own.fitted_model, SiteValues(rest | values), key_model, bound)
     known = dict(own.source.params) | values
     with handlers.block(), handlers.seed(rng_seed=key_guide), handlers.substitute(data=known):
         proposal = handlers.trace(own.guide).get_trace(*bound.args, **bound.kwargs)

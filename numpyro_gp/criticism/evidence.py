@@ -36,8 +36,8 @@ from numpyro_gp.posterior.draws import (
     data_sites,
     draws_at_data,
     is_hyperparameter,
-    leave_one_out,
     log_likelihood,
+    normal_left_out,
     seen_entries,
 )
 from numpyro_gp.posterior.posterior import Posterior
@@ -184,7 +184,9 @@ class _RowDensities:
             if by_neighbours:
                 mean, variance = (value[fn.rows] for value in fn.given(y).left_out())
             else:
-                mean, variance = fn.each(collapsed_left_out if isinstance(fn, CollapsedMarginal) else leave_one_out, y)
+                mean, variance = fn.each(
+                    collapsed_left_out if isinstance(fn, CollapsedMarginal) else normal_left_out, y
+                )
             term = norm.logpdf(y, mean, jnp.sqrt(variance))
             noise = next(jnp.sqrt(jnp.mean(f.noise)) for f, _ in calls if f.name == name and f.noise is not None)
         elif isinstance(fn, Observation) and isinstance(fn.likelihood, Gaussian):

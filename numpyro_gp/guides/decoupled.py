@@ -246,12 +246,12 @@ def orthogonal(
     if gamma is None:
         gamma = "newton" if natural and columns is None and len(mean.points) <= NEWTON_MOST else "adaptive"
     if start is not None:
-        _check_start(start, mean.points)
+        _check_start_scale(start, mean.points)
         mean, beta = mean._replace(first=start.a), partial(_beta_from, start=start, natural=natural)
     return partial(_orthogonal, at=mean, beta=beta, gamma=gamma, step=gamma_step, eps=eps)
 
 
-def _check_start(start: object, points: Any) -> None:
+def _check_start_scale(start: object, points: Any) -> None:
     """Refuse a start that is no belief on these points of the mean, in their order."""
     cure = "Pass the rows of its Z_gamma."
     if not isinstance(start, Orthogonal):

@@ -23,7 +23,7 @@ from numpyro_gp.sites import Trace, is_latent, role, unwrap
 MOST = 64
 
 
-class Fit:
+class FitRecord:
     """One fit of a guide.
 
     Attributes
@@ -46,10 +46,10 @@ class Fit:
         self.arrays = arrays_of(params)
 
 
-_fits: WeakKeyDictionary[object, list[Fit]] = WeakKeyDictionary()
+_fits: WeakKeyDictionary[object, list[FitRecord]] = WeakKeyDictionary()
 
 
-def fits_of(owner: object) -> list[Fit]:
+def fits_of(owner: object) -> list[FitRecord]:
     """The fits of a guide, or of an engine whose parameters are particles, the first one first."""
     try:
         return _fits.setdefault(getattr(owner, "__self__", owner), [])  # a method is made anew whenever it is asked for
@@ -57,9 +57,9 @@ def fits_of(owner: object) -> list[Fit]:
         return []
 
 
-def begin(owner: object, guide: object, inducing: Inducing) -> Fit:
+def begin(owner: object, guide: object, inducing: Inducing) -> FitRecord:
     """A new fit of a guide or engine."""
-    found, fits = Fit(guide, inducing), fits_of(owner)
+    found, fits = FitRecord(guide, inducing), fits_of(owner)
     fits.append(found)
     del fits[:-MOST]
     return found
@@ -85,7 +85,7 @@ def is_same(one: Inducing, other: Inducing) -> bool:
     return all(np.array_equal(*pair) for pair in pairs)
 
 
-def known_fit(owner: object, params: object) -> Fit | None:
+def known_fit(owner: object, params: object) -> FitRecord | None:
     """The fit whose arrays are all among these parameters; None if it is not known.
 
     Of several it is the last. Where no run has ended unseen, some arrays do: others may have been replaced.
@@ -98,7 +98,7 @@ def known_fit(owner: object, params: object) -> Fit | None:
     return found if own >= found.arrays or all(fit.arrays for fit in fits) else None
 
 
-def fit_of(owner: object, params: object) -> Fit | None:
+def fit_of(owner: object, params: object) -> FitRecord | None:
     """The fit of these parameters, None if nothing is known of any; refuse those that may be of several.
 
     Parameters that are not known are those of the run that nobody has asked for yet, and then become known.
@@ -123,7 +123,7 @@ def as_fitted(guide: object, params: object) -> tuple[Any, Inducing]:
     """A guide as the fit of these parameters set it up, and the inducing inputs of that fit."""
     found = fit_of(guide, params)
     own = guide if found is None or found.guide is None else found.guide
-    return own, inducing_of(own) if found is None or not found.inducing else found.inducing
+    return own, inducing_at_start(own) if found is None or not found.inducing else found.inducing
 
 
 def given_of(guide: object, params: object) -> dict[str, object] | None:
@@ -138,18 +138,18 @@ def hand_on(started: object, guide: object) -> None:
         for one, other in zip(started, guide, strict=True):
             hand_on(one, other)
     elif hasattr(guide, "inducing"):
-        vars(guide)["inducing"] = inducing_of(started)
+        vars(guide)["inducing"] = inducing_at_start(started)
 
 
 # --------------------------------------------------------------------------------- inducing inputs of a set-up
 
 
-def inducing_of(engine: object) -> Inducing:
+def inducing_at_start(engine: object) -> Inducing:
     """Those at which a guide of ours or particles started, or an autoguide of NumPyro's was set up; all of a list."""
     if isinstance(engine, AutoGuideList):
         found: dict[str, dict[str, np.ndarray]] = {}
         for part in engine:
-            for site, own in inducing_of(part).items():
+            for site, own in inducing_at_start(part).items():
                 found.setdefault(site, {}).update(own)
         return found
     if not hasattr(engine, "inducing") and isinstance(engine, AutoGuide):
@@ -160,10 +160,10 @@ def inducing_of(engine: object) -> Inducing:
 def inducing_of_sites(sites: Trace) -> Inducing:
     """Those of the processes among latent sites."""
     fns = {name: unwrap(site["fn"]) for name, site in sites.items() if role(site) == "gp"}
-    return {name: _points(fn) for name, fn in fns.items()}
+    return {name: _points_of(fn) for name, fn in fns.items()}
 
 
-def _points(fn: object) -> dict[str, np.ndarray]:
+def _points_of(fn: object) -> dict[str, np.ndarray]:
     """Inducing inputs by part, named as the primitives report them, where they are known; of neighbours their mark."""
     found: dict[str, object] = {}
     if isinstance(fn, RowPrior):

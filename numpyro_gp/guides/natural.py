@@ -68,7 +68,7 @@ class Expectations(NamedTuple):
 
 
 @jax.jit  # a guide asks for it in the trace of each fit and of each prediction: JAX remembers this part of it
-def _found(shift: Array, precision: Array) -> tuple[Expectations, tuple[Array, Array, Array, Array]]:
+def _found_steps(shift: Array, precision: Array) -> tuple[Expectations, tuple[Array, Array, Array, Array]]:
     """By one Cholesky of the index-reversed precision; and ``m``, ``C``, ``C^-1`` and the precision itself."""
     root, root_inverse = inverse_factors(precision)
     mean = matmul(root, matmul(root.T, shift))
@@ -78,14 +78,14 @@ def _found(shift: Array, precision: Array) -> tuple[Expectations, tuple[Array, A
 
 @jax.custom_vjp
 def _expectations(shift: Array, precision: Array) -> Expectations:
-    return _found(shift, precision)[0]
+    return _found_steps(shift, precision)[0]
 
 
-def _forward(shift: Any, precision: Any) -> tuple[Expectations, tuple[Array, Array, Array, Array]]:
-    return _found(shift.value, precision.value)
+def _natural_forward(shift: Any, precision: Any) -> tuple[Expectations, tuple[Array, Array, Array, Array]]:
+    return _found_steps(shift.value, precision.value)
 
 
-def _backward(residuals: tuple[Array, Array, Array, Array], cotangents: Expectations) -> tuple[Array, Array]:
+def _natural_backward(residuals: tuple[Array, Array, Array, Array], cotangents: Expectations) -> tuple[Array, Array]:
     """Gradients in the expectation parameters: ``dm - 2 dS m`` for the shift, ``-2 dS`` for the precision.
 
     What asked for ``S`` and its log determinant gives ``dS`` itself; only what asked for ``C`` costs three products.
@@ -103,7 +103,7 @@ def _backward(residuals: tuple[Array, Array, Array, Array], cotangents: Expectat
     return own - matmul(2 * d_covariance, mean), -2 * d_covariance
 
 
-_expectations.defvjp(_forward, _backward, symbolic_zeros=True)
+_expectations.defvjp(_natural_forward, _natural_backward, symbolic_zeros=True)
 
 
 def natural_expectations(shift: Array, precision: Array) -> Expectations:
@@ -219,7 +219,7 @@ MOST_TAKEN = 2.0
 MOST_SHARED = 8.0
 
 
-def root_of(precisions: Blocks, W: Array, stacks: Stacks) -> BlockRoot:
+def root_of_precision(precisions: Blocks, W: Array, stacks: Stacks) -> BlockRoot:
     """``V`` with ``V V^T = (D + W W^T)^-1``, where ``D_c`` is ``Q_c - W_c W_c^T`` with eigenvalues of at least 1.
 
     Where ``W`` has the leading eigenvectors of ``J - I``, this is ``J^-1`` but for what blocks share beyond them.
@@ -245,7 +245,7 @@ def block_newton(shift: Array, precisions: Blocks, W: Array, stacks: Stacks) -> 
 
     ``Q = blockdiag(Q_c)`` becomes ``(1 - rho) Q_c + rho (I + A_c Lambda A_c^T)``, a running mean over batches, and
     ``m <- m + rho (D + W W^T)^-1 (A g - m) / max(1, e / 8)``, where ``e`` is the largest eigenvalue of
-    ``(D + W W^T)^-1 (I + A Lambda A^T)`` and ``D`` that of `root_of`. It is near 1 where ``Q`` and ``W`` have settled.
+    ``(D + W W^T)^-1 (I + A Lambda A^T)`` and ``D`` that of `root_of_precision`: near 1 where both have settled.
 
     Parameters
     ----------
@@ -278,7 +278,7 @@ def block_newton(shift: Array, precisions: Blocks, W: Array, stacks: Stacks) -> 
         return stacks.together(moved), changes, jax.tree.map(jnp.zeros_like, root)
 
     found.defvjp(forward, backward)
-    return found(shift, precisions, root_of(*lax.stop_gradient((precisions, W)), stacks))
+    return found(shift, precisions, root_of_precision(*lax.stop_gradient((precisions, W)), stacks))
 
 
 @jax.custom_vjp

@@ -211,7 +211,7 @@ def quantiles_of_rest(rest: Any, params: Mapping[str, object], levels: Array) ->
 # What ``AutoGP`` makes of the recipe of one site, and what it answers about that site.
 
 
-def described(name: str, kind: str | None, value: object) -> dist.Distribution:
+def described_site(name: str, kind: str | None, value: object) -> dist.Distribution:
     """What a recipe returned, as the distribution of its site: a belief, or a distribution where that is enough."""
     if isinstance(value, AbstractBelief):
         return Belief(value)

@@ -17,7 +17,7 @@ from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.beliefs.basis import AbstractBasis
 from numpyro_gp.checks import fail
 from numpyro_gp.guides import other_sites as local_sites
-from numpyro_gp.guides.fit_registry import Fit, begin_again, fits_of
+from numpyro_gp.guides.fit_registry import FitRecord, begin_again, fits_of
 from numpyro_gp.guides.other_sites import NotOfRest, Remainder, at_medians, call_rest, check_given, check_rest, is_point
 from numpyro_gp.guides.recipes import LocalPrior, Recipe, check_recipes, coupled, free_latent, pseudo_data
 from numpyro_gp.primitives.inducing import INDEX, Inducing, noted_inducing, sites_at_start
@@ -85,7 +85,7 @@ class GuideOfSites(AutoGuide):
     def _learn_model(self, *args: object, **kwargs: object) -> None:
         with noted_inducing(self._holds) as self.inducing:
             self.prototype_trace = self._run_model(args, kwargs)
-        fits_of(self)[:] = [Fit(None, self.inducing, described(Arguments(args, dict(kwargs))))]
+        fits_of(self)[:] = [FitRecord(None, self.inducing, described(Arguments(args, dict(kwargs))))]
         local_sites.check_masks(self.prototype_trace)
         latent, mine = self._latent(), set(self._mine())
         if unknown := sorted(set(self.recipes) - set(latent)):
@@ -189,7 +189,7 @@ class GuideOfSites(AutoGuide):
         made = self.recipes.get(name, default)(name, prior)
         if values is not None and isinstance(made, AbstractBelief):
             made = made.given(values)
-        return local_sites.described(name, kind, made)
+        return local_sites.described_site(name, kind, made)
 
     def _whole_shape(self, site: Site) -> tuple[int, ...]:
         """Shape of a site's value over whole plates, whose sizes are those that the guide was made for."""

@@ -278,10 +278,10 @@ def pseudo_data() -> Recipe:
     >>> import numpyro_gp as ngp
     >>> recipes = {"f": ngp.guides.pseudo_data()}   # for ngp.AutoGP(model, recipes)
     """
-    return _pseudo_data
+    return _pseudo_data_recipe
 
 
-def _pseudo_data(name: str, prior: object) -> PseudoRows:
+def _pseudo_data_recipe(name: str, prior: object) -> PseudoRows:
     if not isinstance(prior, RowPrior):
         cure = "Open it by ngp.gp(name, kernel, near[idx]), or take ngp.guides.coupled()."
         fail(f"the site {name!r} of pseudo_data()", "a process whose rows have neighbours", "another", cure)

@@ -122,7 +122,7 @@ def predict_chunks(
         Of the parts of a stream: empty at the first, which leaves there what serves the others.
     """
     size, before = (min(chunk_size, total), 0) if first is None else (chunk_size, first)
-    size, parts = _cut(rows, axes, total, size, before)
+    size, parts = _chunks_of_rows(rows, axes, total, size, before)
     (key, index), is_alone = draws, known is None and len(parts) == 1
     known = known or Reused()
     if known.of_chunks is None:
@@ -147,7 +147,7 @@ def predict_chunks(
         known.prepared = prepare(groups[0])
     only = known.prepared
     finish = lambda prepared, number: programs.finish(early, prepared, jax.tree.leaves(parts[number]))  # noqa: E731
-    join = lambda found: jax.tree.unflatten(structure, _joined(found))  # noqa: E731
+    join = lambda found: jax.tree.unflatten(structure, _concatenated(found))  # noqa: E731
 
     def chunk(number: int) -> object:
         return join([finish(prepare(group) if only is None else only, number) for group in groups])
@@ -164,7 +164,7 @@ def predict_chunks(
     return Chunks(chunk, every() if is_small else None, [min(size, total - start) for start in range(0, total, size)])
 
 
-def _cut(
+def _chunks_of_rows(
     rows: Mapping[int, Array], axes: Mapping[int, int], total: int, size: int, before: int
 ) -> tuple[int, list[tuple[dict[int, object], np.int32]]]:
     """Chunks of rows, each with the number of its first row, and their size: of several devices all have a share."""
@@ -198,7 +198,12 @@ def _of_chunks(
     # Rows of a chunk are the last inputs, by their names as JAX orders them, but for the number of the first.
     places = [axes[name] for name in sorted(part[0])] if axes else []
     inputs = found.program.invars[-1 - len(places) : -1]
-    mixing = _mixing(found, dict(zip(inputs, places, strict=True)), _of_more(function, fixed, draw, part, axes))
+    try:
+        longer = _of_more(function, fixed, draw, part, axes)
+    except (TypeError, ValueError):  # inducing inputs that the model takes from its rows are no more those of the fit
+        mixing: str | None = "fails with one row more"
+    else:
+        mixing = _mixing_of_rows(found, dict(zip(inputs, places, strict=True)), longer)
     count = len(found.constants) + len(jax.tree.leaves(fixed))
     programs = kept(found.program, count, lambda: _compile(found.program, count))
     return OfChunks(programs, found.constants, found.structure, mixing)
@@ -221,7 +226,7 @@ def _of_more(
     return traced(function, fixed, draw, ({name: longer(name, row) for name, row in part[0].items()}, part[1]))
 
 
-def _mixing(own: Traced, axes: Mapping[object, int], other: Traced | None) -> str | None:
+def _mixing_of_rows(own: Traced, axes: Mapping[object, int], other: Traced | None) -> str | None:
     """What a program does with rows that is no more of each alone, as a program of more rows shows."""
     if other is None:
         return None
@@ -281,5 +286,5 @@ def _bytes(results: list[object]) -> int:
     return sum(atom.aval.size * getattr(atom.aval.dtype, "itemsize", 0) for atom in results)
 
 
-def _joined(groups: list[list[Array]]) -> list[Array]:
+def _concatenated(groups: list[list[Array]]) -> list[Array]:
     return groups[0] if len(groups) == 1 else [jnp.concatenate(leaves) for leaves in zip(*groups, strict=True)]

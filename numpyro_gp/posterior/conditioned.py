@@ -17,7 +17,7 @@ from numpyro.distributions import constraints
 from numpyro.infer import init_to_value
 from numpyro.primitives import Messenger
 
-from numpyro_gp.arrays import Array, ArrayLike, Model, Shape
+from numpyro_gp.arrays import Array, Model, Shape
 from numpyro_gp.beliefs.conditional import Conditional
 from numpyro_gp.checks import check_finite, fail
 from numpyro_gp.guides import AutoGP
@@ -75,7 +75,7 @@ class Conditioned(Messenger):
         if name not in self.past:
             cure = "Fit this model with AutoGP, and pass that guide and its parameters."
             fail("the guide", f"one with a belief at every process, {name!r} too", f"{sorted(self.past)}", cure)
-        own = _coordinates(name, prior, self.past[name], Plates.of(msg["cond_indep_stack"]))
+        own = _coordinates_of(name, prior, self.past[name], Plates.of(msg["cond_indep_stack"]))
         # By the name that the model gives: a scope around it is met once more.
         noise = numpyro.sample(f"{prior.name}_conditioned", own, infer={"numpyro_gp": "coordinates"})
         value = own.values_at(noise)
@@ -84,7 +84,7 @@ class Conditioned(Messenger):
         msg.update(type="deterministic", value=value)
 
 
-def _coordinates(name: str, prior: InducingPrior, past: PseudoData, plates: Plates) -> "_Coordinates":
+def _coordinates_of(name: str, prior: InducingPrior, past: PseudoData, plates: Plates) -> "_Coordinates":
     """Those of every member, at the hyper-parameters of the moment."""
     shape = plates.batch + prior.event_shape
     if past.shift.shape != shape:
@@ -239,9 +239,3 @@ def conditioned_observation(
         cure = "Pass noise_variance=0.1, or one variance for each row."
         fail("noise_variance", "given for the new data", got, cure)
     return Observation(process(X), Gaussian(jnp.sqrt(variance)))
-
-
-def is_same(value: ArrayLike, seen: Array) -> bool:
-    """Whether an argument of the model is one of its observed arrays, in whose precision they are compared."""
-    own = np.asarray(seen)
-    return np.shape(value) == own.shape and np.array_equal(np.asarray(value).astype(own.dtype), own)

@@ -22,7 +22,6 @@ from numpyro_gp.checks import check_count, check_key, fail
 from numpyro_gp.guides.other_sites import data_plates
 from numpyro_gp.linalg import factorise, matmul
 from numpyro_gp.posterior import tracing
-from numpyro_gp.posterior.conditioned import is_same
 from numpyro_gp.posterior.fitted import Fitted
 from numpyro_gp.posterior.sources import Source
 from numpyro_gp.primitives.neighbours.gaussian_data import GivenNeighbours
@@ -122,9 +121,13 @@ def training_draws(posterior: Fitted, draws: tracing.Draw, call: Call) -> Traini
     check_full(sites)
     latent, terms, copies = tracing.at_each_draw(one, posterior, draws, call.arrays)
     dims = {name: _dimensions(site) for name, site in sites.items() if name in latent or name in observed}
-    given = {name: x for name, x in call.arguments.items() if is_data(x)}
-    own = tuple(name for name, x in given.items() if any(is_same(x, value) for value in observed.values()))
-    return _without_hidden(TrainingDraws(latent, terms, copies, observed, dims, {}, own), seen)
+    arguments = []
+    for name, given in call.arguments.items():
+        for y in observed.values() if is_data(given) else ():
+            if np.shape(given) == y.shape and np.array_equal(np.asarray(given).astype(y.dtype), y):  # in its precision
+                arguments.append(name)
+                break
+    return _without_hidden(TrainingDraws(latent, terms, copies, observed, dims, {}, tuple(arguments)), seen)
 
 
 def data_sites(trace: Trace) -> dict[str, Site]:
@@ -228,7 +231,7 @@ def are_whitened(trace: Trace) -> dict[str, Array]:
     }
 
 
-class PointsAt(tracing.Values):
+class PointsAt(tracing.SiteValues):
     """Values at the data of the fit, with points drawn from the beliefs of the sites ``drawn``.
 
     Beliefs are drawn where they stand, because their whitened values may follow from the site's basis alone.
@@ -269,7 +272,7 @@ def log_likelihood(fn: object, y: Array, key: Array | None = None) -> Array:
         mean, variance = data.left_out()
         return norm.logpdf(data.y, mean, jnp.sqrt(variance))[inner.rows]
     if isinstance(inner, Marginal):
-        mean, variance = inner.each(collapsed_left_out if isinstance(inner, CollapsedMarginal) else leave_one_out, y)
+        mean, variance = inner.each(collapsed_left_out if isinstance(inner, CollapsedMarginal) else normal_left_out, y)
         return norm.logpdf(y, mean, jnp.sqrt(variance))
     if not isinstance(inner, Observation):
         return fn.log_prob(y)
@@ -284,7 +287,7 @@ def log_likelihood(fn: object, y: Array, key: Array | None = None) -> Array:
     return jnp.where(mask_of(fn), terms, 0.0)
 
 
-def leave_one_out(loc: Array, covariance: Array, y: Array) -> tuple[Array, Array]:
+def normal_left_out(loc: Array, covariance: Array, y: Array) -> tuple[Array, Array]:
     """Mean and variance of ``y_n`` given all other data, for ``y ~ N(loc, K)``.
 
     ``mu_n = y_n - [K^-1 (y - loc)]_n / [K^-1]_nn`` and ``s_n = 1 / [K^-1]_nn`` (Rasmussen & Williams

@@ -59,9 +59,9 @@ class PseudoData:
     def __post_init__(self) -> None:
         shift, points = check_mean("shift", self.shift), self.inducing
         if isinstance(points, Mapping):
-            points = {name: _checked(f"inducing[{name!r}]", one) for name, one in points.items()}
+            points = {name: _check_inducing(f"inducing[{name!r}]", one) for name, one in points.items()}
         else:
-            points = _checked("inducing", points)
+            points = _check_inducing("inducing", points)
         store(self, inducing=points, shift=shift, precision=check_symmetric("precision", self.precision, shift.shape))
 
     def __add__(self, other: "PseudoData") -> "PseudoData":
@@ -70,7 +70,7 @@ class PseudoData:
             return NotImplemented
         own, theirs = jax.tree.flatten(self.inducing), jax.tree.flatten(other.inducing)
         is_like = own[1] == theirs[1] and self.shift.shape == other.shift.shape
-        if not (is_like and all(map(_is_same, own[0], theirs[0]))):
+        if not (is_like and all(map(_are_equal, own[0], theirs[0]))):
             cure = "Fit all parts with one set of inducing inputs, or recall both in a model, one after the other."
             fail("the pseudo-data", "at the same inducing inputs", "others", cure)
         return PseudoData(self.inducing, self.shift + other.shift, self.precision + other.precision)
@@ -84,13 +84,15 @@ class PseudoData:
     @property
     def arrays(self) -> dict[str, object]:
         """All of it as arrays by name, functionals by their rows."""
-        inducing = _each(lambda one: getattr(one, "rows", one), self.inducing)
+        inducing = _each_component(lambda one: getattr(one, "rows", one), self.inducing)
         return {"inducing": inducing, "shift": self.shift, "precision": self.precision}
 
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, object], columns: SupportsInt | None) -> "PseudoData":
         """What `arrays` and `columns` are of."""
-        inducing = _each(lambda rows: from_rows(rows, None if columns is None else int(columns)), arrays["inducing"])
+        inducing = _each_component(
+            lambda rows: from_rows(rows, None if columns is None else int(columns)), arrays["inducing"]
+        )
         return cls(inducing, arrays["shift"], arrays["precision"])
 
     def save(self, path: str | os.PathLike) -> None:
@@ -106,18 +108,18 @@ class PseudoData:
         return cls.of_arrays(groups["past"], columns)
 
 
-def _checked(argument: str, points: object) -> object:
+def _check_inducing(argument: str, points: object) -> object:
     return points if isinstance(points, Functional) else check_points(argument, points, leading=True)
 
 
-def _each(function: Callable[[Any], object], inducing: object) -> Any:
+def _each_component(function: Callable[[Any], object], inducing: object) -> Any:
     """A function of inducing inputs, of each component's where there are several."""
     if isinstance(inducing, Mapping):
         return {name: function(one) for name, one in inducing.items()}
     return function(inducing)
 
 
-def _is_same(one: Array, other: Array) -> bool:
+def _are_equal(one: Array, other: Array) -> bool:
     """Whether arrays are equal, as far as is known."""
     first, second = known(one), known(other)
     return one.shape == other.shape and (first is None or second is None or np.array_equal(first, second))
@@ -177,7 +179,10 @@ def pseudo_data(guide: AutoGP, params: Mapping[str, object], *args: object, **kw
     for name, basis in found.items():
         if not isinstance(beliefs[name], Conditional):
             check_whitened_precision(beliefs[name], name, basis.dtype)
-    return {name: PseudoData(_points(basis), *_said(beliefs[name], basis)) for name, basis in found.items()}
+    return {
+        name: PseudoData(_inducing_of_basis(basis), *_as_pseudo_data(beliefs[name], basis))
+        for name, basis in found.items()
+    }
 
 
 def _as_set_up(
@@ -194,22 +199,22 @@ def _as_set_up(
     return bases if is_held and not any(isinstance(x, jax.ShapeDtypeStruct) for x in jax.tree.leaves(bases)) else {}
 
 
-def _said(belief: AbstractBelief, basis: AbstractBasis) -> tuple[Array, Array]:
+def _as_pseudo_data(belief: AbstractBelief, basis: AbstractBasis) -> tuple[Array, Array]:
     """Shift and precision of a belief, or of each member."""
     if isinstance(belief, Conditional):
         shift, precision = belief.said
         return shift, positive_part(precision)
     if isinstance(basis, BatchBasis):
-        return each_member(_said, belief, basis)
+        return each_member(_as_pseudo_data, belief, basis)
     mean, factor = belief.whitened(basis)
     return pseudo_data_of(mean, factor, basis.frame().factor, basis.level)
 
 
-def _points(basis: object) -> Any:
+def _inducing_of_basis(basis: object) -> Any:
     """Inducing inputs, by component of an additive process."""
     if isinstance(basis, BatchBasis):
-        return _points(basis.members)
+        return _inducing_of_basis(basis.members)
     if isinstance(basis, AdditiveBasis):
-        return dict(zip(basis.names, map(_points, basis.parts), strict=True))
+        return dict(zip(basis.names, map(_inducing_of_basis, basis.parts), strict=True))
     columns = basis.kernel.columns if isinstance(basis.kernel, OfFunctionals) else None
     return from_rows(basis.inducing, columns)

@@ -16,7 +16,7 @@ from numpyro_gp.linalg import einsum
 from numpyro_gp.neighbours.value import neighbours_in
 from numpyro_gp.posterior.fitted import Fitted
 from numpyro_gp.posterior.local_functions import LocalDraw, LocalFunctions, local_draw
-from numpyro_gp.posterior.near import near_of, scales_of
+from numpyro_gp.posterior.near import lengthscales_of, near_of
 from numpyro_gp.posterior.tracing import AskedProcess, Draw, Process, draws_of, key_of, plates_at
 from numpyro_gp.primitives.function_draw import FunctionDraw, function_draw
 from numpyro_gp.primitives.neighbours.local_process import LocalProcess
@@ -67,18 +67,18 @@ class Functions:
         -------
         Array (S, N), or (S, N, P) for several outputs.
         """
-        return _each(FunctionDraw.__call__, self, X)
+        return _each_process(FunctionDraw.__call__, self, X)
 
     def components(self, X: Functional | ArrayLike) -> dict[str, Array]:
         """Values of each component of an additive process, ``(S, N)``, without the mean function."""
-        return _each(FunctionDraw.components, self, X)
+        return _each_process(FunctionDraw.components, self, X)
 
     def gradient(self, X: ArrayLike) -> Array:
         """Derivatives in the inputs: ``(S, N, D)``, or ``(S, N, P, D)``; see `FunctionDraw.gradient`."""
-        return _each(FunctionDraw.gradient, self, X)
+        return _each_process(FunctionDraw.gradient, self, X)
 
 
-def _each(method: object, functions: Functions, X: Functional | ArrayLike) -> Any:
+def _each_process(method: object, functions: Functions, X: Functional | ArrayLike) -> Any:
     """A method of each function, some at a time."""
     rows = X if isinstance(X, Functional) else check_points("X", X, functions.draws.columns, leading=True)
     members = len(functions.draws.plates.lead)
@@ -89,11 +89,11 @@ def _each(method: object, functions: Functions, X: Functional | ArrayLike) -> An
         fail("X", required, f"shape {rows.shape}", "Reshape the rows: f(X.reshape(-1, D)), and the values back.")
     features = sum(prior.weights.shape[-1] for prior in functions.draws.priors)
     together = max(1, min(len(functions), HELD // (features * rows.shape[-2])))
-    return _evaluated(functions.draws, rows, method=method, together=together, is_own=is_own)
+    return _evaluated_functions(functions.draws, rows, method=method, together=together, is_own=is_own)
 
 
 @compiled
-def _evaluated(draws: FunctionDraw, inputs: object, *, method: object, together: int, is_own: bool) -> object:
+def _evaluated_functions(draws: FunctionDraw, inputs: object, *, method: object, together: int, is_own: bool) -> object:
     """A method of many functions, or of each at inputs of its own."""
     if not is_own:
         return jax.lax.map(lambda draw: method(draw, inputs), draws, batch_size=together)
@@ -152,7 +152,7 @@ def _local(asked: AskedProcess, draws: Draw, num_features: int) -> LocalFunction
             cure = "Draw them at rows that you know, posterior.function_draws(key, X_new, near, y), "
             cure += "or register features for the kernel: help(ngp.kernels.features)."
             fail("the kernel", "one with features, where rows have neighbours", "one without", cure, TypeError)
-        return jax.tree.map(jnp.asarray, found), scales_of(process)
+        return jax.tree.map(jnp.asarray, found), lengthscales_of(process)
 
     if (found := asked.at_each(one, draws)) is None:
         return None
@@ -174,7 +174,7 @@ def _names(X: Functional | ArrayLike) -> list[bytes]:
     return [row[part].tobytes() for row, part in zip(table, has_part, strict=True)]
 
 
-def _below(rows: list[Functional | np.ndarray]) -> Functional | Array:
+def _below_diagonal(rows: list[Functional | np.ndarray]) -> Functional | Array:
     """Rows below each other, plain inputs or functionals."""
     return stack(rows) if any(isinstance(row, Functional) for row in rows) else jnp.asarray(np.concatenate(rows))
 
@@ -212,7 +212,7 @@ class AskedFunctions:
                 new[name] = before + len(new)
                 rows.append(X[number : number + 1] if isinstance(X, Functional) else inputs[number : number + 1])
         if new:
-            axis, every = jax.block_until_ready(self._draw(_below([*self._inputs, *rows])))
+            axis, every = jax.block_until_ready(self._draw(_below_diagonal([*self._inputs, *rows])))
             more = jnp.moveaxis(every, axis, 0)
             more = more if self._values is None else jnp.concatenate([self._values, more[before:]])
             # Rows are known once they have values: a call that fails leaves none.

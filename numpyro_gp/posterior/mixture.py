@@ -18,7 +18,7 @@ from numpyro_gp.sites import Observation
 ROWS_TOGETHER = 2**16
 
 
-def _each(function: Callable[..., object], chunk: Observation, *extra: Array) -> Any:
+def _each_draw(function: Callable[..., object], chunk: Observation, *extra: Array) -> Any:
     """Apply to each draw, some at a time: quadrature needs many numbers for each row and draw."""
     size = max(1, ROWS_TOGETHER // chunk.mean_latent[0].size)
     if size >= chunk.mean_latent.shape[0]:
@@ -29,28 +29,28 @@ def _each(function: Callable[..., object], chunk: Observation, *extra: Array) ->
 @compiled
 def moments(chunk: Observation) -> tuple[Array, ...]:
     """Mean and variance of new data, then of the latent function."""
-    means, variances = _each(lambda o: (o.mean, o.variance), chunk)
-    mean, spread = _mixture(means, variances)
-    return mean, spread, *_mixture(chunk.mean_latent, chunk.variance_latent)
+    means, variances = _each_draw(lambda o: (o.mean, o.variance), chunk)
+    mean, spread = _mixture_of_draws(means, variances)
+    return mean, spread, *_mixture_of_draws(chunk.mean_latent, chunk.variance_latent)
 
 
-def _mixture(means: Array, variances: Array) -> tuple[Array, Array]:
+def _mixture_of_draws(means: Array, variances: Array) -> tuple[Array, Array]:
     """Mean and variance of a mixture of draws; from the first one, so that sums of large numbers round nothing."""
     away = means - means[:1]
     return means[0] + away.mean(0), variances.mean(0) + away.var(0)
 
 
 @compiled
-def log_density(chunk: Observation, y: Array) -> Array:
+def mixture_density(chunk: Observation, y: Array) -> Array:
     """``log p(y_n)`` of each datum."""
-    each = _each(lambda o, own: o.predictive_log_prob(own), chunk, y)
+    each = _each_draw(lambda o, own: o.predictive_log_prob(own), chunk, y)
     return logsumexp(each, axis=0) - math.log(each.shape[0])
 
 
 @compiled
 def log_density_error(chunk: Observation, y: Array) -> Array:
-    """Standard error of `log_density` over the draws; infinite of one."""
-    each = _each(lambda o, own: o.predictive_log_prob(own), chunk, y)
+    """Standard error of `mixture_density` over the draws; infinite of one."""
+    each = _each_draw(lambda o, own: o.predictive_log_prob(own), chunk, y)
     count, share = each.shape[0], jax.nn.softmax(each, axis=0)
     if count == 1:
         return jnp.full(each.shape[1:], jnp.inf)
@@ -58,13 +58,13 @@ def log_density_error(chunk: Observation, y: Array) -> Array:
 
 
 @compiled
-def sample(chunk: Observation, keys: Array, *, times: int) -> Array:
+def mixture_sample(chunk: Observation, keys: Array, *, times: int) -> Array:
     """Draws ``(S, times, rows, ...)``."""
     return jax.vmap(lambda o, key: o.sample(key, (times,)))(chunk, keys)
 
 
 @compiled
-def survival(chunk: Observation, times: Array) -> Array:
+def mixture_survival(chunk: Observation, times: Array) -> Array:
     """``P(Y > t)``, ``(rows, ..., T)``: by the quadrature of data that are censored on the right."""
 
     def one(o: Observation, time: Array) -> Array:
@@ -76,7 +76,7 @@ def survival(chunk: Observation, times: Array) -> Array:
         return jnp.exp(Censored(values, right=True).predictive_log_prob(bound, mean, variance, covariance=covariance))
 
     def at(time: Array) -> Array:
-        return _each(lambda o: one(o, time), chunk).mean(0)
+        return _each_draw(lambda o: one(o, time), chunk).mean(0)
 
     return jnp.moveaxis(jax.lax.map(at, times), 0, -1)
 
@@ -98,7 +98,7 @@ def survival_draws(chunk: Observation, keys: Array, times: Array, *, each: int) 
     return draws.reshape(-1, *draws.shape[2:])
 
 
-def quantiles(draws: Array, probabilities: Array) -> Array:
+def quantiles_of_draws(draws: Array, probabilities: Array) -> Array:
     """Of draws ``(S, ...)``: of whole numbers one of them, which the mean of two that are next to each other is not."""
     is_whole = jnp.issubdtype(draws.dtype, jnp.integer) or jnp.issubdtype(draws.dtype, jnp.bool_)
     return jnp.quantile(draws, probabilities, axis=0, method="lower" if is_whole else "linear")
@@ -107,7 +107,7 @@ def quantiles(draws: Array, probabilities: Array) -> Array:
 @jax.jit
 def gaussian_quantiles(chunk: Observation, probabilities: Array) -> Array:
     """Quantiles ``(rows, ..., levels)`` of the mixture."""
-    means, variances = _each(lambda o: (o.mean, o.variance), chunk)
+    means, variances = _each_draw(lambda o: (o.mean, o.variance), chunk)
     found = jax.lax.map(lambda level: _mixture_quantile(level, means, jnp.sqrt(variances)), probabilities)
     return jnp.moveaxis(found, 0, -1)
 

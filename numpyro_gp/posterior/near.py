@@ -99,14 +99,14 @@ def near_in_units(asked: tracing.AskedProcess, key: Array, index: np.ndarray) ->
     """The neighbours that a process stands on, and the median of its lengthscales; None of one that has none."""
 
     def units(process: tracing.Process, _: object) -> Array | None:
-        return shortest([scales_of(one) for one in _each(process) if isinstance(one, LocalProcess)])
+        return shortest([lengthscales_of(one) for one in _processes_of(process) if isinstance(one, LocalProcess)])
 
     draws = tracing.draws_of(key, index[np.linspace(0, len(index) - 1, min(len(index), FEW_DRAWS)).astype(int)])
     scales = asked.at_each(units, draws)
     return None if scales is None else (near_of(asked, draws), jnp.median(scales, axis=0))
 
 
-def scales_of(process: LocalProcess) -> Array:
+def lengthscales_of(process: LocalProcess) -> Array:
     """The lengthscales of a process; where its kernel has none, those by which its neighbours were found."""
     near, found = process.units()
     return near.lengthscale if found is None else found
@@ -144,7 +144,7 @@ def enough_neighbours(asked: tracing.AskedProcess, key: Array, near: Neighbours)
     return count
 
 
-def _each(process: tracing.Process) -> tuple[GaussianProcess | LocalProcess, ...]:
+def _processes_of(process: tracing.Process) -> tuple[GaussianProcess | LocalProcess, ...]:
     """A process, or the several that data are seen through."""
     return process.processes if isinstance(process, SeenProcesses) else (process,)
 
@@ -159,7 +159,7 @@ def near_of(asked: tracing.AskedProcess, draws: tracing.Draw) -> Neighbours:
         return given[0]
 
     def inputs(process: tracing.Process, _: object) -> list[tuple[Array, Array]]:
-        return [(one.data.near.inputs, one.data.near.order) for one in _each(process)]
+        return [(one.data.near.inputs, one.data.near.order) for one in _processes_of(process)]
 
     (rows, order), *others = asked.at_each(inputs, jax.tree.map(lambda array: array[:1], draws))
     if not all(np.array_equal(own, rows) for own, _ in others):
@@ -182,7 +182,7 @@ def gain_of_neighbours(
     draw = tracing.draws_of(key, posterior.spread(1, True))
 
     def units(own: Fitted, draw: tracing.Draw, arrays: list[Array]) -> list[Array]:
-        return [scales_of(process) for process in _on(asked, own, draw, arrays, near)]
+        return [lengthscales_of(process) for process in _on(asked, own, draw, arrays, near)]
 
     scales = tracing.at_each_draw(units, posterior, draw, call.arrays)
     own = scales[0][0] if scales else near.lengthscale

@@ -5,7 +5,6 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -43,7 +42,7 @@ class Plan(NamedTuple):
     site: str
     plates: frozenset[str]
     is_random: bool
-    rows: tracing.Rows
+    rows: tracing.DrawnRows
     place: tuple[int, int, int] | None
 
     @property
@@ -75,7 +74,7 @@ def plan_of(posterior: Fitted, call: Call, rows: Sequence[str] | None, site: str
     axis, _, places = row_axes(call.arrays, numbers, batch)
     first = min(numbers)
     place = (axis, first, places[first]) if len(batch) > 1 and first in places else None
-    return Plan(posterior, rows, found, name, *data, tracing.rows_of(found.sites, name, data.plates, new), place)
+    return Plan(posterior, rows, found, name, *data, tracing.drawn_rows_of(found.sites, name, data.plates, new), place)
 
 
 def predict_rows(
@@ -114,8 +113,7 @@ def predict_rows(
         size = total
     fixed, draws = (posterior.source, rest), (key, index)
     chunks = predict_chunks(one_draw, fixed, draws, part, total, size, places, first, known)
-    key = tracing.key_of(key, plan.site) if plan.has_others else key
-    return Prediction(chunks, chunks.sizes, jax.random.fold_in(key, first) if first else key, axis)
+    return Prediction.of_chunks(chunks, key, axis, first, plan.site if plan.has_others else None)
 
 
 FEWEST_DRAWS, MOST_DRAWS, DATA_OF_EACH_ROW = 100, 10_000, 8

@@ -1,29 +1,55 @@
-"""``Posterior``: one value after the fit, whichever engine made it, and the predictions it gives."""
+"""``Posterior``: one value after the fit, whichever engine made it, and the answers it gives."""
 
+import copy
 import dataclasses
 import functools
+import inspect
+import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import overload
+from typing import Any, Self, overload
+
+import jax
+import numpy as np
 
 from numpyro_gp.arrays import Array, ArrayLike, Model
 from numpyro_gp.checks import check_count, check_key, fail
 from numpyro_gp.guides.fit_registry import as_fitted, given_of
 from numpyro_gp.kernels.functionals import Functional
-from numpyro_gp.neighbours.value import neighbours_in
-from numpyro_gp.posterior.at_data import AtData
-from numpyro_gp.posterior.conditioned import Conditioned
-from numpyro_gp.posterior.conditioned_predictor import RowPredictor
+from numpyro_gp.neighbours.value import NewRows, neighbours_in
+from numpyro_gp.posterior.arviz import arviz_container, sample_stats
+from numpyro_gp.posterior.conditioned import Conditioned, is_conditioned
+from numpyro_gp.posterior.draws import TrainingDraws, draws_at_data, hyperparameter_draws, stored_index, training_draws
+from numpyro_gp.posterior.fitted import Fitted
 from numpyro_gp.posterior.function_set import AskedFunctions, Functions, posterior_functions
 from numpyro_gp.posterior.local_functions import LocalFunctions
 from numpyro_gp.posterior.new_data import draw_functions, plan_of, predict_rows, predict_within
 from numpyro_gp.posterior.prediction import Prediction
-from numpyro_gp.posterior.predictor import Predictor
-from numpyro_gp.posterior.sources import inducing_of_run, of_chains, of_guide, of_particles, params_of
-from numpyro_gp.rows.call import Arguments, argument_names, call_of
+from numpyro_gp.posterior.predictor import Predictor, ProcessPredictor
+from numpyro_gp.posterior.sources import (
+    GuideDraws,
+    inducing_of_run,
+    of_chains,
+    of_guide,
+    of_particles,
+    params_of,
+    set_up_by_shapes,
+    stored,
+)
+from numpyro_gp.posterior.storage import read_arrays, refuse_narrowed, to_pickle, write_arrays
+from numpyro_gp.primitives.neighbours.local_process import LocalProcess
+from numpyro_gp.primitives.opening import recorded_processes
+from numpyro_gp.primitives.regression import renamed
+from numpyro_gp.rows.argument_shapes import arguments_of
+from numpyro_gp.rows.call import Arguments, argument_names, call_of, check_taken, is_data
+from numpyro_gp.rows.model_trace import look
+
+KINDS = ("svi", "mcmc", "stein")
+# Of a posterior: its engine, arrays by group, and numbers.
+Parts = tuple[str, Mapping[str, Mapping[str, object]], Mapping[str, object]]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Posterior(AtData):
+class Posterior(Fitted):
     """What a fit says, whichever engine made it: predictions, functions, hyper-parameters, ArviZ.
 
     Build it with `from_svi`, `from_mcmc` or `from_stein`. Sites inside the data plate (latent inputs,
@@ -63,6 +89,21 @@ class Posterior(AtData):
         """The engine and the model, without data and draws."""
         name = getattr(self.model, "__name__", type(self.model).__name__)
         return f"Posterior({self.kind}, {name})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        model, source = to_pickle("model", self.model), self.source
+        if isinstance(source, GuideDraws):
+            source = dataclasses.replace(source, guide=to_pickle("guide", source.guide))
+        fields = self.num_chains, dict(self.extra_fields), self.inducing, self.given
+        leaves = jax.tree.leaves((self.samples or {}, dict(self.params)))
+        is_double = any(getattr(leaf, "dtype", None) == np.float64 for leaf in leaves)
+        return _unpickled, (is_double, type(self), (model, self.kind, source, *fields))
+
+    def __copy__(self) -> Self:
+        return dataclasses.replace(self)
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Self:
+        return dataclasses.replace(self, source=copy.deepcopy(self.source, memo))
 
     @classmethod
     def from_svi(cls, model: Model, guide: Model, params: Mapping[str, object]) -> "Posterior":
@@ -201,7 +242,7 @@ class Posterior(AtData):
         new: str | Sequence[str] = (),
         neighbours: int | str | None = None,
         **kwargs: object,
-    ) -> Predictor | RowPredictor:
+    ) -> Predictor | ProcessPredictor:
         """What predicts one row, or a few, again and again: ``predictor(X_new)`` is `predict` without its overhead.
 
         ``args`` and ``kwargs`` are the arguments of the model behind those that each call gives; the others are as in
@@ -215,7 +256,7 @@ class Posterior(AtData):
             if others:
                 fail("new", "left out where rows have neighbours", f"{others}", "Leave it out.")
             call = call_of(self.model, args, kwargs)
-            return RowPredictor(self, key, call, site, num_samples, chunk_size, neighbours)
+            return ProcessPredictor(self, key, call, site, num_samples, chunk_size, neighbours)
         if neighbours is not None:
             cure = "Leave it out, or pass the arguments of the fit: posterior.predictor(key, near, y)."
             fail("neighbours", "left out where there are none among the arguments", neighbours, cure)
@@ -294,3 +335,211 @@ class Posterior(AtData):
         """
         self._check_taken("functions", args, num_samples=num_samples, gp=gp, num_features=num_features)
         return posterior_functions(self, key, num_samples, call_of(self.model, args, kwargs), gp, num_features)
+
+    def holds_data(self, *args: object, **kwargs: object) -> bool:
+        """Whether the model, called with the arguments of its fit, has its data for `predict_at`."""
+        call = call_of(self.model, args, kwargs)
+        with recorded_processes() as found:
+            look(self.fitted_model, call)
+        return any(is_conditioned(process) or isinstance(process, LocalProcess) for process in found.values())
+
+    @overload
+    def predict_at(
+        self, key: Array, X: Iterator[object], /, *args: object, **kwargs: object
+    ) -> Iterator[Prediction]: ...
+
+    @overload
+    def predict_at(
+        self, key: Array, X: Functional | NewRows | ArrayLike, /, *args: object, **kwargs: object
+    ) -> Prediction: ...
+
+    def predict_at(
+        self,
+        key: Array,
+        X: Functional | NewRows | ArrayLike | Iterator[object],
+        /,
+        *args: object,
+        gp: str | None = None,
+        noise_variance: ArrayLike | None = None,
+        num_samples: int | None = None,
+        chunk_size: int = 8192,
+        neighbours: int | str | None = None,
+        offset: ArrayLike | Sequence[ArrayLike | None] | None = None,
+        noise: ArrayLike | None = None,
+        **kwargs: object,
+    ) -> Prediction | Iterator[Prediction]:
+        """Predict new data of a `gp_regression` model, or of a process by neighbours, at new inputs ``X``.
+
+        Such a model holds its data inside, so ``args`` and ``kwargs`` are its arguments in the fit, data
+        included: ``posterior.predict_at(key, X_new, X, y)``. Of a model given its data by neighbours they are
+        ``predict_at(key, X_new, near, y)``: each new row is predicted from the data nearest to it. So are new data of
+        ``ngp.gp(name, kernel, near[idx])``, seen through the likelihood of the fit.
+
+        Parameters
+        ----------
+        key : PRNG key
+        X : array (N, D), Functional or NewRows
+            New inputs of the process. With neighbours also what ``near.find(X_new, K)`` found. Of an iterator of inputs
+            comes a prediction for each, made when it is asked for.
+        gp : str, optional
+            Name of the data site, where the model has several.
+        noise_variance : array () or (N,), optional
+            Noise variance of the new data, not its standard deviation; by default that of the model, where it is one
+            number.
+        num_samples, chunk_size : int
+            As for `predict`; by neighbours 16 draws by default, as each factorises a block for every row.
+        neighbours : int or "auto", optional
+            Rows of the data that a new row is predicted from: the nearest 256 in the lengthscales of the posterior, or
+            all where there are fewer. It is not tied to the number of the fit, and more are often much better.
+            "auto" takes the least of 16, 64, 256 and 1024 from which 300 rows of the data, left out, are predicted as
+            well as from four times as many.
+        offset : array (N,), optional
+            Of the new data, where `observe` had one for those of the fit.
+        noise : array, optional
+            The old name of ``noise_variance``. It works in this release and warns.
+        """
+        own = {"gp": gp, "noise_variance": noise_variance, "num_samples": num_samples, "chunk_size": chunk_size}
+        self._check_taken("predict_at", args, **own, neighbours=neighbours, offset=offset, noise=noise)
+        variance, call = renamed("predict_at", noise_variance, noise), call_of(self.model, args, kwargs)
+        rows = ProcessPredictor(self, key, call, gp, num_samples, chunk_size, neighbours)
+        if not isinstance(X, Iterator):
+            return rows.predict(X, variance, offset)
+        if offset is not None or np.ndim(variance if variance is not None else 0):
+            got, cure = "numbers for each row", "Predict its parts one after the other, each with its own."
+            fail("offset and noise_variance", "None, or one variance, for an iterator of rows", got, cure)
+        return rows.each(X, variance)
+
+    def draws(self, key: Array, *args: object, num_samples: int | None = None, **kwargs: object) -> TrainingDraws:
+        """Draws of all latent sites, the pointwise log likelihood and replicated data, at the data of the fit.
+
+        ``args`` and ``kwargs`` are the arguments of the model, data included. The log likelihood is on the
+        true predictive density, not the bound: ``log E_{p(f_n | v)} p(y_n | f_n)`` at drawn whitened values
+        ``v`` (from the belief, the chain or the particle) and hyper-parameters. Beliefs that whitened values
+        do not describe (decoupled ones) give ``log p(y_n | f_n)`` at drawn ``f_n``.
+
+        Parameters
+        ----------
+        num_samples : int, optional
+            All stored draws, or 1000 from a guide. Of chains, as many of each.
+        """
+        self._check_taken("draws", args, num_samples=num_samples)
+        call = call_of(self.model, args, kwargs)
+        return training_draws(self, draws_at_data(self, key, call, num_samples), call)
+
+    def hyperparameters(
+        self, key: Array, *args: object, num_samples: int | None = None, **kwargs: object
+    ) -> dict[str, Array]:
+        """Draws of the latent sites outside every plate that are not GP sites; see `draws` for the arguments.
+
+        Those in plates, as of groups, are in ``draws(key, *args).latent``.
+        """
+        self._check_taken("hyperparameters", args, num_samples=num_samples)
+        call = call_of(self.model, args, kwargs)
+        return hyperparameter_draws(self, draws_at_data(self, key, call, num_samples, is_whole=False), call)
+
+    def to_arviz(
+        self,
+        key: Array,
+        *args: object,
+        num_samples: int | None = None,
+        coords: Mapping[str, Sequence[object]] | None = None,
+        dims: Mapping[str, Sequence[str]] | None = None,
+        **kwargs: object,
+    ) -> Any:
+        """ArviZ's container (``InferenceData``, or a tree from ArviZ 1 on) of this posterior at the data of the fit.
+
+        Groups: posterior, posterior predictive, log likelihood (see `draws` for what it is), observed data,
+        constant data, and what NUTS recorded. For ``plot_energy`` run it with
+        ``extra_fields=("energy", "diverging")``. The attribute ``sampling`` says what the draws are: those of
+        a guide and particles are no chains.
+
+        LOO of a container estimates the leave-one-out density of the model under this posterior. With
+        ``inducing`` inputs at all data it agrees with exact leave-one-out; with fewer it is that of the
+        sparse model ``p(y_n | v)``, whose terms are independent given ``v``.
+
+        Parameters
+        ----------
+        key : PRNG key
+        *args, **kwargs
+            Arguments of the model as in the fit, data included.
+        num_samples : int, optional
+            As for `draws`.
+        coords, dims : dict, optional
+            Values along named dimensions, and names of the dimensions of a site or argument where the
+            names of plates do not do.
+        """
+        self._check_taken("to_arviz", args, num_samples=num_samples, coords=coords, dims=dims)
+        found = self.draws(key, *args, num_samples=num_samples, **kwargs)
+        arguments = call_of(self.model, args, kwargs).arguments
+        constant = {n: np.asarray(x) for n, x in arguments.items() if is_data(x) and n not in found.arguments}
+        stats = sample_stats(self.extra_fields, stored_index(self, num_samples), self.num_chains)
+        return arviz_container(self.kind, found, constant, stats, self.num_chains, coords=coords, dims=dims)
+
+    def _check_taken(self, method: str, args: tuple[object, ...], **own: object) -> None:
+        """Refuse arguments of the model that a method took for its own ``own``, as far as these are not defaults."""
+        declared = _defaults_of(type(self), method)
+        is_default = lambda name, value: value is declared[name] or (isinstance(value, int) and value == declared[name])  # noqa: E731
+        check_taken(self.model, args, method, {n: x for n, x in own.items() if not is_default(n, x)})
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Write everything but the model and the guide to one file (NumPy's format, no pickle).
+
+        So it writes what ``pickle`` refuses: fits of models that are a ``lambda``, stand inside a function, or hold a
+        kernel or a likelihood that does. `load` gets the model and the guide from the program that defines them.
+        """
+        kind, groups, notes = self.parts()
+        write_arrays(path, kind, groups, notes)
+
+    def parts(self) -> Parts:
+        """Everything but the model and the guide: the engine, arrays by group, and numbers."""
+        groups: dict[str, Mapping[str, object]] = {"samples": self.samples or {}, "params": self.params}
+        groups["inducing"] = self.inducing
+        groups["extra_fields"] = {name: x for name, x in self.extra_fields.items() if is_data(x)}
+        if isinstance(self.model, Conditioned):
+            groups["past"] = self.model.arrays
+        return self.kind, groups, {"num_chains": self.num_chains, "given": self.given}
+
+    @classmethod
+    def load(cls, path: str | os.PathLike, model: Model, guide: object = None, *args: object, **kwargs: object) -> Self:
+        """Read what `save` wrote, for the same model and, after a variational fit, the same guide.
+
+        A guide that was not run yet in this process is set up on the shapes of the arguments of the fit, which the file
+        has after `ngp.fit`. Pass the arguments themselves, ``args`` and ``kwargs``, where it has none or they do not
+        do: where one of them is no array, number, string or `ngp.neighbours`, where the fit was NumPyro's own run of
+        its own guide, and where a support or a Python branch of the model reads their values.
+        """
+        parts = read_arrays(path)
+        if parts[0] not in KINDS:
+            cure = "Read pseudo-data with ngp.PseudoData.load."
+            fail("path", "a file that Posterior.save wrote", f"{str(path)!r}, of kind {parts[0]!r}", cure)
+        return cls.of_parts(parts, model, guide, *args, **kwargs)
+
+    @classmethod
+    def of_parts(cls, parts: Parts, model: Model, guide: object = None, *args: object, **kwargs: object) -> Self:
+        """A posterior of `parts`, with its model and guide; see `load`."""
+        kind, groups, notes = parts
+        if "past" in groups:
+            model = Conditioned.of_arrays(model, groups["past"])
+        if kind == "svi":
+            if guide is None:
+                fail("guide", "the guide of the fit", "None", "Pass it: Posterior.load(path, model, guide).")
+            given = notes.get("given")  # files of older releases have none
+            if given is not None and not (args or kwargs):
+                guide = set_up_by_shapes(guide, arguments_of(given))
+            fitted = of_guide(guide, groups["params"], *args, **kwargs)
+            return cls(model, kind, fitted, inducing=groups.get("inducing", {}), given=given)
+        source = stored(groups["samples"], groups.get("params", {}))
+        return cls(model, kind, source, notes["num_chains"], groups.get("extra_fields", {}), groups.get("inducing", {}))
+
+
+def _unpickled(is_double: bool, kind: type[Posterior], fields: tuple[Any, ...]) -> Posterior:
+    """A posterior of a pickle, whose arrays JAX has rounded where it computes in single precision."""
+    if is_double and not jax.config.jax_enable_x64:
+        refuse_narrowed("the pickle", "a posterior ", "one, of float64")
+    return kind(*fields)
+
+
+@functools.cache
+def _defaults_of(kind: type, method: str) -> dict[str, object]:
+    """Defaults of the arguments of a method."""
+    return {name: one.default for name, one in inspect.signature(getattr(kind, method)).parameters.items()}

@@ -12,9 +12,10 @@ from numpyro_gp.arrays import Array, ArrayLike, on_device
 from numpyro_gp.checks import check_array, check_count, check_floating, check_key, fail, is_known, known
 from numpyro_gp.likelihoods import CallableLikelihood, Gaussian, Likelihood
 from numpyro_gp.posterior import mixture
-from numpyro_gp.posterior.chunks import padded
+from numpyro_gp.posterior.chunks import Chunks
 from numpyro_gp.posterior.storage import Absent, to_pickle
 from numpyro_gp.posterior.tracing import key_of
+from numpyro_gp.rows.batches import padded
 from numpyro_gp.sites import Observation
 
 # Quantiles ``(levels, rows)`` of the first rows of a chunk, from so many draws, where a likelihood needs no program:
@@ -71,6 +72,12 @@ class Prediction:
         self.mean, self.function_mean = (self._lifted(moments[at]) for at in (0, 2))
         self.variance, self.function_variance = moments[1], moments[3]
 
+    @classmethod
+    def of_chunks(cls, chunks: Chunks, key: Array, axis: int, start: int | None, name: str | None) -> "Prediction":
+        """That of rows behind ``start`` others of a stream; its noise is of its own for the data site of a name."""
+        key = key if name is None else key_of(key, name)
+        return cls(chunks, chunks.sizes, jax.random.fold_in(key, start) if start else key, axis)
+
     def __repr__(self) -> str:
         return f"Prediction(rows={sum(self._sizes)}, draws={self.num_draws})"
 
@@ -108,7 +115,7 @@ class Prediction:
             length = chunk.mean_latent.shape[1 + self._axis]
             parts.append(function(chunk, *[padded(row, start, length, self._axis) for row in rows]))
             start += size
-        return _joined(parts, tuple(self._sizes), self._axis)
+        return _join_rows(parts, tuple(self._sizes), self._axis)
 
     def _check(self, y: ArrayLike) -> Array:
         data, given = check_array("y", y), known(y)
@@ -131,7 +138,7 @@ class Prediction:
         With few draws the log of the mixture is biased low (Jensen); `log_density_error` says how far off it may be.
         With latent inputs and small noise it is low by many nats: `conditional_density.log_density`.
         """
-        return self._reduce(mixture.log_density, self._check(y))
+        return self._reduce(mixture.mixture_density, self._check(y))
 
     def log_density_error(self, y: ArrayLike) -> Array:
         """Monte-Carlo standard error of `log_density` of each datum in nats, ``(N,)``; infinite for a single draw.
@@ -161,7 +168,7 @@ class Prediction:
     def _draws(self, number: int, count: int, key: Array, order: Array) -> Array:
         """Draws for one chunk; the same order of posterior draws in each, so that a row of draws is of one of them."""
         keys = jax.random.split(jax.random.fold_in(key, number), self.num_draws)
-        draws = mixture.sample(self._chunks[number], keys, times=order.size // self.num_draws)
+        draws = mixture.mixture_sample(self._chunks[number], keys, times=order.size // self.num_draws)
         return _first(draws.reshape((-1, *draws.shape[2:]))[order[:count]], self._sizes[number], 1 + self._axis)
 
     def quantiles(self, levels: ArrayLike | Sequence[float], num_samples: int = 2000) -> Array:
@@ -185,7 +192,7 @@ class Prediction:
         key = self._key_of("quantiles")
         order = jnp.arange(-(-count // self.num_draws) * self.num_draws)
         every = (self._draws(number, order.size, key, order) for number in range(len(self._sizes)))
-        parts = [mixture.quantiles(draws, probabilities) for draws in every]
+        parts = [mixture.quantiles_of_draws(draws, probabilities) for draws in every]
         return self._lifted(jnp.concatenate(parts, axis=1 + self._axis))
 
     def survival(self, times: ArrayLike) -> Array:
@@ -200,8 +207,8 @@ class Prediction:
         """
         found, of_rows = self._times(times), self._times_of_rows(times)
         if of_rows is not None:
-            return jnp.moveaxis(self._reduce(lambda chunk, own: mixture.survival(chunk, own.T), of_rows), -1, 0)
-        return jnp.moveaxis(self._reduce(lambda chunk: mixture.survival(chunk, found)), -1, 0)
+            return jnp.moveaxis(self._reduce(lambda chunk, own: mixture.mixture_survival(chunk, own.T), of_rows), -1, 0)
+        return jnp.moveaxis(self._reduce(lambda chunk: mixture.mixture_survival(chunk, found)), -1, 0)
 
     def survival_draws(self, times: ArrayLike, num_samples: int = 200, key: Array | None = None) -> Array:
         """``P(Y > t | f)`` at draws of the function and of all else, shape ``(num_samples, T, N, ...)``.
@@ -238,7 +245,7 @@ class Prediction:
 MOMENTS = ("mean", "variance", "function_mean", "function_variance")
 
 
-def _parts(prediction: Prediction) -> tuple[tuple[object, ...], tuple[object, ...]]:
+def _parts_of_prediction(prediction: Prediction) -> tuple[tuple[object, ...], tuple[object, ...]]:
     arrays = (
         list(prediction._chunks),
         prediction._key,
@@ -249,7 +256,7 @@ def _parts(prediction: Prediction) -> tuple[tuple[object, ...], tuple[object, ..
     return arrays, (tuple(prediction._sizes), *fixed)
 
 
-def _of_parts(fixed: tuple[Any, ...], arrays: tuple[Any, ...]) -> Prediction:
+def _prediction_of(fixed: tuple[Any, ...], arrays: tuple[Any, ...]) -> Prediction:
     found = object.__new__(Prediction)
     sizes, found._axis, found.num_draws, found._data_axes, found._by_numpy = fixed
     found._held, found._key, found.level, *moments = arrays
@@ -258,10 +265,10 @@ def _of_parts(fixed: tuple[Any, ...], arrays: tuple[Any, ...]) -> Prediction:
     return found
 
 
-jax.tree_util.register_pytree_node(Prediction, _parts, _of_parts)
+jax.tree_util.register_pytree_node(Prediction, _parts_of_prediction, _prediction_of)
 
 
-def _joined(parts: list[object], sizes: tuple[int, ...], axis: int) -> object:
+def _join_rows(parts: list[object], sizes: tuple[int, ...], axis: int) -> object:
     """The rows of all chunks, without their padding; by NumPy, since a program would be one for each number of rows."""
     leaves = jax.tree.leaves(parts)
     if len(parts) == 1 and all(leaf.shape[axis] == sizes[0] for leaf in leaves):

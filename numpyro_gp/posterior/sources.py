@@ -77,7 +77,7 @@ def _values(
     if isinstance(guide, AutoGP):
         return guide.values_outside(plates, key, params, *call)
     if isinstance(guide, AutoGuideList):
-        return _of_parts(partial(_values, plates=plates), guide, key, params, call)
+        return _draws_of_parts(partial(_values, plates=plates), guide, key, params, call)
     if isinstance(guide, AutoGuide):
         return dict(guide.sample_posterior(key, params, *call.args, **call.kwargs))
     return _training_values(guide, key, params, call)
@@ -86,7 +86,7 @@ def _values(
 @alone
 def _training_values(guide: object, key: Array, params: Mapping[str, object], call: Arguments) -> dict[str, object]:
     if isinstance(guide, AutoGuideList):
-        return _of_parts(_training_values, guide, key, params, call)
+        return _draws_of_parts(_training_values, guide, key, params, call)
     if isinstance(guide, AutoLaplaceApproximation):  # its program is the point that it was fitted with
         drawn = guide.sample_posterior(key, params, *call.args, **call.kwargs)
         return {name: value for name, value in drawn.items() if guide.prototype_trace[name]["type"] == "sample"}
@@ -97,7 +97,7 @@ def _training_values(guide: object, key: Array, params: Mapping[str, object], ca
     return {name: s["value"] for name, s in trace.items() if s["type"] == "sample" and not s["is_observed"]}
 
 
-def _of_parts(
+def _draws_of_parts(
     draw: Callable[..., dict[str, object]], guide: AutoGuideList, key: Array, params: object, call: Arguments
 ) -> dict[str, object]:
     """Draws of the parts of a list, a key for each: under one key, as NumPyro has it, they would go together."""
@@ -218,15 +218,10 @@ def of_chains(mcmc: Any) -> tuple[StoredDraws, int, dict[str, object]]:
 
 def inducing_of_run(model: Model, mcmc: object) -> Inducing:
     """Inducing inputs that the model was given in a run of ``MCMC``; none where a sampler had another model."""
-    given = arguments_of_run(mcmc)
-    if given is None or not _is_same(getattr(getattr(mcmc, "sampler", None), "model", None), model):
-        return {}
-    return sites_at_start(model, *given)[1] or {}
-
-
-def _is_same(one: object, other: object) -> bool:
-    """Whether two functions are one: a method is made anew whenever it is asked for."""
-    return one is other or (isinstance(one, MethodType) and isinstance(other, MethodType) and one == other)
+    given, other = arguments_of_run(mcmc), getattr(getattr(mcmc, "sampler", None), "model", None)
+    # A method is made anew whenever it is asked for.
+    is_same = other is model or (isinstance(other, MethodType) and other == model)
+    return {} if given is None or not is_same else sites_at_start(model, *given)[1] or {}
 
 
 def of_particles(
@@ -249,7 +244,7 @@ def of_particles(
         if weights is None and (message := found.stranded()):
             warnings.warn(message, stacklevel=4)
     if weights is not None:  # stranded particles then count for as little as they are worth
-        return stored(_weighed(particles, weights), shared), {}
+        return stored(_repeated(particles, weights), shared), {}
     return stored(particles, shared), {} if found is None else {"stranded": found.is_stranded}
 
 
@@ -277,7 +272,7 @@ def _particles_of(svgd: Any, given: object) -> tuple[dict[str, Array], dict[str,
     return particles, {name: value for name, value in params.items() if name not in svgd.guide_sites}
 
 
-def _weighed(particles: Mapping[str, Array], weights: object) -> dict[str, Array]:
+def _repeated(particles: Mapping[str, Array], weights: object) -> dict[str, Array]:
     """Particles as often as their weights say, of ten times as many in all: rounded so that numbers add up."""
     w, size = np.asarray(weights, float), len(jax.tree.leaves(dict(particles))[0])
     if w.shape != (size,) or not (w >= 0).all() or not np.isclose(w.sum(), 1.0, atol=1e-3):

@@ -39,7 +39,7 @@ Draw = tuple[Array, Array]
 Process = GaussianProcess | LocalProcess | SeenProcesses
 
 
-class Values:
+class SiteValues:
     """Which sites of a model take values of its posterior, and with what shape.
 
     All latent sites at the data of the fit. At new data (``plates`` given) those that belong to single data stay
@@ -85,7 +85,7 @@ def is_local(site: Site, plates: frozenset[str] | None) -> bool:
     return role(site) in ("noise", "latent") or any(in_plate(site, name) for name in plates)
 
 
-class Rows(NamedTuple):
+class DrawnRows(NamedTuple):
     """What a model draws for single rows of the data: the plates of these, and whether some of it is in a scan."""
 
     plates: frozenset[str]
@@ -108,7 +108,7 @@ class OfChunk(Messenger):
     whose keys it changes.
     """
 
-    def __init__(self, rows: Rows, first: ArrayLike) -> None:
+    def __init__(self, rows: DrawnRows, first: ArrayLike) -> None:
         super().__init__()
         self.rows, self.first = rows, first
 
@@ -118,17 +118,17 @@ class OfChunk(Messenger):
             message["kwargs"]["rng_key"] = jax.random.fold_in(key, self.first)
 
 
-def rows_of(trace: Trace, site: str, plates: frozenset[str], new: Sequence[str]) -> Rows:
+def drawn_rows_of(trace: Trace, site: str, plates: frozenset[str], new: Sequence[str]) -> DrawnRows:
     """What a model draws for single rows of the data of a site: in their plate, or in others of as many rows."""
     sizes, own = {n: held["args"][0] for n, held in trace.items() if held["type"] == "plate"}, data_plates(trace, site)
     lengths = {sizes[name] for name in own}
     found = own | {name for name, size in sizes.items() if size in lengths and name not in new}
     drawn = [s for s in trace.values() if is_unknown(s) and in_scan(s) and is_local(s, plates)]
-    return Rows(found, any(in_plate(one, name) for one in drawn for name in found))
+    return DrawnRows(found, any(in_plate(one, name) for one in drawn for name in found))
 
 
 @alone
-def run_model(model: Model, values: Values, key: Array, call: Arguments, chunk: OfChunk | None = None) -> Trace:
+def run_model(model: Model, values: SiteValues, key: Array, call: Arguments, chunk: OfChunk | None = None) -> Trace:
     """Trace of a model at values of its latent sites; other sites are drawn with ``key``."""
     with handlers.block(), chunk or nullcontext(), handlers.seed(rng_seed=key):
         given = handlers.substitute(model, substitute_fn=values)
@@ -145,7 +145,7 @@ def trace_at(
     key_draw, key_model = jax.random.split(draw[0])
     values = posterior.source.values(key_draw, draw[1], call, plates)
     with predicting():
-        return run_model(posterior.fitted_model, Values(values, plates), key_model, call, chunk)
+        return run_model(posterior.fitted_model, SiteValues(values, plates), key_model, call, chunk)
 
 
 def draws_of(key: Array, index: np.ndarray) -> Draw:
@@ -236,14 +236,14 @@ def _is_compared(check: ArgumentCheck, params: Sequence[Array], local: Container
     return not is_learnt and getattr(check.check, "site", None) not in local
 
 
-class NewData(NamedTuple):
+class DataPlates(NamedTuple):
     """Of a call of a posterior's model: the plates of data and of new groups, and whether draws differ there."""
 
     plates: frozenset[str]
     is_random: bool
 
 
-def plates_at(posterior: Fitted, call: Call) -> NewData:
+def plates_at(posterior: Fitted, call: Call) -> DataPlates:
     """The plates of data in a call of a posterior's model, whose values, rows and sites are checked."""
     found = look_again(posterior, call)
     data = new_data(posterior, call, found.sites)
@@ -252,13 +252,15 @@ def plates_at(posterior: Fitted, call: Call) -> NewData:
     return data
 
 
-def new_data(posterior: Fitted, call: Call, trace: Trace, site: str | None = None, new: Sequence[str] = ()) -> NewData:
+def new_data(
+    posterior: Fitted, call: Call, trace: Trace, site: str | None = None, new: Sequence[str] = ()
+) -> DataPlates:
     """Refuse a posterior that is not of its model; say what is new in this call, for `trace_at`."""
     known = sorted(name for name, site in trace.items() if site["type"] == "plate")
     if unknown := sorted(set(new) - set(known)):
         fail("new", f"names of plates of the model: {known}", f"{unknown}", "Name the plate whose members are new.")
     plates = data_plates(trace, site) | set(new)
-    return NewData(plates, check_source(posterior, call, trace, plates))
+    return DataPlates(plates, check_source(posterior, call, trace, plates))
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Running an engine: compiled steps, a stop with its reason, checkpoints. No model, guide or belief is known here."""
+"""Running an engine: compiled steps, a stop with its reason, checkpoints, and the result of a fit."""
 
 from numpyro_gp.training.checkpoints import FitResult
 from numpyro_gp.training.fit import fit

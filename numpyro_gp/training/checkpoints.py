@@ -1,7 +1,10 @@
 """Files of a run: the state of an engine and its losses, written whole and read back bit for bit."""
 
+import dataclasses
 import json
 import os
+import pickle
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,11 +14,30 @@ import numpy as np
 
 from numpyro_gp.arrays import Array, is_key
 from numpyro_gp.checks import fail
+from numpyro_gp.posterior.posterior import Posterior
+from numpyro_gp.posterior.sources import of_guide
+from numpyro_gp.primitives.inducing import Inducing
 from numpyro_gp.programs.files import read_whole, write_whole
 
 
-class FitResult(NamedTuple):
+class SetUp(NamedTuple):
+    """What a fit began with: its kind of posterior, "svi" or "stein", its model, and its guide or Stein engine.
+
+    ``inducing`` and ``given`` are those of `Posterior`.
+    """
+
+    kind: str
+    model: Any
+    guide: Any
+    inducing: Inducing
+    given: dict[str, object] | None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class FitResult:
     """What `fit` returns: parameters, the loss of every step, and the state to continue from.
+
+    It unpacks, ``params, losses, state = result``, and is a pytree; JAX's functions of trees leave its set-up out.
 
     Attributes
     ----------
@@ -26,6 +48,8 @@ class FitResult(NamedTuple):
         The engine's own state, for ``resume=``.
     rows : array (steps,) of integers or None
         Rows of the batch of each step, where ``batches=`` were given, for ``resume=``.
+    set_up
+        Model and guide, or engine, as they were in the fit: for `posterior`.
 
     Examples
     --------
@@ -39,6 +63,58 @@ class FitResult(NamedTuple):
     losses: Array
     state: Any
     rows: np.ndarray | None = None
+    set_up: SetUp | None = dataclasses.field(default=None, repr=False)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.params, self.losses, self.state))
+
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, index: Any) -> Any:
+        return tuple(self)[index]
+
+    def _replace(self, **changes: Any) -> "FitResult":
+        return dataclasses.replace(self, **changes)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        set_up = self.set_up
+        try:
+            pickle.dumps(set_up)
+        except (pickle.PicklingError, AttributeError, TypeError):  # a lambda, a local function, Optax's optimisers
+            set_up = None
+        return FitResult, (*self, self.rows, set_up)
+
+    def posterior(self) -> Posterior:
+        """The posterior of this fit: `Posterior.from_svi` or `Posterior.from_stein` of its model, guide or engine.
+
+        Examples
+        --------
+        >>> import jax, jax.numpy as jnp, numpyro, numpyro_gp as ngp
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> def model(X, y=None):
+        ...     f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), jnp.array([[0.0], [1.0]]))
+        ...     with numpyro.plate("data", len(X)):
+        ...         ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=y)
+        >>> result = ngp.fit(jax.random.key(0), model, 5, X, X[:, 0], progress=False)
+        >>> result.posterior().predict(jax.random.key(1), X).mean.shape
+        (5,)
+        """
+        if self.set_up is None:
+            required = "a result with the model and the guide of its fit, as ngp.fit returns it of an SVI or SteinVI"
+            got = "one of another engine, or without them: they do not pickle, or it went through a function of trees"
+            fail("the result", required, got, "Pass them: Posterior.from_svi(model, guide, result.params).")
+        kind, model, guide, inducing, given = self.set_up
+        if kind == "stein":
+            return Posterior.from_stein(model, guide, self.params)
+        return Posterior(model, kind, of_guide(guide, self.params), inducing=inducing, given=given)
+
+
+jax.tree_util.register_pytree_node(
+    FitResult,
+    lambda result: ((*result, result.rows), None),
+    lambda _, children: FitResult(*children),
+)
 
 
 class Position(NamedTuple):

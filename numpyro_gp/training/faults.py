@@ -53,7 +53,7 @@ def check_engine(engine: object, reserved: Sequence[str]) -> None:
     """Refuse what is no inference engine, and models whose arguments ``fit`` would swallow: those ``reserved``."""
     methods = ("init", "update", "get_params")
     if isinstance(engine, type) or not all(callable(getattr(engine, method, None)) for method in methods):
-        required = "an SVI, a SteinVI or another object with init, update and get_params"
+        required = "an SVI, a SteinVI, a model function or another object with init, update and get_params"
         cure = "Build SVI(model, guide, optimiser, Trace_ELBO()) first and pass the object."
         fail("svi_or_stein", required, f"{engine!r:.80}", cure, TypeError)
     for role in ("model", "guide"):
@@ -66,7 +66,7 @@ def check_engine(engine: object, reserved: Sequence[str]) -> None:
             fail(f"the {role}", required, f"an argument {clash[0]!r}", cure, TypeError)
 
 
-def check_data(engine: object, feed: Feed) -> None:
+def check_rows_of_data(engine: object, feed: Feed) -> None:
     """Refuse whole data with fewer rows than their plate, under a guide that does not look itself as ours do."""
     model, guide = getattr(engine, "model", None), getattr(engine, "guide", None)
     looks_itself = hasattr(guide, "inducing") or hasattr(engine, "inducing")

@@ -14,7 +14,7 @@ from numpyro.infer.autoguide import AutoGuideList
 
 from numpyro_gp.arrays import Array, is_key
 from numpyro_gp.checks import fail, is_known
-from numpyro_gp.guides.fit_registry import Fit, begin, fits_of, hand_on, inducing_of, is_same
+from numpyro_gp.guides.fit_registry import FitRecord, begin, fits_of, hand_on, inducing_at_start, is_same
 from numpyro_gp.primitives.inducing import Inducing, noted_inducing
 from numpyro_gp.programs.compiled import run
 from numpyro_gp.programs.private import is_used, unused
@@ -34,7 +34,7 @@ REMEDY = (
 
 def initial_state(
     key: Array, engine: Any, num_steps: int, init_params: dict[str, object] | None, feed: Feed
-) -> tuple[object, Fit]:
+) -> tuple[object, FitRecord]:
     """``engine.init``, with Python numbers in the state made into arrays of a definite type, and the fit that begins.
 
     A used guide would start where its first key and data put it: a copy of it starts in its place, which the fit knows,
@@ -87,10 +87,10 @@ def definite(state: object) -> object:
     )
 
 
-def _begun(engine: object, own: Any, noted: Inducing) -> Fit:
+def _begun(engine: object, own: Any, noted: Inducing) -> FitRecord:
     """The fit of an engine, a copy of which may have started in its place."""
     owner, started = (engine.guide, own.guide) if isinstance(engine, SVI) else (engine, own)
-    inducing = inducing_of(started) or noted
+    inducing = inducing_at_start(started) or noted
     fits = [] if started is not owner and owner is not engine else fits_of(owner)
     if fits and not fits[-1].arrays and is_same(fits[-1].inducing, inducing):
         return fits[-1]  # of which a guide of ours, and particles, have left word themselves

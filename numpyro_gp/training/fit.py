@@ -7,16 +7,20 @@ import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import optax
 import tqdm
+from numpyro.infer import SVI, Trace_ELBO
+from numpyro.infer.autoguide import AutoGuide
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_count, check_key, check_nonnegative, fail
+from numpyro_gp.guides import AutoGP
 from numpyro_gp.optim import check_natural_steps
 from numpyro_gp.programs.handler_lock import with_short_errors
 from numpyro_gp.rows.call import Arguments
 from numpyro_gp.rows.feeds import Feed, check_guide, feed_of
 from numpyro_gp.training.checkpoints import FitResult, Position, check_checkpoint, starting_position
-from numpyro_gp.training.faults import check_data, check_engine, check_objective, standstill
+from numpyro_gp.training.faults import check_engine, check_objective, check_rows_of_data, standstill
 from numpyro_gp.training.first_state import initial_state, parameters_at_start
 from numpyro_gp.training.loop import Job, Pace, end_of_particles, loop_of, non_finite, run_chunks, written
 from numpyro_gp.training.neighbour_refresh import Renewal
@@ -64,7 +68,7 @@ class Asked(NamedTuple):
 def prepare(key: Array, engine: object, feed: Feed, run: Asked) -> tuple[Job, Position, Pace, dict[str, object] | None]:
     """What does not change, where it starts, how fast it goes, and a new fit's first parameters; or a refusal."""
     state, begun = initial_state(key, engine, run.num_steps, run.init_params, feed)
-    check_data(engine, feed)
+    check_rows_of_data(engine, feed)
     check_guide(engine, feed)
     check_objective(engine, feed)
     position = starting_position(engine, state, run.path, run.resume)
@@ -95,7 +99,7 @@ def prepare(key: Array, engine: object, feed: Feed, run: Asked) -> tuple[Job, Po
 @with_short_errors
 def fit(
     key: Array,
-    svi_or_stein: object,
+    svi_or_stein: Any,
     num_steps: int,
     /,
     *args: object,
@@ -130,7 +134,8 @@ def fit(
     key
         One random key. Not used for the steps of a resumed run, whose key is in its state.
     svi_or_stein
-        NumPyro's ``SVI``, ``SteinVI``, ``SVGD``, or any object with ``init(key, *args, **kwargs)``,
+        A model function, for ``SVI(model, ngp.AutoGP(model), optax.adam(0.02), Trace_ELBO())`` of it; NumPyro's
+        ``SVI``, ``SteinVI``, ``SVGD``; or any object with ``init(key, *args, **kwargs)``,
         ``update(state, *args, **kwargs) -> (state, loss)`` and ``get_params(state)``.
     num_steps
         Steps in all, those of a resumed run included.
@@ -182,7 +187,7 @@ def fit(
     -------
     FitResult
         ``params`` by name, mutable state of model and guide included, ``losses`` of shape ``(num_steps,)``, and the
-        ``state`` of the engine.
+        ``state`` of the engine. `FitResult.posterior` is the posterior of it.
 
     Raises
     ------
@@ -217,6 +222,8 @@ def fit(
     key = check_key("key", key)
     own = [name for name, one in inspect.signature(fit).parameters.items() if one.kind is one.KEYWORD_ONLY]
     path = check_checkpoint(checkpoint, resume)
+    if callable(svi_or_stein) and not isinstance(svi_or_stein, (type, AutoGuide)) and not hasattr(svi_or_stein, "init"):
+        svi_or_stein = SVI(svi_or_stein, AutoGP(svi_or_stein), optax.adam(0.02), Trace_ELBO())
     run = Asked(num_steps, chunk_size, path, checkpoint_every, resume, init_params, search).checked()
     check_engine(svi_or_stein, [name for name in own if name != "num_data"])
     try:

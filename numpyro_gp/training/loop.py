@@ -16,10 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.extend.core import Jaxpr
+from numpyro.contrib.einstein import ASVGD, SteinVI
+from numpyro.infer import SVI
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import fail
-from numpyro_gp.guides.fit_registry import Fit
+from numpyro_gp.guides.fit_registry import FitRecord, inducing_at_start
 from numpyro_gp.programs.compiled import effort_for, kept
 from numpyro_gp.programs.private import sites_in_order
 from numpyro_gp.programs.scheduler import compiler_options
@@ -27,7 +29,7 @@ from numpyro_gp.programs.trace import as_function, aval_of, bytes_of, is_traced,
 from numpyro_gp.rows.devices import Placement
 from numpyro_gp.rows.feeds import Feed
 from numpyro_gp.rows.model_trace import without_whole_gathers
-from numpyro_gp.training.checkpoints import FitResult, Position, write_checkpoint
+from numpyro_gp.training.checkpoints import FitResult, Position, SetUp, write_checkpoint
 from numpyro_gp.training.faults import FEWEST_STEPS, all_finite, explain, traits_of
 from numpyro_gp.training.first_state import REMEDY
 from numpyro_gp.training.neighbour_refresh import Renewal
@@ -172,7 +174,7 @@ class Job(NamedTuple):
     advance: Callable[..., tuple]
     path: Path | None
     num_steps: int
-    begun: Fit
+    begun: FitRecord
     renewal: Renewal
 
     @property
@@ -273,6 +275,16 @@ def non_finite(
     return NonFiniteLoss(f"{message} The last good state is {job.place}.", position.steps, sites, result)
 
 
+def set_up_of(job: Job) -> SetUp | None:
+    """What the posterior of a fit needs beside its parameters; None of an engine that has none."""
+    engine, begun = job.engine, job.begun
+    if isinstance(engine, SVI):
+        guide = engine.guide if begun.guide is None else begun.guide
+        return SetUp("svi", engine.model, guide, begun.inducing or inducing_at_start(guide), begun.given)
+    is_stein = isinstance(engine, (SteinVI, ASVGD))
+    return SetUp("stein", engine.model, engine, begun.inducing, begun.given) if is_stein else None
+
+
 def written(job: Job, position: Position) -> FitResult:
     """The result so far, written to the checkpoint if there is one; a failure to write carries it too."""
     # As the engine finds them: who asks it for those of this state gets the same bits, by which a fit is known again.
@@ -281,7 +293,7 @@ def written(job: Job, position: Position) -> FitResult:
     # What a network keeps beside its parameters, as running averages, is as much of the fit as these.
     params = params | (getattr(position.state, "mutable_state", None) or {})
     rows = job.feed.rows_of(position.steps)
-    result = FitResult(params, jnp.asarray(position.losses), position.state, rows)
+    result = FitResult(params, jnp.asarray(position.losses), position.state, rows, set_up_of(job))
     try:
         if job.path is not None and job.is_first:
             write_checkpoint(job.path, job.engine, position, rows)

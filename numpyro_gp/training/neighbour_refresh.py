@@ -62,7 +62,7 @@ class Renewal:
                 renewed[id(near)] = near.rescaled(scale)
         tree = jax.tree.map(lambda leaf: renewed.get(id(leaf), leaf), given, is_leaf=are_neighbours)
         found = split_arrays(tuple(tree))[0]
-        placed = [_placed(new, old) for new, old in zip(found, arrays, strict=False)]
+        placed = [_placed_like(new, old) for new, old in zip(found, arrays, strict=False)]
         self.feed.now = [*placed, *arrays[len(placed) :]]
 
     def _lengthscales(self, state: object, arrays: list[Array]) -> list[Array | None]:
@@ -85,7 +85,7 @@ def _units_on(near: Neighbours, processes: list[Any]) -> Array | None:
     return None if any(process.is_point for process in own) else shortest([process.units()[1] for process in own])
 
 
-def _placed(new: Array, old: Array) -> Array:
+def _placed_like(new: Array, old: Array) -> Array:
     """An array where another was, on devices that were chosen; one that JAX had placed is another program elsewhere."""
     return jax.device_put(new, old.sharding) if old.committed else new
 

@@ -49,7 +49,7 @@ class _CompiledStart:
             call = call_of(model, model_args, model_kwargs or {})
             check_digits_of(call)
             check_rows_of(model, call)
-        model_args, model_kwargs = _as_arrays(model_args, model_kwargs)
+        model_args, model_kwargs = _arguments_as_arrays(model_args, model_kwargs)
         start: Callable[[], Any] = lambda: own.init(rng_key, num_warmup, init_params, model_args, model_kwargs)  # noqa: E731
 
         def with_sites() -> Any:
@@ -67,19 +67,19 @@ class _CompiledStart:
     def sample(self, state: object, model_args: tuple[object, ...], model_kwargs: object) -> Any:
         """One step, as NumPyro's own."""
         own: Any = super()
-        return own.sample(state, *_as_arrays(model_args, model_kwargs))
+        return own.sample(state, *_arguments_as_arrays(model_args, model_kwargs))
 
     def postprocess_fn(self, model_args: tuple[object, ...], model_kwargs: object) -> Callable[[Any], Any]:
         """What makes sites of a state's values: NumPyro's own. Those of the first state, eager there, are known."""
         own: Any = super()
-        transform = own.postprocess_fn(*_as_arrays(model_args, model_kwargs))
+        transform = own.postprocess_fn(*_arguments_as_arrays(model_args, model_kwargs))
         if getattr(self, "model", None) is None:
             return cast("Callable[[Any], Any]", transform)
         values, sites = vars(self).pop("_first", (None, None))
         return lambda asked: sites if asked is values and sites else in_one_program(lambda: transform(asked))
 
 
-def _as_arrays(args: tuple[object, ...], kwargs: object) -> Any:
+def _arguments_as_arrays(args: tuple[object, ...], kwargs: object) -> Any:
     """Arguments with JAX's arrays for NumPy's, as `fit` hands them on: a model may take the rows of a plate of them."""
     with jax.ensure_compile_time_eval():  # known arrays, also where a step is traced
         return on_devices((args, kwargs or {}))

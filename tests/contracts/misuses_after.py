@@ -111,7 +111,7 @@ RUNS: list[Row] = [
     (lambda: ngp.fit(0, engine(), 5, X, Y), "key must be one JAX random key"),
     (lambda: ngp.fit(KEY, engine(), 0, X, Y), "num_steps must be at least 1"),
     (lambda: ngp.fit(KEY, engine(), 5.0, X, Y), "num_steps must be a whole number"),
-    (lambda: ngp.fit(KEY, model, 5, X, Y), "svi_or_stein must be an SVI"),
+    (lambda: ngp.fit(KEY, ngp.AutoGP(model), 5, X, Y), "svi_or_stein must be an SVI"),
     (lambda: ngp.fit(KEY, type(engine()), 5, X, Y), "svi_or_stein must be an SVI"),
     (lambda: ngp.fit(KEY, engine(), 5, X, Y, chunk_size=0), "chunk_size must be at least 1"),
     (lambda: ngp.fit(KEY, engine(), 5, X, Y, resume=True), "checkpoint must be a path when resume=True"),

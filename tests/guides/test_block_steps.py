@@ -8,7 +8,7 @@ from scipy.linalg import block_diag
 
 from numpyro_gp.beliefs import BlockLowRank
 from numpyro_gp.beliefs.members import Stacks, alike
-from numpyro_gp.guides.natural import block_factors, natural_low_rank, root_of
+from numpyro_gp.guides.natural import block_factors, natural_low_rank, root_of_precision
 from numpyro_gp.likelihoods import Gaussian
 from tests.oracles.additive import additive_basis_of
 from tests.oracles.vectors import cases
@@ -42,7 +42,7 @@ def test_the_root_of_blocks_and_columns(rng):
 
     @jax.jit
     def found(W):
-        root = root_of(precisions, W, stacks)
+        root = root_of_precision(precisions, W, stacks)
         return root.whitened(stacks.apart(jnp.eye(basis.size))).T, stacks.together(
             root.twice(stacks.apart(jnp.asarray(x)))
         )

@@ -14,7 +14,7 @@ from numpyro.infer import MCMC, SVI, Trace_ELBO
 from numpyro.infer.autoguide import AutoDelta, AutoMultivariateNormal, AutoNormal
 
 import numpyro_gp as ngp
-from numpyro_gp.guides.fit_registry import MOST, arrays_of, begin, fits_of, inducing_of, known_fit
+from numpyro_gp.guides.fit_registry import MOST, arrays_of, begin, fits_of, inducing_at_start, known_fit
 
 KEY = jax.random.key(0)
 X = np.linspace(-1.0, 1.0, 12)[:, None]
@@ -50,7 +50,7 @@ def test_each_result_of_one_guide_predicts_with_its_own_inducing_inputs_and_fold
     guide, svi = natural()
     folds = {"first": (Z, 12), "second": (OTHER, 12), "all rows": (X[:9], 9)}  # of another number of inducing inputs
     params = {name: fit(svi, *fold) for name, fold in folds.items()}
-    assert np.array_equal(inducing_of(pickle.loads(pickle.dumps(guide)))["f"][""], X[:9])  # of the last fit
+    assert np.array_equal(inducing_at_start(pickle.loads(pickle.dumps(guide)))["f"][""], X[:9])  # of the last fit
     svi.evaluate(svi.init(KEY, X, Y, Z=Z), X, Y, Z=Z + 0.1)  # says nothing of any fit
     for name, (points, rows) in folds.items():
         for own in (params[name], jax.tree.map(jnp.array, params[name]) | {"more": jnp.ones(())}):
@@ -124,10 +124,10 @@ def test_an_autoguide_that_was_run_by_numpyro_stands_where_it_was_set_up():
 
     guides = {part: AutoNormal(own) for part, own in (("", model), (", component 'a'", additive))}
     for part, guide in guides.items():
-        assert inducing_of(guide) == {}
+        assert inducing_at_start(guide) == {}
         with numpyro.handlers.seed(rng_seed=0):
             guide(X, Y, Z=Z)
-        np.testing.assert_array_equal(inducing_of(guide)["f"][part], Z)
+        np.testing.assert_array_equal(inducing_at_start(guide)["f"][part], Z)
 
 
 @pytest.mark.long

@@ -8,7 +8,7 @@ import numpyro.distributions as dist
 import pytest
 
 import numpyro_gp as ngp
-from numpyro_gp.posterior import conditioned_predictor as module
+from numpyro_gp.posterior import predictor as module
 from tests.compiling import counted
 from tests.posterior.test_near import KEY, NEW, X, Y, by_numpy, model, posterior
 

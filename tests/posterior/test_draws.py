@@ -11,7 +11,7 @@ from scipy import stats
 import numpyro_gp as ngp
 from numpyro_gp.beliefs import Basis
 from numpyro_gp.criticism.leave_one_out import loo
-from numpyro_gp.posterior.draws import PointsAt, leave_one_out, log_likelihood, spread_draws
+from numpyro_gp.posterior.draws import PointsAt, log_likelihood, normal_left_out, spread_draws
 from numpyro_gp.sites import InducingPrior, Observation
 from tests.contracts.models import Delegating as Delegate
 from tests.fits import KERNEL, KEY, X, Y, Z, fit, known, normal
@@ -112,7 +112,7 @@ def test_replicates_of_two_sites_have_noise_of_their_own():
 def test_leave_one_out_of_exact_regression():
     """Each datum left out by hand, in NumPy."""
     covariance, y = gram(np.asarray(X), 1.3, 0.8) + 0.1 * np.eye(N), np.asarray(Y)
-    mean, variance = leave_one_out(0.3 + jnp.zeros(N), jnp.asarray(covariance), Y)
+    mean, variance = normal_left_out(0.3 + jnp.zeros(N), jnp.asarray(covariance), Y)
     for n in range(N):
         rest = np.delete(np.arange(N), n)
         gain = np.linalg.solve(covariance[np.ix_(rest, rest)], covariance[rest, n])
@@ -132,7 +132,7 @@ def test_regression_sites_and_ordinary_sites():
 
     posterior, count = ngp.Posterior.from_mcmc(both, {"noise": jnp.array([0.1, 0.2])}), jnp.array([1, 2, 4])
     found = posterior.draws(KEY, X, Y, count=count)
-    mean, variance = leave_one_out(jnp.zeros(N), jnp.asarray(gram(np.asarray(X), 1.3, 0.8) + 0.2 * np.eye(N)), Y)
+    mean, variance = normal_left_out(jnp.zeros(N), jnp.asarray(gram(np.asarray(X), 1.3, 0.8) + 0.2 * np.eye(N)), Y)
     np.testing.assert_allclose(found.log_likelihood["y"][1], stats.norm.logpdf(Y, mean, np.sqrt(variance)), atol=1e-7)
     np.testing.assert_allclose(found.log_likelihood["count"][0], stats.poisson.logpmf(count, 2.0))
     assert set(found.replicated) == {"count"}
@@ -140,7 +140,7 @@ def test_regression_sites_and_ordinary_sites():
     assert set(found.replicated) == {"count"}
     whole, cross = gram(np.asarray(X), 1.3, 0.8), np.asarray(KERNEL.matrix(X, Z))
     explained = cross @ np.linalg.solve(gram(np.asarray(Z), 1.3, 0.8), cross.T)
-    mean, variance = leave_one_out(jnp.zeros(N), jnp.asarray(explained + 0.2 * np.eye(N)), Y)
+    mean, variance = normal_left_out(jnp.zeros(N), jnp.asarray(explained + 0.2 * np.eye(N)), Y)
     spread = np.sqrt(variance + np.diag(whole - explained))
     np.testing.assert_allclose(found.log_likelihood["y"][1], stats.norm.logpdf(Y, mean, spread), atol=1e-4)
 

@@ -14,7 +14,7 @@ from numpyro.infer import MCMC, SVI, Trace_ELBO
 from numpyro.infer.autoguide import AutoDelta, AutoGuideList
 
 import numpyro_gp as ngp
-from numpyro_gp.guides.fit_registry import hand_on, inducing_of
+from numpyro_gp.guides.fit_registry import hand_on, inducing_at_start
 from numpyro_gp.primitives.inducing import sites_at_start
 
 KEY = jax.random.key(0)
@@ -112,15 +112,15 @@ def test_guides_of_a_list_know_their_own():
     guide.append(AutoDelta(numpyro.handlers.block(model, expose=["lengthscale"])))
     svi = variational(guide=guide)
     ngp.fit(KEY, svi, 1, X, Y, Z=Z, progress=False)
-    assert np.array_equal(inducing_of(guide)["f"][""], Z)
+    assert np.array_equal(inducing_at_start(guide)["f"][""], Z)
     copied = AutoGuideList(model)
     copied.append(ngp.AutoGP(model))
     copied[0].inducing = {"f": {"": OTHER}}
     alone = AutoGuideList(model)
     alone.append(ngp.AutoGP(model))
     hand_on(copied, alone)
-    assert inducing_of(alone) == {"f": {"": OTHER}}
-    assert inducing_of(AutoDelta(model)) == {}
+    assert inducing_at_start(alone) == {"f": {"": OTHER}}
+    assert inducing_at_start(AutoDelta(model)) == {}
 
 
 def test_what_a_model_makes_of_its_arguments_counts_and_random_numbers_do_not():

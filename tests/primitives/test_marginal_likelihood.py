@@ -9,7 +9,7 @@ from numpyro import handlers
 from numpyro.infer.util import log_density
 
 import numpyro_gp as ngp
-from numpyro_gp.posterior.draws import leave_one_out
+from numpyro_gp.posterior.draws import normal_left_out
 
 RNG = np.random.default_rng(0)
 X, OWN = jnp.asarray(RNG.normal(size=(4, 1))), jnp.asarray(RNG.normal(size=(3, 4, 1)))
@@ -69,10 +69,10 @@ def test_draws_and_leave_one_out_of_members():
         batched(OWN, -2, False, y=None)(LENGTHSCALE)
     assert trace["y"]["value"].shape == (3, 1, 4)
     marginal = trace["y"]["fn"].base_dist
-    found = marginal.each(leave_one_out, Y)
+    found = marginal.each(normal_left_out, Y)
     for g in range(3):
         loc, covariance = jnp.full(4, LEVEL[g]), marginal.covariance[g]
-        np.testing.assert_allclose(found[0][g], leave_one_out(loc, covariance, Y[g])[0], rtol=1e-10)
+        np.testing.assert_allclose(found[0][g], normal_left_out(loc, covariance, Y[g])[0], rtol=1e-10)
 
 
 @pytest.mark.long

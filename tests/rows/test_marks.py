@@ -14,7 +14,7 @@ from numpyro.infer import MCMC, SVI, Trace_ELBO
 from numpyro.infer.autoguide import AutoDelta, AutoGuideList
 
 import numpyro_gp as ngp
-from numpyro_gp.guides.fit_registry import inducing_of
+from numpyro_gp.guides.fit_registry import inducing_at_start
 from tests.compiling import counted
 
 RNG = np.random.default_rng(11)
@@ -212,7 +212,7 @@ def test_values_that_a_recipe_or_a_guide_of_a_list_holds_are_those_of_neighbours
     guide.append(ngp.AutoGP(numpyro.handlers.block(counts, hide=["f"])))
     with numpyro.handlers.seed(rng_seed=0):
         guide(NEAR, Y)
-    assert sorted(inducing_of(guide)["f"]) == [", its neighbours", ", its rows"]
+    assert sorted(inducing_at_start(guide)["f"]) == [", its neighbours", ", its rows"]
 
 
 def test_an_array_in_the_place_of_neighbours_is_told_what_the_model_takes():

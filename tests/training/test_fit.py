@@ -1,5 +1,8 @@
 """The training loop against NumPyro's own ``SVI.run``, and what it prints."""
 
+import dataclasses
+import pickle
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,6 +15,7 @@ from numpyro.infer import SVI, Trace_ELBO
 
 import numpyro_gp as ngp
 from numpyro_gp.training.fit import fit
+from tests.fits import X, Y, sparse
 from tests.oracles.engines import Countdown, data, engine, key, model
 
 KEY, DATA = key(), data()
@@ -77,3 +81,36 @@ def test_one_bar_on_standard_error_and_silence(capfd):
     assert err.count("\n") == 1
     assert "40/40" in err
     assert "loss 61" in err
+
+
+def test_a_result_has_its_posterior_and_a_model_its_engine():
+    """Of the fit itself, though its guide was fitted to other inducing inputs since; in a pickle too, if it pickles."""
+    guide = ngp.AutoGP(sparse)
+    svi = SVI(sparse, guide, optax.adam(0.02), Trace_ELBO())
+    first = ngp.fit(KEY, svi, 3, X, Y, Z=X[::3], progress=False)
+    ngp.fit(KEY, svi, 3, X, Y, Z=X[1::3], progress=False)
+    shortest = ngp.fit(KEY, sparse, 3, X, Y, Z=X[::3], progress=False)
+    expected = ngp.Posterior.from_svi(sparse, guide, first.params).predict(KEY, X, Z=X[::3], num_samples=3).mean
+    for result in (first, shortest, pickle.loads(pickle.dumps(first)), first._replace(losses=None)):
+        posterior = result.posterior()
+        np.testing.assert_array_equal(posterior.predict(KEY, X, Z=X[::3], num_samples=3).mean, expected)
+        with pytest.raises(ValueError, match="inducing inputs of 'f' must be those of the fit"):
+            posterior.predict(KEY, X, Z=X[1::3])
+    svgd = ngp.stein.SVGD(sparse, optax.sgd(1e-3), num_stein_particles=2)
+    particles = ngp.fit(KEY, svgd, 1, X, Y, Z=X[::3], progress=False)
+    assert particles.posterior().samples["f"].shape == (2, 4)
+    local = lambda X, y=None, *, Z: sparse(X, y, Z=Z)  # noqa: E731
+    for lost in (jax.device_get(first), pickle.loads(pickle.dumps(ngp.fit(KEY, local, 1, X, Y, Z=X, progress=False)))):
+        np.testing.assert_array_equal(lost.losses, np.asarray(lost[1]))
+        with pytest.raises(ValueError, match=r"result must be .* Pass them: Posterior\.from_svi\(model, guide, result"):
+            lost.posterior()
+
+
+def test_a_result_unpacks_into_three():
+    params, losses, state = result = ngp.FitResult({"a": 1.0}, jnp.zeros(3), None, np.arange(3))
+    assert (len(result), result[0], result[-1]) == (3, params, state)
+    assert result[1] is losses
+    again = jax.tree.map(lambda leaf: leaf + 1, result)
+    np.testing.assert_array_equal(again.rows, np.arange(3) + 1)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        result.params = {}
