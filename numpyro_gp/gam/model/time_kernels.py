@@ -16,7 +16,8 @@ from numpyro_gp import kernels
 from numpyro_gp.additive.columns import Column
 from numpyro_gp.arrays import Array
 from numpyro_gp.gam.model.column_kernels import Curve, KernelMatrices, MatrixFunction, Sloped, deviation, without_slopes
-from numpyro_gp.gam.model.family import Family, Prior, Start
+from numpyro_gp.gam.model.families import Prior, Start
+from numpyro_gp.gam.model.family import Family
 from numpyro_gp.gam.table.layout import Rows
 from numpyro_gp.gam.table.terms import Term
 from numpyro_gp.kernels import Empirical, Gaussian, Kernel, Matern32
