@@ -16,12 +16,12 @@ from numpyro_gp.gam.answers.advice import notes_on
 from numpyro_gp.gam.answers.draws import Draws, sample_posterior
 from numpyro_gp.gam.answers.effects import MEASURE_WORDS, Moments, effects_of, labels_of, moments_at
 from numpyro_gp.gam.answers.extrapolation import warn_outside
-from numpyro_gp.gam.answers.predictions import check_levels, predicted, quantiles_at
+from numpyro_gp.gam.answers.predictions import check_levels, has_draws, predicted, quantiles_at
 from numpyro_gp.gam.answers.report import checked, facts_of, report_on_rows
 from numpyro_gp.gam.answers.row_predictor import RowPredictor
 from numpyro_gp.gam.answers.saved import Saved, write
 from numpyro_gp.gam.answers.summary import Summary
-from numpyro_gp.gam.model.family import log_ratio, residuals_at, size_of_counts, weights_at
+from numpyro_gp.gam.model.family import log_ratio, residuals_at, size_of_counts
 from numpyro_gp.gam.model.features import TermFeatures
 from numpyro_gp.gam.model.model import Model, offset_at
 from numpyro_gp.gam.search.engines import JOINT, EngineResult, posterior_at
@@ -180,7 +180,7 @@ class Fit:
         """
         X, wanted = self.model.layout.encode(data), check_levels(levels)
         warn_outside(self.model, X, stacklevel=3)
-        if isinstance(self.model.family.spec, str):
+        if has_draws(self.model):
             return quantiles_at(self._draws(num_samples), X, wanted)
         return np.asarray(self._predicted(X, num_samples).quantiles(wanted))
 
@@ -225,7 +225,7 @@ class Fit:
         f = self.terms(num_draws=num_draws).mean.sum(axis=1) + offset + log_ratio(draws.likelihood, count)
         r = size_of_counts(draws.likelihood, count)
         link, (y, mass) = own.family.link, as_labels(own.layout, own.rows)
-        return residuals_at(link, f, y), mass * weights_at(own.family.name, link, f, r)
+        return residuals_at(link, f, y), mass * own.family.weights(f, r)
 
     def effects(self, *, grid: int = 80, num_draws: int | None = None) -> dict[str, Effect]:
         """Each term as a curve, a surface or levels, in the units of the data."""

@@ -1,7 +1,6 @@
 """Integrals and averages of the stationary correlations of one column: one formula each, for NumPy and for JAX.
 
-``xp`` is the module of the arrays, NumPy's or JAX's. Deviations ``kappa - 1`` are not here: what has all its digits in
-single precision takes two exponentials, and a fit in double precision one.
+``xp`` is the module of the arrays, NumPy's or JAX's.
 """
 
 import math
@@ -23,6 +22,28 @@ from numpyro_gp.kernels.stationary import RBF, Matern12, Matern32, Matern52
 
 # Lengthscales in units of the decay of the exponential.
 RATES: dict[type, float] = {RBF: 1.0, Matern12: 1.0, Matern32: math.sqrt(3), Matern52: math.sqrt(5)}
+
+
+def deviation(kind: type, z: Any, xp: ModuleType = jnp) -> tuple[Any, Any]:
+    """``d = kappa - 1`` at distances ``z >= 0`` in units of the decay, of `RBF` their squares, and its last term.
+
+    The last term, before its factor, times ``z`` gives the slope in the lengthscale. Its exponential is ``1 + d`` in
+    double precision; single precision, which `JAX` may have, takes a second one to keep all digits.
+    """
+    d = xp.expm1(-0.5 * z if kind is RBF else -z)
+    last = d + 1 if xp is np or kind in (RBF, Matern12) else xp.exp(-z)
+    if kind in (Matern32, Matern52):
+        last *= z
+        d += last
+    if kind is Matern52:
+        last *= z
+        d += last / 3
+    return d, last
+
+
+def integrated_walk(a: Values, b: Values) -> Values:
+    """Covariance of the integral of a random walk at distances ``a <= b`` from its origin."""
+    return a * a * (3 * b - a) / 6
 
 
 def integral(kind: type, x: Any, xp: ModuleType = jnp) -> Any:

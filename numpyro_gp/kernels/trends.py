@@ -17,7 +17,7 @@ from numpyro_gp.checks import check_floating, check_type, fail
 from numpyro_gp.kernels.base import Kernel, KernelField, as_kernel
 from numpyro_gp.kernels.hyperparameters import positive_scalar, require_axes
 from numpyro_gp.kernels.measures import Empirical
-from numpyro_gp.kernels.profiles import less_average
+from numpyro_gp.kernels.profiles import integrated_walk, less_average
 from numpyro_gp.linalg import matmul
 
 # Up to where ``exp(z) - 1 - z`` is a series, and its terms there: 0.5^14 / 15! is nothing in double precision.
@@ -119,7 +119,7 @@ class IntegratedWiener(_FromOrigin):
 
     def one_side(self, a: Array, b: Array) -> Array:
         """``variance a^2 (3 b - a) / 6``."""
-        return self.variance * (a * a * (3 * b - a) / 6)
+        return self.variance * integrated_walk(a, b)
 
 
 @value_type()

@@ -19,7 +19,7 @@ from numpyro_gp.checks import check_count, check_points, fail
 from numpyro_gp.kernels.base import Kernel
 from numpyro_gp.kernels.hyperparameters import per_input, positive_scalar
 from numpyro_gp.kernels.measures import Empirical, Gaussian, Measure, Uniform, column_of, legendre, mean_of
-from numpyro_gp.kernels.profiles import averages, double_mean, integral, of_average, over_normal
+from numpyro_gp.kernels.profiles import averages, deviation, double_mean, integral, of_average, over_normal
 from numpyro_gp.kernels.stationary import (
     RBF,
     Matern12,
@@ -44,63 +44,47 @@ Profile = Callable[[Array], Array]
 # d = kappa - 1 as a function of s = (t / lengthscale)^2, with the closed derivative in s.
 
 
-def _deviation_rbf(squares: Array) -> Array:
-    return jnp.expm1(-0.5 * squares)
+def _deviation_in_squares(kind: type, factor: float, slope: Profile) -> Profile:
+    @jax.custom_jvp
+    def d(squares: Array) -> Array:
+        found: Array = deviation(kind, jnp.sqrt(factor * squares))[0]
+        return found
+
+    d.defjvps(lambda change, _, squares: slope(squares) * change)
+    return d
 
 
-@jax.custom_jvp
-def _deviation_12(squares: Array) -> Array:
-    return jnp.expm1(-jnp.sqrt(squares))
-
-
-_deviation_12.defjvps(lambda change, _, squares: slope_12(squares) * change)
-
-
-@jax.custom_jvp
-def _deviation_32(squares: Array) -> Array:
-    z = jnp.sqrt(3 * squares)
-    return jnp.expm1(-z) + z * jnp.exp(-z)
-
-
-_deviation_32.defjvps(lambda change, _, squares: -1.5 * exponential_12(3 * squares) * change)
-
-
-@jax.custom_jvp
-def _deviation_52(squares: Array) -> Array:
-    z = jnp.sqrt(5 * squares)
-    return jnp.expm1(-z) + (z + z * z / 3) * jnp.exp(-z)
-
-
-_deviation_52.defjvps(lambda change, _, squares: -5 / 6 * exponential_32(5 * squares) * change)
+_DEVIATIONS: dict[type, Profile] = {
+    RBF: lambda squares: deviation(RBF, squares)[0],
+    Matern12: _deviation_in_squares(Matern12, 1, slope_12),
+    Matern32: _deviation_in_squares(Matern32, 3, lambda squares: -1.5 * exponential_12(3 * squares)),
+    Matern52: _deviation_in_squares(Matern52, 5, lambda squares: -5 / 6 * exponential_32(5 * squares)),
+}
 
 
 # Closed forms on [0, 1]: G(t) / lengthscale as an odd function of t / lengthscale.
 
 
-def _odd_integral(kind: type, deviation: Profile) -> Profile:
+def _odd_integral(kind: type) -> Profile:
     """``g(x) = int_0^x kappa``, odd; its derivative is ``kappa``, also at 0."""
 
     @jax.custom_jvp
     def g(x: Array) -> Array:
         return jnp.sign(x) * integral(kind, jnp.abs(x))
 
-    g.defjvps(lambda change, _, x: (1 + deviation(x**2)) * change)
+    g.defjvps(lambda change, _, x: (1 + _DEVIATIONS[kind](x**2)) * change)
     return g
 
 
-_FORMULAS: dict[type, tuple[Profile, Profile]] = {
-    RBF: (_deviation_rbf, partial(integral, RBF)),
-    Matern12: (_deviation_12, _odd_integral(Matern12, _deviation_12)),
-    Matern32: (_deviation_32, _odd_integral(Matern32, _deviation_32)),
-    Matern52: (_deviation_52, _odd_integral(Matern52, _deviation_52)),
-}
+_INTEGRALS: dict[type, Profile] = {RBF: partial(integral, RBF)}
+_INTEGRALS |= {kind: _odd_integral(kind) for kind in (Matern12, Matern32, Matern52)}
 
 
 def _uniform_deviations(
     family: type, X: Float[Array, "N D"], lengthscale: Float[Array, "1 #D"]
 ) -> tuple[Float[Array, "N D"], Float[Array, "1 #D"]]:
     """``a(x)`` of each coordinate and ``b`` on [0, 1], right for every lengthscale."""
-    deviation, whole = _FORMULAS[family]
+    deviation_at, whole = _DEVIATIONS[family], _INTEGRALS[family]
     nodes, weights = (jnp.asarray(rule, X.dtype)[None, None, :] for rule in legendre(NODES))
     is_short = lengthscale < CLOSED_FORM_BELOW
     # Each branch sees a lengthscale at which it is finite, so that the unused one has no NaN gradient.
@@ -110,9 +94,9 @@ def _uniform_deviations(
     # Far outside of the interval the nodes are as few for as many lengthscales.
     is_far = jnp.abs(ends) * CLOSED_FORM_BELOW > long
     near, far = jnp.where(is_far, 0.0, ends), jnp.where(is_far, ends, 0.0)
-    quadrature = near * jnp.sum(weights * deviation((near[:, :, None] * nodes / long[:, :, None]) ** 2), axis=-1)
+    quadrature = near * jnp.sum(weights * deviation_at((near[:, :, None] * nodes / long[:, :, None]) ** 2), axis=-1)
     quadrature = jnp.where(is_far, long * whole(far / long) - far, quadrature)
-    double = 2 * jnp.sum(weights * (1 - nodes) * deviation((nodes / long[:, :, None]) ** 2), axis=-1)
+    double = 2 * jnp.sum(weights * (1 - nodes) * deviation_at((nodes / long[:, :, None]) ** 2), axis=-1)
     first, second = jnp.split(jnp.where(is_short, short * whole(ends / short), quadrature), 2)
     return first + second - jnp.where(is_short, 1, 0), jnp.where(is_short, double_mean(family, short) - 1, double)
 
@@ -124,7 +108,7 @@ def _deviation(kind: type, gaps: Array, lengthscale: Array, *own: Array) -> Arra
     squares = (gaps / lengthscale) ** 2
     if kind is RationalQuadratic:
         return jnp.expm1(-own[0] * jnp.log1p(squares / (2 * own[0])))
-    return _FORMULAS.get(kind, _FORMULAS[RBF])[0](squares)
+    return _DEVIATIONS.get(kind, _DEVIATIONS[RBF])(squares)
 
 
 def _check_measure(measure: object) -> None:
@@ -176,7 +160,7 @@ class ZeroMean(Kernel):
         _check_measure(self.measure)
         if type(self.kernel) in (RationalQuadratic, Periodic) and isinstance(self.measure, Empirical):
             return
-        if type(self.kernel) not in _FORMULAS:
+        if type(self.kernel) not in _DEVIATIONS:
             cure = "Take columns and factors outside: 2.0 * ZeroMean(RBF(1.0, 0.3), Uniform(0.0, 1.0)).on(0)."
             if type(self.kernel) in (RationalQuadratic, Periodic):
                 cure = "Give it an Empirical measure: of the data, or Empirical(jnp.linspace(0.0, 1.0, 32))."
@@ -264,8 +248,8 @@ class ZeroMean(Kernel):
         value = self.kernel.variance
         for d in range(X1.shape[1]):
             row, column = a_1[:, d][:, None], a_2[:, d][None, :]
-            deviation = _deviation(type(self.kernel), X1[:, d][:, None] - X2[:, d][None, :], *self._own(d))
-            value = value * (deviation - of_average(row, column, b[0, d]))
+            d_12 = _deviation(type(self.kernel), X1[:, d][:, None] - X2[:, d][None, :], *self._own(d))
+            value = value * (d_12 - of_average(row, column, b[0, d]))
         return value
 
     def _gram(self, X: Float[Array, "N D"]) -> Float[Array, "N N"]:

@@ -6,7 +6,7 @@ from scipy import stats
 
 from numpyro_gp.gam.model.features import Features
 from numpyro_gp.gam.search import bound_formulas as own
-from numpyro_gp.gam.search.densities import ExpectedTotal
+from numpyro_gp.gam.search.bound_formulas import ExpectedTotal
 
 RNG = np.random.default_rng(4)
 SIZES = np.array([4, 3, 1])

@@ -6,7 +6,7 @@ import pytest
 from scipy.integrate import quad
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.model.model import column_kernels as own
+from numpyro_gp.gam.model import column_kernels as own
 from numpyro_gp.kernels import RBF, Empirical, Gaussian, Matern12, Matern32, Matern52, Uniform
 from numpyro_gp.programs.compiled import run_quickly
 

@@ -6,8 +6,9 @@ from scipy import stats
 from scipy.special import expit
 
 import numpyro_gp as ngp
+from numpyro_gp.gam.model import node_rules as own
 from numpyro_gp.gam.model.hyperparameters import vector_layout_of
-from numpyro_gp.gam.search import densities as own
+from numpyro_gp.gam.search.bound import compiled_density, density_of
 from numpyro_gp.likelihoods.links import WIDE
 from tests.gam.known import log_density
 from tests.likelihoods.grids import expected
@@ -46,7 +47,7 @@ def test_the_value_is_the_integral_and_slopes_are_differences(family):
     model = ngp.gam.model("y ~ linear(x)", {"x": np.arange(5.0), "y": y}, family)
     layout = vector_layout_of(model)
     numbers = [np.exp(0.3)] * (len(layout.places) - 1)  # all but the scale of the term
-    free, density = 0.3 * np.ones(sum(map(len, layout.places.values()))), own.density_of(model, layout)
+    free, density = 0.3 * np.ones(sum(map(len, layout.places.values()))), density_of(model, layout)
     given = [free, y, MEAN, VARIANCE]
     found = density(*given, WEIGHTS)
     wanted = WEIGHTS @ expected(lambda f: log_density(family, y, f, *numbers), MEAN, VARIANCE)
@@ -57,5 +58,5 @@ def test_the_value_is_the_integral_and_slopes_are_differences(family):
             up, down = ([*given[:at], given[at] + sign * move, *given[at + 1 :], WEIGHTS] for sign in (1, -1))
             moved.append((density(*up).value - density(*down).value) / 2e-5)
         np.testing.assert_allclose(slopes, moved, rtol=1e-5, atol=1e-6)
-    for one, other in zip(found, own.compiled_density(model, layout)(*given, WEIGHTS), strict=True):
+    for one, other in zip(found, compiled_density(model, layout)(*given, WEIGHTS), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-8, atol=1e-9)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.answers.row_densities import AT_DRAWS, at_draws_of, parameters_of
-from numpyro_gp.gam.model.family import NAMED
+from numpyro_gp.gam.answers.row_densities import parameters_of, row_of_formulas
+from numpyro_gp.gam.model.families import NAMED
 from tests.gam.known import LAWS, log_density
 from tests.likelihoods.grids import expected
 
@@ -19,7 +19,7 @@ PARAMETERS |= {name: [np.array([[0.7], [1.9]])] for name in ("gaussian", "negati
 @pytest.mark.parametrize("name", NAMED)
 def test_they_and_their_expectations_are_those_of_scipy(name):
     """Over ``f`` of variances on both sides of where rules change, of all draws, data and variances together."""
-    own, y, variance = AT_DRAWS[name], np.array(DATA.get(name, [0.0, 1.0, 7.0])), np.array([0.3, 2.5])
+    own, y, variance = NAMED[name], np.array(DATA.get(name, [0.0, 1.0, 7.0])), np.array([0.3, 2.5])
     parameters = PARAMETERS.get(name, [])
     law = LAWS[name](F, *parameters)
     np.testing.assert_allclose(
@@ -27,7 +27,7 @@ def test_they_and_their_expectations_are_those_of_scipy(name):
     )
     np.testing.assert_allclose(own.until(y, F, *parameters), law.cdf(y), rtol=1e-10)
     assert own.is_discrete == hasattr(law, "pmf")
-    found, means = own.expected(np.full(2, y[-1]), F, variance, *parameters), own.mean(F, variance, *parameters)
+    found, means = own.expect(np.full(2, y[-1]), F, variance, *parameters), own.mean(F, variance, *parameters)
     for draw in range(2):
         numbers = [one[draw] for one in parameters]
         log = expected(lambda f: log_density(name, y[-1], f, *numbers), F[draw], variance)  # noqa: B023
@@ -39,9 +39,9 @@ def test_they_and_their_expectations_are_those_of_scipy(name):
 def test_they_are_of_likelihoods_with_the_link_of_a_family():
     likelihoods = ngp.likelihoods
     for known in (likelihoods.Bernoulli(), likelihoods.Beta(10.0), likelihoods.StudentT(4.0, 1.0)):
-        assert at_draws_of(known) is not None
+        assert row_of_formulas(known) is not None
     for other in (likelihoods.Bernoulli("probit"), likelihoods.Beta(10.0, link="probit"), likelihoods.Gamma(2.0)):
-        assert at_draws_of(other) is None  # `Gamma` has its shape in the mean
+        assert row_of_formulas(other) is None  # `Gamma` has its shape in the mean
     numbers = np.arange(6.0).reshape(2, 3) + 1  # of two draws, one for each of three rows
     assert parameters_of(likelihoods.Gaussian(numbers), 3)[0].shape == (2, 1, 3)
     assert parameters_of(likelihoods.Gaussian(numbers[:, 0]), 3)[0].shape == (2, 1, 1)

@@ -5,11 +5,12 @@ import pytest
 from scipy import stats
 from scipy.special import expit
 
-from numpyro_gp.gam.search import densities as own
+from numpyro_gp.gam.model import families as own
+from numpyro_gp.gam.model.node_rules import AT_ONCE, NARROW
 
 RNG = np.random.default_rng(4)
 # Variances over the squared distance of a singular point: on both sides of each limit of a rule, and far beyond.
-RATIOS = np.array([0.0, 1e-8, *(side * limit for _, limit in own.NARROW[1:] for side in (0.99, 1.01)), 0.3, 2.0, 1e3])
+RATIOS = np.array([0.0, 1e-8, *(side * limit for _, limit in NARROW[1:] for side in (0.99, 1.01)), 0.3, 2.0, 1e3])
 N = len(RATIOS)
 MEAN = RNG.normal(size=N)
 
@@ -69,7 +70,7 @@ def test_slopes_are_differences(function, value, numbers):
 
 def test_data_of_more_rows_than_fit_at_once_are_those_of_each():
     """Numbers of draws and rows broadcast."""
-    y, mean, k = RNG.uniform(0.1, 0.9, own.AT_ONCE + 5), np.array([[0.3], [-0.2]]), np.array([[2.0], [30.0]])
+    y, mean, k = RNG.uniform(0.1, 0.9, AT_ONCE + 5), np.array([[0.3], [-0.2]]), np.array([[2.0], [30.0]])
     found = own.beta_value(y, mean, np.full(1, 1e-3), k)
-    some = [0, own.AT_ONCE - 1, own.AT_ONCE, -1]
+    some = [0, AT_ONCE - 1, AT_ONCE, -1]
     np.testing.assert_allclose(found[:, some], own.beta_value(y[some], mean, np.full(1, 1e-3), k), rtol=1e-13)

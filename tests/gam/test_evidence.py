@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.model.model import time_kernels
+from numpyro_gp.gam.model import time_kernels
 from numpyro_gp.gam.search import series_evidence as own
 from numpyro_gp.gam.search.bound import BoundParts, Data
 from tests.compiling import counted

@@ -8,7 +8,10 @@ from numpyro import handlers
 from scipy import stats
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.model.family import NAMED, SIZES, Start, as_family, quick_glm
+from numpyro_gp.arrays import value_type
+from numpyro_gp.gam.model.families import NAMED, FamilyRow, Start
+from numpyro_gp.gam.model.family import SIZES, as_family, quick_glm
+from tests.compiling import counted
 
 
 @pytest.mark.parametrize("name", NAMED)
@@ -122,3 +125,29 @@ def test_the_noise_beside_lines_is_found_however_many(lines):
         start = quick_glm(as_family("gaussian"), X, rng.normal(size=40), np.zeros(40), np.ones(40))
         found.append(start.noise / 0.7)
     assert 0.7 < np.mean(found) < 1.05
+
+
+@value_type()
+class Events(ngp.likelihoods.Poisson):
+    """Counts by another class, which no row has."""
+
+
+@pytest.mark.parametrize("has_formulas", [False, True])
+def test_a_family_is_added_by_one_row(has_formulas, monkeypatch):
+    """Its class and its link are enough: what the row leaves open is compiled, and the numbers are the same."""
+    rng = np.random.default_rng(0)
+    x = np.linspace(-1, 1, 60)
+    data = {"x": x, "y": rng.poisson(np.exp(1 + x))}
+    known = ngp.gam("y ~ linear(x)", data, "poisson")
+    row = NAMED["poisson"]._replace(kind=Events) if has_formulas else FamilyRow(Events, "log", is_discrete=True)
+    monkeypatch.setitem(NAMED, "events", row)
+    with counted() as programs:
+        fit = ngp.gam("y ~ linear(x)", data, "events")
+        found, wanted = (one.terms(num_draws=10).mean for one in (fit, known))
+    assert (programs.count == 0) == has_formulas
+    np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-3)
+    if has_formulas:
+        found, wanted = (one.summary(num_draws=10).facts for one in (fit, known))
+        assert found.pop("family") == "events"
+        assert found == {name: value for name, value in wanted.items() if name != "family"}
+        np.testing.assert_array_equal(fit.quantiles({"x": [-0.5, 0.8]}), known.quantiles({"x": [-0.5, 0.8]}))

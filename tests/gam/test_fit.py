@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.model.family import NAMED
+from numpyro_gp.gam.model.families import NAMED
 from tests.compiling import counted
 from tests.precision import x64
 

@@ -6,9 +6,10 @@ from scipy import stats
 from scipy.special import expit
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.model.family import log_ratio, residuals_at, size_of_counts, weights_at
+from numpyro_gp.gam.model.family import as_family, log_ratio, residuals_at, size_of_counts
 from numpyro_gp.likelihoods.links import slope_of
 
+L = ngp.likelihoods
 F = np.array([-2.0, -0.3, 0.0, 1.2])
 INVERSES = {"identity": lambda f: f, "log": np.exp, "logit": expit, "probit": stats.norm.cdf}
 
@@ -25,23 +26,23 @@ def test_working_residuals_are_those_of_least_squares(link):
     ("family", "link", "law"),
     [
         ("poisson", "log", stats.poisson),
-        ("NegativeBinomial", "log", lambda mean: stats.nbinom(3.0, 3.0 / (3.0 + mean))),
+        (L.NegativeBinomial(2.0), "log", lambda mean: stats.nbinom(3.0, 3.0 / (3.0 + mean))),
         ("gamma", "log", lambda mean: stats.gamma(1.0, scale=mean)),
         ("exponential", "log", lambda mean: stats.expon(scale=mean)),
         ("bernoulli", "logit", stats.bernoulli),
-        ("Bernoulli", "probit", stats.bernoulli),
+        (L.Bernoulli("probit"), "probit", stats.bernoulli),
         ("gaussian", "identity", lambda mean: stats.norm(mean, 1.0)),
     ],
 )
 def test_weights_are_squared_slopes_over_variances(family, link, law):
     wanted = slope_of(link, F) ** 2 / law(INVERSES[link](F)).var()
-    np.testing.assert_allclose(weights_at(family, link, F, 3.0), wanted, rtol=1e-10)
+    np.testing.assert_allclose(as_family(family).weights(F, 3.0), wanted, rtol=1e-10)
 
 
 def test_far_labels_have_no_weight_and_finite_residuals():
     far = np.array([-60.0, 60.0])
     for link in ("logit", "probit"):
-        assert weights_at("bernoulli", link, far).max() < 1e-20
+        assert as_family(L.Bernoulli(link)).weights(far).max() < 1e-20
         assert np.abs(residuals_at(link, far, np.array([1.0, 0.0]))).max() <= 1000
 
 

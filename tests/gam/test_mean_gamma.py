@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.model.family import MeanGamma
+from numpyro_gp.gam.model.families import MeanGamma
 from tests.gam.known import log_density
 from tests.likelihoods.grids import expected
 from tests.precision import x64

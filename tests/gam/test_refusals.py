@@ -8,7 +8,7 @@ import numpyro_gp as ngp
 from numpyro_gp.gam import factor, linear, re, s, te
 from numpyro_gp.gam.model.family import as_family, quick_glm
 from numpyro_gp.gam.model.features import RowFeatures
-from numpyro_gp.gam.table import formula
+from numpyro_gp.gam.table.formula import formula
 from numpyro_gp.gam.table.layout import lay_out
 
 ROWS, RNG = 20, np.random.default_rng(0)

@@ -11,7 +11,8 @@ import numpyro_gp as ngp
 from numpyro_gp.criticism import leave_one_out as row_evidence
 from numpyro_gp.gam.answers import report, row_densities, variance_shares
 from numpyro_gp.gam.answers.report import checked, facts_of, report_on_rows
-from numpyro_gp.gam.answers.row_densities import AT_DRAWS, expected_at_all
+from numpyro_gp.gam.answers.row_densities import expected_at_all
+from numpyro_gp.gam.model.families import NAMED
 from numpyro_gp.gam.model.features import TermFeatures
 from tests.gam.known import draws_of, fit_of, log_density, repeated
 from tests.gam.test_predictions import like
@@ -102,12 +103,12 @@ def test_a_summary_finds_each_number_once(monkeypatch):
     """Terms at the rows, log densities there and their expectations, and what lies below each datum, at each draw."""
     likelihood, size, at, counts = ngp.likelihoods.NegativeBinomial(2.0), 40, TermFeatures.at, Counter()
     fit = fit_of(ngp.gam.model("n ~ s(x)", DATA, likelihood), repeated(likelihood, size), size)
-    own = AT_DRAWS["negative_binomial"]
+    own = NAMED["negative_binomial"]
 
     def counted(name):
         def found(*given):
             values = getattr(own, name)(*given)
-            counts[name] += values.size
+            counts[name] += getattr(values, "value", values).size
             return values
 
         return found
@@ -117,7 +118,7 @@ def test_a_summary_finds_each_number_once(monkeypatch):
         return at(self, X)
 
     each = {name: counted(name) for name in ("expected", "until")}
-    monkeypatch.setitem(AT_DRAWS, "negative_binomial", own._replace(**each))
+    monkeypatch.setitem(NAMED, "negative_binomial", own._replace(**each))
     monkeypatch.setattr(TermFeatures, "at", rows_of)
     assert "residuals" in fit.summary().facts["checks of the fit"]
     assert counts == {"rows": 60, "expected": 2 * size * 60, "until": size * 60}

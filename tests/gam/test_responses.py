@@ -6,7 +6,7 @@ from scipy import stats
 
 import numpyro_gp as ngp
 from numpyro_gp.gam.answers.predictions import NewData, check_levels
-from numpyro_gp.gam.model.family import MeanGamma
+from numpyro_gp.gam.model.families import MeanGamma
 from tests.gam.known import LAWS, repeated
 
 L = ngp.likelihoods

@@ -8,8 +8,8 @@ import pytest
 
 import numpyro_gp as ngp
 from numpyro_gp.beliefs import AdditiveBasis
+from numpyro_gp.gam.model import features as own
 from numpyro_gp.gam.model.hyperparameters import places_of_lengths
-from numpyro_gp.gam.model.model import features as own
 from numpyro_gp.programs.compiled import run_quickly
 from tests.gam.known import kernel_of_term
 

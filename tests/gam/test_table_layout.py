@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.table import formula
+from numpyro_gp.gam.table.formula import formula
 from numpyro_gp.gam.table.layout import incomplete, lay_out
 
 DATA = {

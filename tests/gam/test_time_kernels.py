@@ -8,8 +8,9 @@ import pytest
 
 import numpyro_gp as ngp
 from numpyro_gp.gam.answers.effects import grid_of
-from numpyro_gp.gam.model.family import Start, as_family
-from numpyro_gp.gam.model.model import time_kernels as own
+from numpyro_gp.gam.model import time_kernels as own
+from numpyro_gp.gam.model.families import Start
+from numpyro_gp.gam.model.family import as_family
 from numpyro_gp.gam.table.layout import Rows
 from numpyro_gp.kernels import Empirical, Gaussian, Uniform
 from tests.gam.known import kernel_of_term

@@ -16,8 +16,6 @@ from numpyro_gp.gam.model.term_kernels import CURVE, MOST_TOGETHER, SMOOTH
 
 # Importance weights that are worth this share of as many equal ones say that no prediction suffers.
 EVEN = 0.5
-# Families of measurements, beside those with an identity link.
-MEASUREMENTS = ("gamma", "exponential", "beta", "meangamma")
 # Degrees of freedom of a surface in parts of its inducing inputs, above which more of these would say more.
 USED = 0.5
 # Another family for data that do not fall where one says.
@@ -103,8 +101,8 @@ def _advice_on(finding: Finding, about: AdviceContext, has_outliers: bool) -> tu
 
 def two_values(model: Model) -> str:
     """What to do about a response of two values in a family of measurements; nothing to do is no text."""
-    values = np.unique(model.rows.y)
-    if len(values) != 2 or not (model.family.link == "identity" or model.family.name.lower() in MEASUREMENTS):
+    values, row = np.unique(model.rows.y), model.family.row
+    if len(values) != 2 or row is None or row.is_discrete:
         return ""
     name = model.layout.response_column.name
     own = "" if values.tolist() == [0, 1] else f', of data["{name}"] = data["{name}"] == {values[1]:g}'

@@ -1,24 +1,22 @@
 """New data of the named likelihoods in NumPy: moments, quantiles and draws, where ``f`` is normal at each draw."""
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 
-from numpyro_gp import likelihoods
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import fail
 from numpyro_gp.gam.answers.draws import Draws
-from numpyro_gp.gam.model.family import MeanGamma
+from numpyro_gp.gam.model.families import NAMED, OF_RATE, row_of
 from numpyro_gp.gam.model.features import ROWS
-from numpyro_gp.gam.model.model import offset_at
+from numpyro_gp.gam.model.model import Model, offset_at
 from numpyro_gp.gam.model.response_checks import at_rows, check_rows, trials_at, with_trials
-from numpyro_gp.likelihoods import Binomial, Likelihood
-from numpyro_gp.likelihoods.links import mean_of, normal_cdf
+from numpyro_gp.likelihoods import Binomial, Gaussian, Likelihood
+from numpyro_gp.likelihoods.links import normal_cdf
 from numpyro_gp.likelihoods.quadrature import gauss_hermite
 from numpyro_gp.posterior import Prediction
 from numpyro_gp.rows.batches import padded
@@ -26,108 +24,25 @@ from numpyro_gp.sites import Observation
 
 # Nodes of an expectation over f, and draws of new data behind quantiles.
 NODES, SAMPLES = 48, 2000
-# Rates above which counts are drawn as normal numbers, and the logarithm of the largest one.
-MOST_RATE, LARGEST = 1e15, 600.0
-# Whose data are whole numbers: a quantile is one of the values that were drawn.
-WHOLE = (likelihoods.Poisson, likelihoods.NegativeBinomial, likelihoods.Bernoulli, likelihoods.Binomial)
-Generator = np.random.Generator
-Parameters = Mapping[str, Any]  # arrays (S, 1), and the name of a link
-
-
-class Response(NamedTuple):
-    """Mean and variance of a datum at ``f``, and draws of it; parameters ``(S, 1)`` by name."""
-
-    mean: Callable[[np.ndarray, Parameters], np.ndarray]
-    variance: Callable[[np.ndarray, Parameters], np.ndarray]
-    draw: Callable[[Generator, np.ndarray, Parameters], np.ndarray]
-
-
-def _of_link(f: np.ndarray, p: Parameters) -> np.ndarray:
-    return mean_of(p["link"], f)
-
-
-def _exp(f: np.ndarray, p: object) -> np.ndarray:  # noqa: ARG001
-    return np.exp(f)
-
-
-def _counts(rng: Generator, rate: np.ndarray) -> np.ndarray:
-    """Counts of a rate; of one above what NumPy draws, where they are almost normal, rounded normal numbers."""
-    is_large = rate > MOST_RATE
-    if not is_large.any():
-        return rng.poisson(rate)
-    few = rng.poisson(np.where(is_large, 0.0, rate))
-    return np.where(is_large, np.rint(rate + np.sqrt(rate) * rng.standard_normal(rate.shape)), few)
-
-
-def _rate(f: np.ndarray) -> np.ndarray:
-    """A rate that is a number however large ``f`` is."""
-    return np.exp(np.minimum(f, LARGEST))
-
-
-def _beta(rng: Generator, f: np.ndarray, p: Parameters) -> np.ndarray:
-    mean = np.clip(_of_link(f, p), 1e-12, 1 - 1e-12)
-    return rng.beta(p["concentration"] * mean, p["concentration"] * (1 - mean))
-
-
-RESPONSES: dict[type, Response] = {
-    likelihoods.Gaussian: Response(
-        lambda f, _: f, lambda f, p: p["scale"] ** 2 + 0 * f, lambda rng, f, p: rng.normal(f, p["scale"] + 0 * f)
-    ),
-    likelihoods.StudentT: Response(
-        lambda f, _: f,
-        lambda f, p: np.where(p["df"] > 2, p["scale"] ** 2 * p["df"] / np.maximum(p["df"] - 2, 1e-300), np.inf) + 0 * f,
-        lambda rng, f, p: f + p["scale"] * rng.standard_t(p["df"] + 0 * f),
-    ),
-    likelihoods.Poisson: Response(_exp, _exp, lambda rng, f, _: _counts(rng, _rate(f))),
-    likelihoods.NegativeBinomial: Response(
-        _exp,
-        lambda f, p: np.exp(f) * (1 + np.exp(f) / p["r"]),
-        lambda rng, f, p: _counts(rng, rng.gamma(p["r"], _rate(f) / p["r"])),
-    ),
-    likelihoods.Gamma: Response(
-        lambda f, p: p["shape"] * np.exp(f),
-        lambda f, p: p["shape"] * np.exp(2 * f),
-        lambda rng, f, p: rng.gamma(p["shape"], np.exp(f)),
-    ),
-    MeanGamma: Response(
-        _exp,
-        lambda f, p: np.exp(2 * f) / p["shape"],
-        lambda rng, f, p: rng.gamma(p["shape"], np.exp(f) / p["shape"]),
-    ),
-    likelihoods.Exponential: Response(_exp, lambda f, _: np.exp(2 * f), lambda rng, f, _: rng.exponential(np.exp(f))),
-    likelihoods.Bernoulli: Response(
-        _of_link,
-        lambda f, p: _of_link(f, p) * _of_link(-f, p),
-        lambda rng, f, p: (rng.uniform(size=f.shape) < _of_link(f, p)).astype(int),
-    ),
-    likelihoods.Binomial: Response(
-        lambda f, p: p["trials"] * mean_of("logit", f),
-        lambda f, p: p["trials"] * mean_of("logit", f) * mean_of("logit", -f),
-        lambda rng, f, p: rng.binomial(p["trials"].astype(int), mean_of("logit", f)),
-    ),
-    likelihoods.Beta: Response(
-        _of_link, lambda f, p: _of_link(f, p) * _of_link(-f, p) / (1 + p["concentration"]), _beta
-    ),
-}
 
 
 class NewData:
     """The mixture over draws of new data, ``f`` normal with mean and variance ``(S, N)`` at each."""
 
-    def __init__(self, likelihood: likelihoods.Likelihood) -> None:
+    def __init__(self, likelihood: Likelihood) -> None:
         kind = type(likelihood)
-        if kind not in RESPONSES:
+        row = row_of(kind)
+        if row is None or row.draw is None or row.variance is None:
             cure = "Take fit.predict(data), which knows all likelihoods."
-            required = f"one of {sorted(one.__name__ for one in RESPONSES)}"
+            required = f"one of {sorted(one.kind.__name__ for one in (*NAMED.values(), OF_RATE) if one.draw)}"
             fail("the likelihood of a fit with a predictor", required, kind.__name__, cure)
-        self.response, self.is_normal, self.is_whole = RESPONSES[kind], kind is likelihoods.Gaussian, kind in WHOLE
-        names = [name for name in ("scale", "df", "r", "shape", "concentration", "trials") if name in vars(likelihood)]
-        self.parameters: dict[str, Any] = {name: np.asarray(getattr(likelihood, name), float) for name in names}
-        if any(value.ndim > 1 for value in self.parameters.values()):
+        self.row, self.draw, self.variance, self.is_normal = row, row.draw, row.variance, kind is Gaussian
+        self.link, leaves = getattr(likelihood, "link", row.link), jax.tree.leaves(likelihood)
+        parameters = [np.asarray(leaf, float) for leaf in leaves]
+        if any(value.ndim > 1 for value in parameters):
             cure = "Take fit.terms(data), which needs none."
             fail("the likelihood of a fit with a predictor", "of one number for all rows", "one for each row", cure)
-        self.parameters = {name: value[:, None] for name, value in self.parameters.items()}
-        self.parameters["link"] = getattr(likelihood, "link", "identity")
+        self.parameters = [value[:, None] for value in parameters]
         self.nodes, self.weights = gauss_hermite(NODES)
 
     def of_trials(self, trials: np.ndarray | None) -> "NewData":
@@ -135,21 +50,17 @@ class NewData:
         if trials is None:
             return self
         found = copy.copy(self)
-        found.parameters = self.parameters | {"trials": trials[None]}
+        found.parameters = [trials[None]]
         return found
-
-    def _wider(self) -> dict[str, object]:
-        """Parameters with one more axis, of nodes or draws."""
-        return {name: value if name == "link" else value[..., None] for name, value in self.parameters.items()}
 
     def moments(self, mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance ``(N,)``."""
         if self.is_normal:
-            return over_draws(mean, variance + self.parameters["scale"] ** 2)
-        f, p = mean[..., None] + np.sqrt(variance)[..., None] * self.nodes, self._wider()
-        values = self.response.mean(f, p)
+            return over_draws(mean, variance + self.parameters[0] ** 2)
+        f, p = mean[..., None] + np.sqrt(variance)[..., None] * self.nodes, [one[..., None] for one in self.parameters]
+        values = self.row.mean_at(self.link, f, *p)
         means = values @ self.weights
-        spread = self.response.variance(f, p) + (values - means[..., None]) ** 2
+        spread = self.variance(self.link, f, *p) + (values - means[..., None]) ** 2
         return over_draws(means, spread @ self.weights)
 
     def quantiles(
@@ -157,13 +68,13 @@ class NewData:
     ) -> np.ndarray:
         """Quantiles ``(levels, N)``: of normal data exact, of others from draws, the same ones for the same rows."""
         if self.is_normal:
-            return _normal_quantiles(mean, np.sqrt(variance + self.parameters["scale"] ** 2), levels)
+            return _normal_quantiles(mean, np.sqrt(variance + self.parameters[0] ** 2), levels)
         rng, each = np.random.default_rng(0), -(-num_samples // len(mean))
         f = mean[..., None] + np.sqrt(variance)[..., None] * rng.normal(size=(*mean.shape, each))
-        draws = self.response.draw(rng, f, self._wider())
+        draws = self.draw(rng, self.link, f, *(one[..., None] for one in self.parameters))
         flat = np.moveaxis(draws, 1, 0).reshape(mean.shape[1], -1)
         # A count or a label, and no mean of two.
-        return np.quantile(flat, levels, axis=1, method="lower" if self.is_whole else "linear")
+        return np.quantile(flat, levels, axis=1, method="lower" if self.row.is_discrete else "linear")
 
 
 def check_levels(levels: float | Sequence[float]) -> np.ndarray:
@@ -233,8 +144,12 @@ def predicted(draws: Draws, X: np.ndarray, key: Array) -> Prediction:
         likelihood = at_rows(draws.likelihood, model.layout, X[places], places, count)
         chunks.append(observation(likelihood, mean, variance))
         sizes.append(rows.stop - rows.start)
-    is_named = isinstance(model.family.spec, str)
-    return Prediction(chunks, sizes, key, quantiles=quantiles_of_rows if is_named else None, level=level)
+    return Prediction(chunks, sizes, key, quantiles=quantiles_of_rows if has_draws(model) else None, level=level)
+
+
+def has_draws(model: Model) -> bool:
+    """Whether quantiles of the family need no program."""
+    return isinstance(model.family.spec, str) and NAMED[model.family.spec].draw is not None
 
 
 def quantiles_of_rows(chunk: Observation, rows: int, levels: np.ndarray, num_samples: int) -> np.ndarray:

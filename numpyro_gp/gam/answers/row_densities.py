@@ -1,17 +1,15 @@
 """Densities of named families at draws of the function, in NumPy: what a summary asks of them compiles nothing.
 
-Their expected log densities are those of `densities.py`; at a function without variance they are the log densities
-themselves. Likelihoods that no family has are compiled.
+Formulas are those of `families.py`; likelihoods that have none there are compiled.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
-import scipy
 from numpyro import handlers
 from numpyro.distributions import constraints
 
@@ -22,116 +20,23 @@ from numpyro_gp.criticism.leave_one_out import cannot_leave_out, judged, smoothe
 from numpyro_gp.criticism.weights import Weights
 from numpyro_gp.gam.answers.draws import Draws
 from numpyro_gp.gam.answers.variance_shares import Shares
-from numpyro_gp.gam.model.family import NAMED
+from numpyro_gp.gam.model.families import NAMED, FamilyRow, row_of
 from numpyro_gp.gam.model.features import ROWS, factored
 from numpyro_gp.gam.model.model import Model, offset_at
 from numpyro_gp.gam.model.response_checks import at_rows
-from numpyro_gp.gam.search.densities import (
-    ExpectedDensities,
-    bernoulli,
-    beta_value,
-    exponential,
-    gamma,
-    negative_binomial,
-    poisson,
-    sigmoid,
-    softplus,
-    student_t_value,
-)
 from numpyro_gp.likelihoods import Gaussian, Likelihood
-from numpyro_gp.likelihoods.links import mean_of, normal_cdf
+from numpyro_gp.likelihoods.links import normal_cdf
 from numpyro_gp.likelihoods.tails import KNOWN, log_tails
 from numpyro_gp.programs.compiled import compiled
 from numpyro_gp.programs.handler_lock import alone
 from numpyro_gp.rows.batches import padded, some_rows
 
 
-class AtDraws(NamedTuple):
-    """A family with its parameters, at data and functions whose shapes broadcast.
-
-    Attributes
-    ----------
-    expected : callable
-        ``(y, mean, variance, *parameters)`` to the expected log density.
-    mean : callable
-        ``(mean, variance, *parameters)`` of ``f`` to the expected response.
-    until : callable
-        ``(y, f, *parameters)`` to ``P(Y <= y | f)``.
-    is_discrete : bool
-        Whether data are numbers of something, whose log density is that of a mass.
-    """
-
-    expected: Callable[..., np.ndarray]
-    mean: Callable[..., np.ndarray]
-    until: Callable[..., np.ndarray]
-    is_discrete: bool = False
-
-    def log_prob(self, y: np.ndarray, f: np.ndarray, *parameters: np.ndarray) -> np.ndarray:
-        """``log p(y | f)``."""
-        return self.expected(y, f, np.zeros(()), *parameters)
-
-
-def _value_of(function: Callable[..., ExpectedDensities]) -> Callable[..., np.ndarray]:
-    return lambda *given: function(*given).value
-
-
-def _of_normal(y: np.ndarray, mean: np.ndarray, variance: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """``log N(y; f, scale^2)``."""
-    away = (y - mean) / scale**2
-    return -0.5 * ((y - mean) * away + variance / scale**2 + np.log(2 * np.pi * scale**2))
-
-
-def _of_binomial(y: np.ndarray, mean: np.ndarray, variance: np.ndarray, trials: np.ndarray) -> np.ndarray:
-    """``log C(n, y) + y f - n E softplus(f)``."""
-    from scipy.special import gammaln
-
-    constant = gammaln(trials + 1) - gammaln(y + 1) - gammaln(trials - y + 1)
-    return constant + y * mean - trials * softplus(mean, variance)[0]
-
-
-def _same(mean: np.ndarray, variance: np.ndarray, *parameters: object) -> np.ndarray:  # noqa: ARG001
-    return mean + 0 * variance
-
-
-def _exp(mean: np.ndarray, variance: np.ndarray, *parameters: object) -> np.ndarray:  # noqa: ARG001
-    return np.exp(mean + 0.5 * variance)
-
-
-def _sigmoid(mean: np.ndarray, variance: np.ndarray, *parameters: object) -> np.ndarray:  # noqa: ARG001
-    return sigmoid(mean, variance)
-
-
-def _until_binomial(y: np.ndarray, f: np.ndarray, trials: np.ndarray) -> np.ndarray:
-    return np.where(y < trials, scipy.special.betainc(np.maximum(trials - y, 1), y + 1, mean_of("logit", -f)), 1.0)
-
-
-def _until_beta(y: np.ndarray, f: np.ndarray, k: np.ndarray) -> np.ndarray:
-    return scipy.special.betainc(*(np.maximum(k * mean_of("logit", one), np.finfo(float).tiny) for one in (f, -f)), y)
-
-
-AT_DRAWS = {
-    "gaussian": AtDraws(_of_normal, _same, lambda y, f, sd: normal_cdf((y - f) / sd)),
-    "student_t": AtDraws(student_t_value, _same, lambda y, f, df, sd: scipy.special.stdtr(df, (y - f) / sd)),
-    "poisson": AtDraws(_value_of(poisson), _exp, lambda y, f: scipy.special.gammaincc(y + 1, np.exp(f)), True),
-    "negative_binomial": AtDraws(
-        _value_of(negative_binomial),
-        _exp,
-        lambda y, f, r: scipy.special.betainc(r, y + 1, 1 / (1 + np.exp(f - np.log(r)))),
-        True,
-    ),
-    "bernoulli": AtDraws(_value_of(bernoulli), _sigmoid, lambda y, f: np.where(y > 0, 1.0, mean_of("logit", -f)), True),
-    "binomial": AtDraws(_of_binomial, lambda *given: given[2] * _sigmoid(*given), _until_binomial, True),
-    "gamma": AtDraws(_value_of(gamma), _exp, lambda y, f, a: scipy.special.gammainc(a, a * y * np.exp(-f))),
-    "exponential": AtDraws(_value_of(exponential), _exp, lambda y, f: -np.expm1(-y * np.exp(-f))),
-    "beta": AtDraws(beta_value, _sigmoid, _until_beta),
-}
-
-
-def at_draws_of(likelihood: object) -> AtDraws | None:
-    """The densities of a likelihood that need no program, where there are some: of that of a family, with its link."""
-    name = next((name for name, own in NAMED.items() if own.kind is type(likelihood)), "")
-    is_own = getattr(likelihood, "link", "logit") == "logit"  # that of a family of shares or labels
-    return AT_DRAWS.get(name) if is_own else None
+def row_of_formulas(likelihood: Likelihood) -> FamilyRow | None:
+    """The row of a likelihood whose densities need no program; its link is that of the row."""
+    row = row_of(type(likelihood))
+    has_formulas = row is not None and row.until is not None and (row.value or row.expected) is not None
+    return row if row and has_formulas and getattr(likelihood, "link", row.link) == row.link else None
 
 
 def parameters_of(likelihood: object, axes: int) -> list[np.ndarray]:
@@ -296,14 +201,14 @@ def densities(draws: Draws, at: RowDraws, places: np.ndarray) -> Densities:
     (S, K, N), model, own = at.f.shape, draws.model, draws.model.rows
     mass, base = own.mass[places], shift_of(model, own.X[places])
     fitted, density, expected = np.zeros(N), np.empty((S, K, N)), np.zeros(at.points.shape[:2])
-    if (named := at_draws_of(draws.likelihood)) is not None:
+    if (named := row_of_formulas(draws.likelihood)) is not None:
         likelihood = at_rows(draws.likelihood, model.layout, own.X[places], places, len(own.y))
         y, parameters = own.y[places], parameters_of(likelihood, 3)
         for s in range(S):  # what belongs to one draw stays in the cache
             given = [one[s] for one in parameters]
             fitted += named.mean(at.mean[s], at.variance[s], *(one[0] for one in given)) / S
             density[s] = named.log_prob(y, at.f[s], *given)
-            expected[s] = named.expected(y, at.points[s], at.left[s], *given) @ mass
+            expected[s] = named.expect(y, at.points[s], at.left[s], *given) @ mass
         return Densities(fitted, density, expected)
     for low in range(0, N, ROWS):
         rows = slice(low, min(low + ROWS, N))
@@ -329,7 +234,7 @@ def to_leave_out(draws: Draws, at: RowDraws, found: Densities, places: np.ndarra
     if at.without is None:
         return found.log_density.reshape(-1, len(places))
     mean, variance = at.without
-    return AT_DRAWS["gaussian"].log_prob(draws.model.rows.y[places], mean, np.sqrt(variance))
+    return NAMED["gaussian"].log_prob(draws.model.rows.y[places], mean, np.sqrt(variance))
 
 
 def are_known(draws: Draws, at: RowDraws) -> bool:
@@ -397,10 +302,10 @@ def _seen(
         mean, variance = at.points[:, 0, few], at.left[:, few] + scale**2
         if at.without is not None:
             mean, variance = at.without[0][:, few], at.without[1][:, few]
-        normal, noise = AT_DRAWS["gaussian"], np.sqrt(np.mean(scale**2, axis=1))
-        below, term = normal.until(own, mean, np.sqrt(variance)), normal.log_prob(own, mean, np.sqrt(variance))
+        normal, noise = NAMED["gaussian"], np.sqrt(np.mean(scale**2, axis=1))
+        below, term = normal_cdf((own - mean) / np.sqrt(variance)), normal.log_prob(own, mean, np.sqrt(variance))
     else:
-        f, dtype, named = at.f[:, 0, few], np.dtype(jnp.result_type(float)), at_draws_of(likelihood)
+        f, dtype, named = at.f[:, 0, few], np.dtype(jnp.result_type(float)), row_of_formulas(likelihood)
         if named is None and (likelihood.uncensored is not likelihood or not _has_tails(likelihood, shape)):
             return None
         mean, variance, noise = at.mean[:, few], at.variance[:, few], None
@@ -409,6 +314,7 @@ def _seen(
         if named is None:
             below = np.asarray(_below(likelihood, *(on_device(x.astype(dtype)) for x in (own, f, ties))), float)
         else:
+            assert named.until is not None
             below = named.until(own, f, *parameters_of(likelihood, 2))
             below = below - (1 - ties) * np.exp(term) if named.is_discrete else below
     kept = {"y": own, "seen": np.ones(len(few), bool), "mean": mean, "variance": variance, "below": below, "term": term}

@@ -20,7 +20,8 @@ import numpyro.distributions as dist
 from numpyro_gp.additive.columns import Column
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import fail
-from numpyro_gp.gam.model.family import Family, Prior, Start, as_family
+from numpyro_gp.gam.model.families import Prior, Start
+from numpyro_gp.gam.model.family import Family, as_family
 from numpyro_gp.gam.model.model import Model
 from numpyro_gp.gam.model.term_kernels import KernelData
 from numpyro_gp.gam.model.time_kernels import TimePrior

@@ -5,16 +5,15 @@ import html
 import math
 
 import numpy as np
-import scipy
 
 from numpyro_gp.gam.answers.variance_shares import Row
-from numpyro_gp.gam.model.family import Family, plain_name, start_of, weights_at
+from numpyro_gp.gam.model.family import Family, start_of
 from numpyro_gp.gam.model.model import Model
 from numpyro_gp.gam.model.response_checks import trials_at
 from numpyro_gp.gam.table.layout import as_labels
 from numpyro_gp.likelihoods.links import mean_of, slope_of
 
-__all__ = ["Row", "Summary", "deviance_explained", "unit_deviance"]
+__all__ = ["Row", "Summary", "deviance_explained"]
 
 # Of Fisher's scoring for one number.
 MOST_STEPS = 50
@@ -104,7 +103,9 @@ def deviance_explained(model: Model, fitted: np.ndarray, r: object, some: slice 
     offset, trials = X[:, list(model.layout.offsets)].sum(axis=1), trials_at(model.layout, X)
     fitted = fitted if trials is None else fitted / trials
     null = null_mean(model.family, y, offset, weights, r)
-    first, second = (float(np.sum(weights * unit_deviance(model.family.name, y, mean, r))) for mean in (fitted, null))
+    if (row := model.family.row) is None or (deviance := row.deviance) is None:
+        return math.nan
+    first, second = (float(np.sum(weights * deviance(y, mean, r))) for mean in (fitted, null))
     return 1 - first / second if second > 0 else math.nan
 
 
@@ -113,7 +114,7 @@ def null_mean(family: Family, y: np.ndarray, offset: np.ndarray, weights: np.nda
 
     With offsets a constant of labels has no closed form: steps of Fisher's scoring, none longer than one.
     """
-    mean, link, name = float(np.average(y, weights=weights)), family.link, family.name
+    mean, link = float(np.average(y, weights=weights)), family.link
     is_edge = (link != "identity" and mean == 0) or (link in ("logit", "probit") and mean == 1)
     if link == "none" or is_edge or not offset.any():
         return np.full(len(y), mean)
@@ -122,27 +123,10 @@ def null_mean(family: Family, y: np.ndarray, offset: np.ndarray, weights: np.nda
     constant = start_of(link, y, offset, weights)
     for _ in range(MOST_STEPS):
         eta = constant + offset
-        mass = weights * weights_at(name, link, eta, r)
+        mass = weights * family.weights(eta, r)
         slope = np.maximum(slope_of(link, eta), np.finfo(float).tiny)
         step = float(np.sum(mass * ((y - mean_of(link, eta)) / slope)) / np.sum(mass))
         constant += min(max(step, -1.0), 1.0)
         if abs(step) < 1e-10:
             break
     return mean_of(link, constant + offset)
-
-
-def unit_deviance(family: str, y: np.ndarray, mean: np.ndarray, r: object = math.nan) -> np.ndarray:
-    """Twice the log density that the mean of each datum loses against the datum itself, without its scale."""
-    kind = plain_name(family)
-    found: np.ndarray = np.full(len(y), math.nan)
-    if kind in ("gaussian", "studentt"):
-        found = (y - mean) ** 2
-    elif kind == "poisson":
-        found = 2 * (scipy.special.rel_entr(y, mean) - y + mean)
-    elif kind == "negativebinomial":
-        found = 2 * (scipy.special.xlogy(y, y / mean) - (y + r) * np.log((y + r) / (mean + r)))
-    elif kind in ("bernoulli", "binomial"):
-        found = 2 * (scipy.special.rel_entr(y, mean) + scipy.special.rel_entr(1 - y, 1 - mean))
-    elif kind in ("gamma", "exponential"):
-        found = 2 * ((y - mean) / mean - np.log(y / mean))
-    return found

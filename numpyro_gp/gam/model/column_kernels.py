@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from numpyro_gp.kernels import RBF, Empirical, Gaussian, Matern32, Matern52, Uniform, ZeroMean
+from numpyro_gp.kernels import RBF, Empirical, Gaussian, Matern52, Uniform, ZeroMean, profiles
 from numpyro_gp.kernels.measures import Measure, legendre
 from numpyro_gp.kernels.profiles import RATES, double_mean, integral, of_average, over_normal
 from numpyro_gp.kernels.zero_mean import CLOSED_FORM_BELOW, NODES
@@ -81,19 +81,11 @@ def deviation(kind: type, gaps: np.ndarray, lengthscale: float | np.ndarray, is_
     z = gaps * (RATES[kind] / lengthscale)
     if kind is RBF:
         z *= z
-    d = np.expm1(-0.5 * z if kind is RBF else -z)
-    decay, over = d + 1, lengthscale
-    if kind in (Matern32, Matern52):
-        decay *= z
-        d += decay
-    if kind is Matern52:
-        decay *= z
-        d += decay / 3
-        over = 3 * lengthscale
+    d, last = profiles.deviation(kind, z, np)
     if not is_sloped:
         return without_slopes(d, 0)
-    z *= decay
-    return Sloped(d, ((z + decay if kind is Matern52 else z) / over)[None])
+    z *= last
+    return Sloped(d, ((z + last) / (3 * lengthscale) if kind is Matern52 else z / lengthscale)[None])
 
 
 class Average(NamedTuple):

@@ -1,4 +1,4 @@
-"""Residuals and weights of least squares on the scale of a link, in NumPy."""
+"""The family of a response as a user gives it, and the quick GLM that scales its priors, in NumPy."""
 
 import inspect
 import math
@@ -8,21 +8,15 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro
-import numpyro.distributions as dist
-from jaxtyping import Float
 from numpyro import handlers
 from numpyro.distributions import constraints
 
 from numpyro_gp import likelihoods
-from numpyro_gp.arrays import Array, ArrayLike, T, value_type
+from numpyro_gp.arrays import T
 from numpyro_gp.checks import fail
+from numpyro_gp.gam.model.families import NAMED, OF_RATE, FamilyRow, Start, row_of
 from numpyro_gp.likelihoods import Gamma, Likelihood, NegativeBinomial, as_likelihood
-from numpyro_gp.likelihoods.base import like
-from numpyro_gp.likelihoods.continuous import gamma_expected, gamma_log_prob
-from numpyro_gp.likelihoods.expectations import composite_cuts
 from numpyro_gp.likelihoods.links import link_at, mean_of, slope_of
-from numpyro_gp.likelihoods.quadrature import Latent
 from numpyro_gp.programs.handler_lock import alone
 
 # Slopes of the mean, below which residuals of labels on the scale of the link are cut off.
@@ -34,27 +28,6 @@ def residuals_at(link: str, f: np.ndarray, y: np.ndarray) -> np.ndarray:
     slope = slope_of(link, f)
     slope = np.maximum(slope, LEAST_SLOPE) if link in ("logit", "probit") else slope
     return (y - mean_of(link, f)) / slope
-
-
-def weights_at(family: str, link: str, f: np.ndarray, r: object = np.nan) -> np.ndarray:
-    """``(d mean / d f)^2 / variance`` of a datum, but for a factor of all rows; ``r`` is that of the negative binomial.
-
-    Relative errors of gamma data and waiting times are as large everywhere, those of counts fall with their mean.
-    """
-    kind, slope = plain_name(family), slope_of(link, f)
-    if kind == "negativebinomial":
-        slope = slope / (1 + slope / r)
-    elif kind in ("gamma", "exponential"):
-        slope = np.ones(len(f))
-    elif link == "probit":
-        mean, other = mean_of(link, f), mean_of(link, -f)
-        slope = slope**2 / np.maximum(mean * other, np.finfo(float).tiny)
-    return slope
-
-
-def plain_name(family: str) -> str:
-    """A family by its name, or by that of a class."""
-    return family.lower().replace("_", "")
 
 
 def log_ratio(likelihood: object, count: int) -> np.ndarray:
@@ -75,121 +48,11 @@ def averaged(values: object, count: int) -> np.ndarray:
 
 
 # --------------------------------------------------------------------------------------
-# Gamma data by the logarithm of their mean: what a gam says of them does not move with their shape.
-#
-# The public `Gamma` has mean ``shape e^f``: there a shape that is uncertain moves the level of ``f``. Here the two
-# are independent in the information of the data, as mean and noise of Gaussian data are.
-
-
-def mean_gamma_log_prob(f: Array, y: Array, shape: Array) -> Array:
-    """``log p(y | f)`` of a gamma with this shape and mean ``exp(f)``."""
-    return gamma_log_prob(f - jnp.log(shape), y, shape)
-
-
-@value_type()
-class MeanGamma(Gamma):
-    """Positive data with mean ``exp(f)`` and variance ``exp(2 f) / shape``.
-
-    ``E log p = a (log a - mu) - log Gamma(a) + (a - 1) log y - a y exp(-mu + s / 2)``.
-
-    Parameters
-    ----------
-    shape : array
-        ``a``, positive: a scalar, or one value per datum.
-
-    Examples
-    --------
-    >>> from numpyro_gp.gam.model.family import MeanGamma
-    >>> round(float(MeanGamma(2.0).predictive_mean(0.0, 1.0)), 4)   # exp(1/2)
-    1.6487
-    """
-
-    density = staticmethod(mean_gamma_log_prob)
-
-    def conditional(self, f: ArrayLike) -> dist.Distribution:
-        """Gamma with rate ``a exp(-f)``."""
-        f = jnp.asarray(f)
-        shape = like("shape", self.shape, f)
-        return dist.Gamma(shape, shape * jnp.exp(-f), validate_args=False)
-
-    def _expected(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
-        shape = like("shape", self.shape, y)
-        return gamma_expected(latent.mean - jnp.log(shape), latent.variance, y, shape)
-
-    def _turns(self, y: Float[Array, "*batch"]) -> Float[Array, "*batch 9"]:
-        return composite_cuts(jnp.log(y), 1.0 / jnp.sqrt(like("shape", self.shape, y)), y)
-
-    def _mean(self, latent: Latent) -> Array:
-        return jnp.exp(latent.mean + 0.5 * latent.variance)
-
-    def _variance(self, latent: Latent) -> Array:
-        shape, variance = like("shape", self.shape, latent.mean), latent.variance
-        return jnp.exp(2 * latent.mean + variance) * (jnp.exp(variance) / shape + jnp.expm1(variance))
-
-
-# --------------------------------------------------------------------------------------
-# Families: the likelihood of a response with priors for its parameters, and scales to start from by a quick GLM.
+# The likelihood that a user names or gives, and scales to start from by a quick GLM.
 
 
 # What to do with successes among trials.
 TRIALS = "Successes among trials take family='binomial' and the column of trials, trials='n'; labels take 'bernoulli'."
-
-
-class Start(NamedTuple):
-    """What a quick GLM says, on the scale of the link: the constant, the size of ``f``, and the noise beside it."""
-
-    constant: float | Array = 0.0
-    size: float | Array = 1.0
-    noise: float | Array = 1.0
-
-
-class Prior(NamedTuple):
-    """A prior of positive numbers, of which programs make a distribution and a fit in NumPy a formula.
-
-    Attributes
-    ----------
-    median : float or array
-        Of a log-normal prior; of a half-normal one its scale.
-    spread : float or array, optional
-        Standard deviation of the logarithm; None where the prior is half-normal.
-    shape : tuple of int
-        Of the numbers, which are independent.
-    """
-
-    median: ArrayLike
-    spread: ArrayLike | None = 1.0
-    shape: tuple[int, ...] = ()
-
-    def sample(self, name: str) -> Array:
-        """Their values inside of a model."""
-        median, spread = self.median, self.spread
-        of_one = dist.HalfNormal(median) if spread is None else dist.LogNormal(jnp.log(median), spread)
-        return numpyro.sample(name, of_one.expand(self.shape).to_event(len(self.shape)))
-
-
-class NamedFamily(NamedTuple):
-    """A likelihood with a name: its class, its link, and its parameters in the order that it takes them."""
-
-    kind: type[Likelihood]
-    link: str
-    parameters: Callable[[Start], dict[str, Prior]] = lambda _: {}
-
-
-NAMED = {
-    "gaussian": NamedFamily(likelihoods.Gaussian, "identity", lambda start: {"noise": Prior(start.noise)}),
-    "student_t": NamedFamily(
-        likelihoods.StudentT, "identity", lambda start: {"df": Prior(4.0, 0.7), "noise": Prior(0.7 * start.noise)}
-    ),
-    "poisson": NamedFamily(likelihoods.Poisson, "log"),
-    "negative_binomial": NamedFamily(likelihoods.NegativeBinomial, "log", lambda _: {"r": Prior(5.0)}),
-    "bernoulli": NamedFamily(likelihoods.Bernoulli, "logit"),
-    "binomial": NamedFamily(likelihoods.Binomial, "logit"),  # of one trial, until rows say how many
-    "gamma": NamedFamily(MeanGamma, "log", lambda _: {"shape": Prior(3.0)}),
-    "exponential": NamedFamily(likelihoods.Exponential, "log"),
-    "beta": NamedFamily(likelihoods.Beta, "logit", lambda _: {"concentration": Prior(10.0)}),
-}
-# Links of these classes, where one of their values does not say its own.
-LINKS: dict[type, str] = {own.kind: own.link for own in NAMED.values()} | {Gamma: "log"}
 
 
 class Family(NamedTuple):
@@ -203,14 +66,27 @@ class Family(NamedTuple):
         """The likelihood inside of a model."""
         if isinstance(self.spec, str):
             own = NAMED[self.spec]
-            return own.kind(*(prior.sample(name) for name, prior in own.parameters(start).items()))
+            return own.kind(*(prior.sample(name) for name, prior in own.priors(start).items()))
         return self.spec if isinstance(self.spec, Likelihood) else as_likelihood(self.spec())
 
     def stacked(self, values: dict[str, np.ndarray], count: int, dtype: np.dtype) -> Likelihood:
         """The likelihood of a name at several values of its parameters, its leaves with these on their first axis."""
         own = NAMED[self.spec]
-        likelihood = own.kind(*(values[name] for name in own.parameters(Start())))
+        likelihood = own.kind(*(values[name] for name in own.priors(Start())))
         return jax.tree.map(lambda leaf: np.array(np.broadcast_to(np.asarray(leaf, dtype), (count,))), likelihood)
+
+    @property
+    def row(self) -> FamilyRow | None:
+        """What is known of the likelihood beside its class."""
+        kinds = {row.kind.__name__: row for row in (*NAMED.values(), OF_RATE)}
+        return None if self.link == "none" else NAMED.get(self.name) or kinds.get(self.name)
+
+    def weights(self, f: np.ndarray, r: object = np.nan) -> np.ndarray:
+        """``(d mean / d f)^2 / variance`` of a datum, but for a factor of all rows; ``r`` of the negative binomial.
+
+        Relative errors of gamma data and waiting times are as large everywhere, those of counts fall with their mean.
+        """
+        return np.ones(len(f)) if self.row is None else self.row.weight(self.link, f, r)
 
     @property
     def has_labels(self) -> bool:
@@ -256,7 +132,8 @@ def as_family(family: Any) -> Family:
     if isinstance(family, str):
         return Family(family, NAMED[family].link, family)
     kind, link = Family("", "", family).look(lambda own: (type(own), getattr(own, "link", None)))
-    link = (link or LINKS[kind]) if kind in LINKS else "none"  # Bernoulli and Beta have a choice
+    row = row_of(kind)
+    link = (link or row.link) if row else "none"  # Bernoulli and Beta have a choice
     name = "function" if kind is likelihoods.CallableLikelihood else kind.__name__  # as files of fits have it
     if (count := Family("", "", family).look(lambda own: own.num_latent)) > 1:
         cure = f"Write the model yourself, with a process of outputs={count}, as the page of several outputs shows."
@@ -301,7 +178,7 @@ def quick_glm(family: Family, lines: np.ndarray, y: np.ndarray, offset: np.ndarr
     least = 1e-6 * (math.exp(constant) if family.link == "log" else 1.0)
     for _ in range(5):
         slope = np.maximum(slope_of(family.link, eta), least)
-        mass = weights * np.maximum(weights_at(family.name, family.link, eta, np.inf), np.finfo(float).tiny)
+        mass = weights * np.maximum(family.weights(eta, np.inf), np.finfo(float).tiny)
         working = eta - offset + (y - mean_of(family.link, eta)) / slope
         ridged = (A * mass[:, None]).T @ A + RIDGE * mass.sum() * np.eye(A.shape[1])
         fitted = A @ np.linalg.solve(ridged, A.T @ (mass * working))

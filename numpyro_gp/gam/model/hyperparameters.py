@@ -14,7 +14,7 @@ from numpyro.distributions import biject_to
 
 from numpyro_gp.arrays import Array, Values
 from numpyro_gp.beliefs.members import picked
-from numpyro_gp.gam.model.family import Prior
+from numpyro_gp.gam.model.families import Prior
 from numpyro_gp.gam.model.model import Model, default_priors, sample_hyperparameters
 from numpyro_gp.gam.model.term_kernels import count_lengthscales
 from numpyro_gp.likelihoods import Gaussian, Likelihood

@@ -20,7 +20,8 @@ from numpyro import handlers
 
 from numpyro_gp.arrays import Array, ArrayLike, Values
 from numpyro_gp.checks import fail
-from numpyro_gp.gam.model.family import NAMED, TRIALS, Family, Start
+from numpyro_gp.gam.model.families import NAMED, Start
+from numpyro_gp.gam.model.family import TRIALS, Family
 from numpyro_gp.gam.table.formula import formula
 from numpyro_gp.gam.table.layout import TableLayout
 from numpyro_gp.gam.table.terms import Terms, as_terms
@@ -150,7 +151,7 @@ def check_response(name: str, family: Family, y: np.ndarray, trials: np.ndarray 
         _check_spread(name, y)
     if isinstance(family.spec, str):  # what the parameters are does not matter: to draw them compiles little programs
         one, named = np.ones((), jnp.result_type(float)), NAMED[family.spec]
-        likelihood = named.kind(*(one for _ in named.parameters(Start())))
+        likelihood = named.kind(*(one for _ in named.priors(Start())))
     else:
         with handlers.block(), handlers.seed(rng_seed=0):
             likelihood = family.likelihood(Start())

@@ -16,11 +16,12 @@ from numpyro_gp import kernels
 from numpyro_gp.additive.columns import Column
 from numpyro_gp.arrays import Array
 from numpyro_gp.gam.model.column_kernels import Curve, KernelMatrices, MatrixFunction, Sloped, deviation, without_slopes
-from numpyro_gp.gam.model.family import Family, Prior, Start
+from numpyro_gp.gam.model.families import Prior, Start
+from numpyro_gp.gam.model.family import Family
 from numpyro_gp.gam.table.layout import Rows
 from numpyro_gp.gam.table.terms import Term
 from numpyro_gp.kernels import Empirical, Gaussian, Kernel, Matern32
-from numpyro_gp.kernels.profiles import less_average
+from numpyro_gp.kernels.profiles import integrated_walk, less_average
 from numpyro_gp.starting import series
 
 # Inducing inputs: of a trend, which is rough, one for each different time up to so many; of a cycle; of a season, some
@@ -136,7 +137,7 @@ def trend_matrices(measure: Empirical, Z: np.ndarray, X: np.ndarray) -> MatrixFu
     is_beside = (x >= 0) == (y >= 0)
     a, b, t = np.minimum(np.abs(x), np.abs(y)), np.maximum(np.abs(x), np.abs(y)), np.abs(y)
     line, walk = less(x * y, y * y), less(np.where(is_beside, a, 0.0), t)
-    smooth = less(np.where(is_beside, a * a * (3 * b - a) / 6, 0.0), t**3 / 3)
+    smooth = less(np.where(is_beside, integrated_walk(a, b), 0.0), t**3 / 3)
 
     def at(lengths: np.ndarray) -> KernelMatrices:
         level, slope = map(float, lengths)

@@ -7,19 +7,31 @@ inducing values is known in closed form at every value of the hyper-parameters (
 quasi-Newton method finds their mode, and its curvature their covariance.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
+from numpyro_gp.arrays import Array
+from numpyro_gp.gam.model.families import NAMED, Start
 from numpyro_gp.gam.model.features import CHUNK, RowFeatures, row_chunks
-from numpyro_gp.gam.model.hyperparameters import BoundArguments, ClosedFormPriors, CompiledPriors, vector_layout_of
+from numpyro_gp.gam.model.hyperparameters import (
+    BoundArguments,
+    ClosedFormPriors,
+    CompiledPriors,
+    VectorLayout,
+    evaluate,
+    vector_layout_of,
+)
 from numpyro_gp.gam.model.model import Model, offset_at
 from numpyro_gp.gam.model.response_checks import trials_at
 from numpyro_gp.gam.search import bound_formulas as bounds
-from numpyro_gp.gam.search.bound_formulas import BoundValue, Marginals, PseudoData, ResponseSums, Sums
-from numpyro_gp.gam.search.densities import ExpectedTotal, density_of
+from numpyro_gp.gam.search.bound_formulas import BoundValue, ExpectedTotal, Marginals, PseudoData, ResponseSums, Sums
 from numpyro_gp.gam.search.tables import Tables, summed_tables
 from numpyro_gp.gam.table.layout import as_labels
+from numpyro_gp.programs.compiled import prepared
 
 # Quasi-Newton steps between two site steps, where data are not Gaussian.
 STEPS_OF_A_ROUND = 8
@@ -87,6 +99,53 @@ class Evaluation(NamedTuple):
     inverse: np.ndarray | None = None
     marginals: Marginals | None = None
     next_pseudo_data: PseudoData | None = None
+
+
+# ``(free, y, mean, variance, weights)``.
+Density = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray], ExpectedTotal]
+
+
+def density_of(model: Model, vector_layout: VectorLayout) -> Density:
+    """The expected log density of the likelihood of a model; parameters of a named one are not of the terms."""
+    row = NAMED[model.family.spec] if isinstance(model.family.spec, str) else None
+    if row is None or (expected := row.expected) is None:
+        return compiled_density(model, vector_layout)
+    own = [int(at) for name in row.priors(Start()) for at in vector_layout.places[name]]
+
+    def total(
+        free: np.ndarray, y: np.ndarray, mean: np.ndarray, variance: np.ndarray, weights: np.ndarray
+    ) -> ExpectedTotal:
+        parameters = [float(np.exp(free[at])) for at in own]
+        each, of_free = expected(y, mean, variance, *parameters), np.zeros(len(free))
+        if each.of_parameter is not None:
+            of_free[own] = np.array(parameters) * (each.of_parameter @ weights)
+        return ExpectedTotal(float(weights @ each.value), of_free, weights * each.of_mean, weights * each.of_variance)
+
+    return total
+
+
+def compiled_density(model: Model, vector_layout: VectorLayout) -> Density:
+    """Of any likelihood."""
+    found = {}
+
+    def whole(free: Array, y: Array, mean: Array, variance: Array, weights: Array) -> tuple[Array, Any]:
+        def total(free: Array, mean: Array, variance: Array) -> Array:
+            likelihood = evaluate(model, vector_layout.by_name(free)).likelihood
+            return jnp.sum(weights * likelihood.expected_log_prob(y, mean, variance))
+
+        return jax.value_and_grad(total, (0, 1, 2))(free, mean, variance)
+
+    def run(
+        free: np.ndarray, y: np.ndarray, mean: np.ndarray, variance: np.ndarray, weights: np.ndarray
+    ) -> ExpectedTotal:
+        arguments = [one.astype(vector_layout.dtype) for one in (free, y, mean, variance, weights)]
+        if len(y) not in found:
+            found[len(y)] = prepared(whole, *arguments)
+        value, slopes = found[len(y)](*arguments)
+        of_free, of_mean, of_variance = (np.asarray(one, float) for one in slopes)
+        return ExpectedTotal(float(value), of_free, of_mean, of_variance)
+
+    return run
 
 
 class BoundParts:

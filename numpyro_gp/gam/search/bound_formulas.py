@@ -10,7 +10,15 @@ from typing import NamedTuple
 import numpy as np
 
 from numpyro_gp.gam.model.features import Features, factored
-from numpyro_gp.gam.search.densities import ExpectedTotal
+
+
+class ExpectedTotal(NamedTuple):
+    """The sum over rows of weight ``w``, its slopes in hyper-parameters ``(d,)``, and those in means and variances."""
+
+    value: float
+    of_free: np.ndarray
+    of_mean: np.ndarray
+    of_variance: np.ndarray
 
 
 class Sums(NamedTuple):

@@ -1,0 +1,536 @@
+"""One row for each family that `ngp.gam` knows by name: all that a fit, a summary and a prediction ask of it.
+
+A family of two columns, class and link, works: what its row leaves open is compiled from the class. With formulas for
+NumPy nothing is compiled.
+"""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import scipy
+from jaxtyping import Float
+
+from numpyro_gp import likelihoods
+from numpyro_gp.arrays import Array, ArrayLike, value_type
+from numpyro_gp.gam.model.node_rules import (
+    NARROW,
+    expected,
+    in_a_strip,
+    over_nodes,
+    sigmoid,
+    softplus,
+)
+from numpyro_gp.kernels.measures import legendre
+from numpyro_gp.likelihoods import Gamma, Likelihood
+from numpyro_gp.likelihoods.base import like
+from numpyro_gp.likelihoods.continuous import gamma_expected, gamma_log_prob
+from numpyro_gp.likelihoods.expectations import composite_cuts
+from numpyro_gp.likelihoods.links import mean_of, normal_cdf, slope_of
+from numpyro_gp.likelihoods.quadrature import Latent, gauss_hermite
+
+# Of Student's t: nodes of Gauss and Legendre, and the widest scale of noise in spreads of f, where f is narrow.
+LEGENDRE_NODES, WIDEST = 20, 12.0
+# Rates above which counts are drawn as normal numbers, and the logarithm of the largest one.
+MOST_RATE, LARGEST = 1e15, 600.0
+
+
+class Start(NamedTuple):
+    """What a quick GLM says, on the scale of the link: the constant, the size of ``f``, and the noise beside it."""
+
+    constant: float | Array = 0.0
+    size: float | Array = 1.0
+    noise: float | Array = 1.0
+
+
+class Prior(NamedTuple):
+    """A prior of positive numbers, of which programs make a distribution and a fit in NumPy a formula.
+
+    Attributes
+    ----------
+    median : float or array
+        Of a log-normal prior; of a half-normal one its scale.
+    spread : float or array, optional
+        Standard deviation of the logarithm; None where the prior is half-normal.
+    shape : tuple of int
+        Of the numbers, which are independent.
+    """
+
+    median: ArrayLike
+    spread: ArrayLike | None = 1.0
+    shape: tuple[int, ...] = ()
+
+    def sample(self, name: str) -> Array:
+        """Their values inside of a model."""
+        median, spread = self.median, self.spread
+        of_one = dist.HalfNormal(median) if spread is None else dist.LogNormal(jnp.log(median), spread)
+        return numpyro.sample(name, of_one.expand(self.shape).to_event(len(self.shape)))
+
+
+class ExpectedDensities(NamedTuple):
+    """``E log p(y | f)`` of each row ``(N,)``, and its slopes in mean, variance and the likelihood's parameters.
+
+    The last are ``(N,)`` of one parameter, ``(P, N)`` of more; None of none.
+    """
+
+    value: np.ndarray
+    of_mean: np.ndarray
+    of_variance: np.ndarray
+    of_parameter: np.ndarray | None = None
+
+
+# --------------------------------------------------------------------------------------
+# Expected log densities with their slopes, which pseudo-data are made of: closed forms, and nodes.
+
+
+def _log_square(f: np.ndarray, y: np.ndarray, width: np.ndarray) -> tuple[np.ndarray, ...]:
+    """``log(1 + (f - y)^2 / c^2)``."""
+    return (np.log1p(((f - y) / width) ** 2),)
+
+
+def _log_square_slopes(f: np.ndarray, y: np.ndarray, width: np.ndarray) -> tuple[np.ndarray, ...]:
+    """`_log_square` and its slopes in f, in f again and in c."""
+    x = f - y
+    square = x * x
+    total = width**2 + square
+    slopes = 2 * x / total, 2 * (width**2 - square) / total**2, -2 * square / (width * total)
+    return (*_log_square(f, y, width), *slopes)
+
+
+def _log_square_of_wide(
+    mean: np.ndarray, variance: np.ndarray, y: np.ndarray, width: np.ndarray
+) -> tuple[np.ndarray, ...]:
+    """Expectations of `_log_square_slopes`: ``E c / (c^2 + x^2)`` is Voigt's profile, which an integral over c adds up.
+
+    In units of ``sqrt(2 variance)``, with ``z = gap + i c``: ``E 1 / (c - i x) = sqrt(pi) w(z)``. The integral goes on
+    to a width beside which f is narrow.
+    """
+    unit = np.sqrt(2 * variance)
+    gap, low = (mean - y) / unit, width / unit
+    high = np.hypot(low, WIDEST)
+    nodes, weights = legendre(LEGENDRE_NODES)
+    along = scipy.special.wofz(gap + 1j * (low + (high - low) * nodes[:, None])).real
+    far = over_nodes(_log_square, gauss_hermite(NARROW[-1][0]), mean, variance, y, high * unit)[0]
+    z = gap + 1j * low
+    w = scipy.special.wofz(z)
+    turn = 2j / math.sqrt(math.pi) - 2 * z * w  # dw / dz
+    root = 2 * math.sqrt(math.pi)
+    value = far + 2 * np.log(high / low) - root * (high - low) * (weights @ along)
+    return value, root * w.imag / unit, root * turn.imag / unit**2, root * w.real / unit - 2 / width
+
+
+def _student_constant(df: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    return -scipy.special.betaln(0.5, 0.5 * df) - 0.5 * np.log(df) - np.log(scale)
+
+
+def student_t_value(
+    y: np.ndarray, mean: np.ndarray, variance: np.ndarray, df: np.ndarray, scale: np.ndarray
+) -> np.ndarray:
+    """``-(df + 1) / 2 E log(1 + (y - f)^2 / (df scale^2))``, and what does not depend on f."""
+    width = scale * np.sqrt(df)
+    wide = lambda *given: _log_square_of_wide(*given)[:1]  # noqa: E731
+    (log,) = expected(_log_square, wide, np.hypot(mean - y, width), mean, variance, y, width)
+    return _student_constant(df, scale) - 0.5 * (df + 1) * log
+
+
+def student_t(y: np.ndarray, mean: np.ndarray, variance: np.ndarray, df: float, scale: float) -> ExpectedDensities:
+    """`student_t_value` with its slopes."""
+    width, power = scale * math.sqrt(df), 0.5 * (df + 1)
+    log, of_mean, curvature, of_width = expected(
+        _log_square_slopes, _log_square_of_wide, np.hypot(mean - y, width), mean, variance, y, np.asarray(width)
+    )
+    of_df = 0.5 * (scipy.special.digamma(0.5 * df + 0.5) - scipy.special.digamma(0.5 * df) - 1 / df - log)
+    of_df = of_df - power * of_width * width / (2 * df)
+    of_scale = -1 / scale - power * of_width * math.sqrt(df)
+    value = _student_constant(np.asarray(df), np.asarray(scale)) - power * log
+    return ExpectedDensities(value, -power * of_mean, -0.5 * power * curvature, np.stack([of_df, of_scale]))
+
+
+def _shares(f: np.ndarray, k: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Mean and rest, and both times ``k``, not zero where they underflow."""
+    least = np.finfo(float).tiny
+    with np.errstate(over="ignore"):  # of what is far from zero one share is nothing
+        p, q = (1 / (1 + np.exp(one)) for one in (-f, f))
+    return p, q, np.maximum(k * p, least), np.maximum(k * q, least)
+
+
+def _log_beta(f: np.ndarray, odds: np.ndarray, k: np.ndarray) -> tuple[np.ndarray, ...]:
+    """``log p(y | f)`` but for what does not depend on f, of data by their ``log y / (1 - y)``."""
+    _, _, first, second = _shares(f, k)
+    return (first * odds - scipy.special.gammaln(first) - scipy.special.gammaln(second),)
+
+
+def _log_beta_slopes(f: np.ndarray, odds: np.ndarray, k: np.ndarray, rest: np.ndarray) -> tuple[np.ndarray, ...]:
+    """`_log_beta` and its slopes in f, in f again and in k; these with ``log(1 - y)``."""
+    p, q, first, second = _shares(f, k)
+    of_first, of_second = odds + rest - scipy.special.digamma(first), rest - scipy.special.digamma(second)
+    rate = k * p * q
+    away = rate * (of_first - of_second)
+    bend = away * (q - p) - rate**2 * (scipy.special.zeta(2, first) + scipy.special.zeta(2, second))
+    return (*_log_beta(f, odds, k), away, bend, p * of_first + q * of_second)
+
+
+def _beta_constant(log: np.ndarray, rest: np.ndarray, k: np.ndarray) -> np.ndarray:
+    return scipy.special.gammaln(k) + (k - 1) * rest - log
+
+
+def beta_value(y: np.ndarray, mean: np.ndarray, variance: np.ndarray, k: np.ndarray) -> np.ndarray:
+    """``log Gamma(k) + E[(k m - 1) log y + (k - k m - 1) log(1 - y) - log Gamma(k m) - log Gamma(k - k m)]``."""
+    log, rest = np.log(y), np.log1p(-y)
+    return _beta_constant(log, rest, k) + in_a_strip(_log_beta, mean, variance, log - rest, k)[0]
+
+
+def beta(y: np.ndarray, mean: np.ndarray, variance: np.ndarray, k: float) -> ExpectedDensities:
+    """`beta_value` with its slopes."""
+    log, rest = np.log(y), np.log1p(-y)
+    value, of_mean, curvature, of_k = in_a_strip(_log_beta_slopes, mean, variance, log - rest, np.asarray(k), rest)
+    value = _beta_constant(log, rest, np.asarray(k)) + value
+    return ExpectedDensities(value, of_mean, 0.5 * curvature, scipy.special.digamma(k) + of_k)
+
+
+def _bernoulli(y: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> ExpectedDensities:
+    """``y f - E softplus(f)``, for labels of which the share ``y`` is 1."""
+    value, p, curvature = softplus(mean, variance)
+    return ExpectedDensities(y * mean - value, y - p, -0.5 * curvature)
+
+
+def _binomial(
+    y: np.ndarray, mean: np.ndarray, variance: np.ndarray, trials: np.ndarray | None = None
+) -> ExpectedDensities:
+    """Successes ``y`` among trials; without these the labels of a fit, of which the share ``y`` is 1."""
+    if trials is None:
+        return _bernoulli(y, mean, variance)
+    value, p, curvature = softplus(mean, variance)
+    orders = scipy.special.gammaln(trials + 1) - scipy.special.gammaln(y + 1) - scipy.special.gammaln(trials - y + 1)
+    return ExpectedDensities(orders + y * mean - trials * value, y - trials * p, -0.5 * trials * curvature)
+
+
+def _negative_binomial(y: np.ndarray, mean: np.ndarray, variance: np.ndarray, r: float) -> ExpectedDensities:
+    """``y (f - log r) - (y + r) softplus(f - log r)``, and what does not depend on f."""
+    whole, part, curvature = softplus(mean - np.log(r), variance)
+    constant = scipy.special.gammaln(y + r) - scipy.special.gammaln(r) - scipy.special.gammaln(y + 1)
+    of_r = scipy.special.digamma(y + r) - scipy.special.digamma(r) - y / r - whole + (y + r) * part / r
+    found = constant + y * (mean - np.log(r)) - (y + r) * whole
+    return ExpectedDensities(found, y - (y + r) * part, -0.5 * (y + r) * curvature, of_r)
+
+
+def _poisson(y: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> ExpectedDensities:
+    """``y f - e^f - log y!``."""
+    rate = np.exp(mean + 0.5 * variance)
+    return ExpectedDensities(y * mean - rate - scipy.special.gammaln(y + 1), y - rate, -0.5 * rate)
+
+
+def _gamma(y: np.ndarray, mean: np.ndarray, variance: np.ndarray, shape: float) -> ExpectedDensities:
+    """``a (log a - f) - log Gamma(a) + (a - 1) log y - a y e^-f``: of mean ``e^f``."""
+    ratio = y * np.exp(0.5 * variance - mean)
+    value = shape * (np.log(shape) - mean - ratio) - scipy.special.gammaln(shape) + (shape - 1) * np.log(y)
+    of_shape = np.log(shape) + 1 - mean - ratio - scipy.special.digamma(shape) + np.log(y)
+    return ExpectedDensities(value, shape * (ratio - 1), -0.5 * shape * ratio, of_shape)
+
+
+def _exponential(y: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> ExpectedDensities:
+    """`_gamma` with a shape of one."""
+    return _gamma(y, mean, variance, 1.0)._replace(of_parameter=None)
+
+
+# --------------------------------------------------------------------------------------
+# Gamma data by the logarithm of their mean: what a gam says of them does not move with their shape.
+#
+# The public `Gamma` has mean ``shape e^f``: there a shape that is uncertain moves the level of ``f``. Here the two
+# are independent in the information of the data, as mean and noise of Gaussian data are.
+
+
+def mean_gamma_log_prob(f: Array, y: Array, shape: Array) -> Array:
+    """``log p(y | f)`` of a gamma with this shape and mean ``exp(f)``."""
+    return gamma_log_prob(f - jnp.log(shape), y, shape)
+
+
+@value_type()
+class MeanGamma(Gamma):
+    """Positive data with mean ``exp(f)`` and variance ``exp(2 f) / shape``.
+
+    ``E log p = a (log a - mu) - log Gamma(a) + (a - 1) log y - a y exp(-mu + s / 2)``.
+
+    Parameters
+    ----------
+    shape : array
+        ``a``, positive: a scalar, or one value per datum.
+
+    Examples
+    --------
+    >>> from numpyro_gp.gam.model.families import MeanGamma
+    >>> round(float(MeanGamma(2.0).predictive_mean(0.0, 1.0)), 4)   # exp(1/2)
+    1.6487
+    """
+
+    density = staticmethod(mean_gamma_log_prob)
+
+    def conditional(self, f: ArrayLike) -> dist.Distribution:
+        """Gamma with rate ``a exp(-f)``."""
+        f = jnp.asarray(f)
+        shape = like("shape", self.shape, f)
+        return dist.Gamma(shape, shape * jnp.exp(-f), validate_args=False)
+
+    def _expected(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
+        shape = like("shape", self.shape, y)
+        return gamma_expected(latent.mean - jnp.log(shape), latent.variance, y, shape)
+
+    def _turns(self, y: Float[Array, "*batch"]) -> Float[Array, "*batch 9"]:
+        return composite_cuts(jnp.log(y), 1.0 / jnp.sqrt(like("shape", self.shape, y)), y)
+
+    def _mean(self, latent: Latent) -> Array:
+        return jnp.exp(latent.mean + 0.5 * latent.variance)
+
+    def _variance(self, latent: Latent) -> Array:
+        shape, variance = like("shape", self.shape, latent.mean), latent.variance
+        return jnp.exp(2 * latent.mean + variance) * (jnp.exp(variance) / shape + jnp.expm1(variance))
+
+
+# --------------------------------------------------------------------------------------
+# Draws of new data, and probabilities below them.
+
+
+def _counts(rng: np.random.Generator, rate: np.ndarray) -> np.ndarray:
+    """Counts of a rate; of one above what NumPy draws, where they are almost normal, rounded normal numbers."""
+    is_large = rate > MOST_RATE
+    if not is_large.any():
+        return rng.poisson(rate)
+    few = rng.poisson(np.where(is_large, 0.0, rate))
+    return np.where(is_large, np.rint(rate + np.sqrt(rate) * rng.standard_normal(rate.shape)), few)
+
+
+def _rate(f: np.ndarray) -> np.ndarray:
+    """A rate that is a number however large ``f`` is."""
+    return np.exp(np.minimum(f, LARGEST))
+
+
+def _draw_beta(rng: np.random.Generator, link: str, f: np.ndarray, k: np.ndarray) -> np.ndarray:
+    mean = np.clip(mean_of(link, f), 1e-12, 1 - 1e-12)
+    return rng.beta(k * mean, k * (1 - mean))
+
+
+def _student_t_variance(_: str, f: np.ndarray, df: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    return np.where(df > 2, scale**2 * df / np.maximum(df - 2, 1e-300), np.inf) + 0 * f
+
+
+def _until_binomial(y: np.ndarray, f: np.ndarray, trials: np.ndarray) -> np.ndarray:
+    return np.where(y < trials, scipy.special.betainc(np.maximum(trials - y, 1), y + 1, mean_of("logit", -f)), 1.0)
+
+
+def _until_beta(y: np.ndarray, f: np.ndarray, k: np.ndarray) -> np.ndarray:
+    return scipy.special.betainc(*(np.maximum(k * mean_of("logit", one), np.finfo(float).tiny) for one in (f, -f)), y)
+
+
+def _normal_density(y: np.ndarray, mean: np.ndarray, variance: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    away = (y - mean) / scale**2
+    return -0.5 * ((y - mean) * away + variance / scale**2 + np.log(2 * np.pi * scale**2))
+
+
+def _label_variance(link: str, f: np.ndarray, *_: object) -> np.ndarray:
+    return mean_of(link, f) * mean_of(link, -f)
+
+
+def _label_deviance(y: np.ndarray, mean: np.ndarray, _: object) -> np.ndarray:
+    return 2 * (scipy.special.rel_entr(y, mean) + scipy.special.rel_entr(1 - y, 1 - mean))
+
+
+def _count_deviance(y: np.ndarray, mean: np.ndarray, r: np.ndarray) -> np.ndarray:
+    return 2 * (scipy.special.xlogy(y, y / mean) - (y + r) * np.log((y + r) / (mean + r)))
+
+
+def _ratio_deviance(y: np.ndarray, mean: np.ndarray, _: object) -> np.ndarray:
+    return 2 * ((y - mean) / mean - np.log(y / mean))
+
+
+def _weight(link: str, f: np.ndarray, _: object) -> np.ndarray:
+    """Of a canonical link the slope of the mean; of a probit its square over the variance of a label."""
+    slope = slope_of(link, f)
+    return slope**2 / np.maximum(_label_variance(link, f), np.finfo(float).tiny) if link == "probit" else slope
+
+
+# --------------------------------------------------------------------------------------
+# The rows.
+
+
+class FamilyRow(NamedTuple):
+    """A likelihood with a name, its priors, and formulas for NumPy where arrays broadcast; ``*p`` are its parameters.
+
+    Attributes
+    ----------
+    kind : type
+        The class, which takes the parameters in the order of ``priors``.
+    link : str
+    priors : callable
+        `Start` to priors of the parameters by name.
+    is_discrete : bool
+        Whether data are numbers of something, whose log density is that of a mass.
+    expected : callable, optional
+        ``(y, mean, variance, *p)`` to the expected log density with its slopes, which a fit climbs.
+    value : callable, optional
+        The expected log density alone, where that is less work.
+    until : callable, optional
+        ``(y, f, *p)`` to ``P(Y <= y | f)``.
+    variance : callable, optional
+        ``(link, f, *p)`` to the variance of a datum.
+    draw : callable, optional
+        ``(generator, link, f, *p)`` to new data.
+    deviance : callable, optional
+        ``(y, mean, r)`` to twice the log density that a mean loses against the datum itself, without its scale.
+    factor : callable, optional
+        ``*p`` to the mean of a datum in parts of what the link says.
+    weight : callable
+        ``(link, f, r)`` to ``(d mean / d f)^2 / variance``, but for a factor of all rows.
+    """
+
+    kind: type[Likelihood]
+    link: str
+    priors: Callable[[Start], dict[str, Prior]] = lambda _: {}
+    is_discrete: bool = False
+    expected: Callable[..., ExpectedDensities] | None = None
+    value: Callable[..., np.ndarray] | None = None
+    until: Callable[..., np.ndarray] | None = None
+    variance: Callable[..., np.ndarray] | None = None
+    draw: Callable[..., np.ndarray] | None = None
+    deviance: Callable[..., np.ndarray] | None = None
+    factor: Callable[..., np.ndarray] | None = None
+    weight: Callable[..., np.ndarray] = _weight
+
+    def expect(self, y: np.ndarray, mean: np.ndarray, variance: np.ndarray, *p: np.ndarray) -> np.ndarray:
+        """The expected log density."""
+        if self.value is not None:
+            return self.value(y, mean, variance, *p)
+        assert self.expected is not None
+        return self.expected(y, mean, variance, *p).value
+
+    def log_prob(self, y: np.ndarray, f: np.ndarray, *p: np.ndarray) -> np.ndarray:
+        """``log p(y | f)``."""
+        return self.expect(y, f, np.zeros(()), *p)
+
+    def mean(self, mean: np.ndarray, variance: np.ndarray, *p: np.ndarray) -> np.ndarray:
+        """The expected response, by the link of the row."""
+        found = mean + 0 * variance
+        if self.link != "identity":
+            found = sigmoid(mean, variance) if self.link == "logit" else np.exp(mean + 0.5 * variance)
+        return found if self.factor is None else self.factor(*p) * found
+
+    def mean_at(self, link: str, f: np.ndarray, *p: np.ndarray) -> np.ndarray:
+        """The response that is expected at ``f``, by another link too."""
+        found: np.ndarray = mean_of(link, f)
+        return found if self.factor is None else self.factor(*p) * found
+
+
+NAMED = {
+    "gaussian": FamilyRow(
+        likelihoods.Gaussian,
+        "identity",
+        lambda start: {"noise": Prior(start.noise)},
+        value=_normal_density,
+        until=lambda y, f, sd: normal_cdf((y - f) / sd),
+        variance=lambda _, f, sd: sd**2 + 0 * f,
+        draw=lambda rng, _, f, sd: rng.normal(f, sd + 0 * f),
+        deviance=lambda y, mean, _: (y - mean) ** 2,
+    ),
+    "student_t": FamilyRow(
+        likelihoods.StudentT,
+        "identity",
+        lambda start: {"df": Prior(4.0, 0.7), "noise": Prior(0.7 * start.noise)},
+        expected=student_t,
+        value=student_t_value,
+        until=lambda y, f, df, sd: scipy.special.stdtr(df, (y - f) / sd),
+        variance=_student_t_variance,
+        draw=lambda rng, _, f, df, sd: f + sd * rng.standard_t(df + 0 * f),
+        deviance=lambda y, mean, _: (y - mean) ** 2,
+    ),
+    "poisson": FamilyRow(
+        likelihoods.Poisson,
+        "log",
+        is_discrete=True,
+        expected=_poisson,
+        until=lambda y, f: scipy.special.gammaincc(y + 1, np.exp(f)),
+        variance=lambda _, f: np.exp(f),
+        draw=lambda rng, _, f: _counts(rng, _rate(f)),
+        deviance=lambda y, mean, _: 2 * (scipy.special.rel_entr(y, mean) - y + mean),
+    ),
+    "negative_binomial": FamilyRow(
+        likelihoods.NegativeBinomial,
+        "log",
+        lambda _: {"r": Prior(5.0)},
+        is_discrete=True,
+        expected=_negative_binomial,
+        until=lambda y, f, r: scipy.special.betainc(r, y + 1, 1 / (1 + np.exp(f - np.log(r)))),
+        variance=lambda _, f, r: np.exp(f) * (1 + np.exp(f) / r),
+        draw=lambda rng, _, f, r: _counts(rng, rng.gamma(r, _rate(f) / r)),
+        deviance=_count_deviance,
+        weight=lambda link, f, r: slope_of(link, f) / (1 + slope_of(link, f) / r),
+    ),
+    "bernoulli": FamilyRow(
+        likelihoods.Bernoulli,
+        "logit",
+        is_discrete=True,
+        expected=_bernoulli,
+        until=lambda y, f: np.where(y > 0, 1.0, mean_of("logit", -f)),
+        variance=_label_variance,
+        draw=lambda rng, link, f: (rng.uniform(size=f.shape) < mean_of(link, f)).astype(int),
+        deviance=_label_deviance,
+    ),
+    "binomial": FamilyRow(  # of one trial, until rows say how many
+        likelihoods.Binomial,
+        "logit",
+        is_discrete=True,
+        expected=_binomial,
+        until=_until_binomial,
+        variance=lambda link, f, trials: trials * _label_variance(link, f),
+        draw=lambda rng, link, f, trials: rng.binomial(trials.astype(int), mean_of(link, f)),
+        deviance=_label_deviance,
+        factor=lambda trials: trials,
+    ),
+    "gamma": FamilyRow(
+        MeanGamma,
+        "log",
+        lambda _: {"shape": Prior(3.0)},
+        expected=_gamma,
+        until=lambda y, f, a: scipy.special.gammainc(a, a * y * np.exp(-f)),
+        variance=lambda _, f, a: np.exp(2 * f) / a,
+        draw=lambda rng, _, f, a: rng.gamma(a, np.exp(f) / a),
+        deviance=_ratio_deviance,
+        weight=lambda _, f, r: np.ones(len(f)),  # noqa: ARG005
+    ),
+    "exponential": FamilyRow(
+        likelihoods.Exponential,
+        "log",
+        expected=_exponential,
+        until=lambda y, f: -np.expm1(-y * np.exp(-f)),
+        variance=lambda _, f: np.exp(2 * f),
+        draw=lambda rng, _, f: rng.exponential(np.exp(f)),
+        deviance=_ratio_deviance,
+        weight=lambda _, f, r: np.ones(len(f)),  # noqa: ARG005
+    ),
+    "beta": FamilyRow(
+        likelihoods.Beta,
+        "logit",
+        lambda _: {"concentration": Prior(10.0)},
+        expected=beta,
+        value=beta_value,
+        until=_until_beta,
+        variance=lambda link, f, k: _label_variance(link, f) / (1 + k),
+        draw=_draw_beta,
+    ),
+}
+# `Gamma` of the library has the mean ``a e^f``: no name, but means, draws and weights.
+OF_RATE = NAMED["gamma"]._replace(
+    kind=Gamma,
+    expected=None,
+    until=None,
+    variance=lambda _, f, a: a * np.exp(2 * f),
+    draw=lambda rng, _, f, a: rng.gamma(a, np.exp(f)),
+    factor=lambda a: a,
+)
+
+
+def row_of(kind: type) -> FamilyRow | None:
+    """The row of a class of likelihoods, where it has one."""
+    return next((row for row in (*NAMED.values(), OF_RATE) if row.kind is kind), None)
