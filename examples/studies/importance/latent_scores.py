@@ -1,4 +1,4 @@
-"""Sets on which the paper prints the largest gains of latent inputs: importance weights, depth, and three scores.
+"""Sets on which the paper prints large gains of latent inputs: importance weights, depth, and three scores.
 
     export OMP_NUM_THREADS=1 XLA_FLAGS=--xla_cpu_multi_thread_eigen=false
     python -m examples.studies.importance.latent_scores --data DATA
@@ -77,13 +77,16 @@ def chosen(rows, name, method, starts=STARTS):
 def gains(rows, name, score="weighted", pair=PAIRS[0], starts=STARTS):
     """By how much the first method of a pair is ahead of the second, over the splits of a set that have both.
 
-    Where both have a latent input, only starts count that both have; none where fewer than three splits are left.
+    Where both have a latent input, only starts count that both have in a split; none where fewer than three splits are
+    left.
     """
     methods = [METHODS[place] for place in pair]
-    known = [{row["start"] for row in rows if (row["set"], row["method"]) == (name, method)} for method in methods]
-    own = known[0] & known[1] if pair != PAIRS[0] else known[0] | known[1]
-    first, second = (chosen(rows, name, method, own & set(starts)) for method in methods)
-    gaps = [float(row[score]) - float(second[split][score]) for split, row in first.items() if split in second]
+    own = [row for row in rows if (row["set"], row["start"] in starts) == (name, True) and row["method"] in methods]
+    if all("LV" in method for method in methods):
+        places = [{(row["split"], row["start"]) for row in own if row["method"] == method} for method in methods]
+        own = [row for row in own if (row["split"], row["start"]) in places[0] & places[1]]
+    first, second = (chosen(own, name, method) for method in methods)
+    gaps = [float(first[split][score]) - float(second[split][score]) for split in sorted(first) if split in second]
     return gaps if len(gaps) > 2 else []
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from examples.studies.additive import additive_numbers, additive_steps
 from examples.studies.gam import gam_interactions_tables, gam_peers_tables
+from examples.studies.neighbours import neighbours
 from examples.studies.stein import stein_space_time
 from examples.studies.tables import facts_deep, facts_orthogonal, facts_stein
 from examples.tools.tables import apart, judged, means, of_mean, path_of, rows_of, with_error
@@ -40,12 +41,6 @@ def steps_over(folder, other):
     return ", ".join(f"{found[components]} with {components}" for components in sorted(found))
 
 
-def dead_input(folder):
-    rows = rows_of(folder, "gam_peers")
-    found = [float(row["dead_term"]) for row in rows if row["dead_term"] and row["fit"] == "ngp.gam"]
-    return f"{len(found)} data sets the Sobol index of the dead input is at most {max(found):.4f}"
-
-
 def peers(folder, number):
     """A number of ``ngp.gam`` beside its peers."""
     return number(rows_of(folder, "gam_peers"))
@@ -70,6 +65,11 @@ def airfoil(folder, model, other):
     for row in rows:
         found.setdefault(row["model"], {})[row["split"]] = float(row["log_density"])
     return judged(apart(found[model], found[other]).values(), 2)
+
+
+def beside_mgcv(folder, name):
+    """By how much ``ngp.gam`` is above mgcv on a set, paired by split."""
+    return judged(gam_peers_tables.paired(rows_of(folder, "gam_peers"), "mgcv")[name])
 
 
 def stations(folder):
@@ -101,9 +101,9 @@ def nodes_and_bins(folder):
 
 
 def fresh(folder, name):
-    """Of test rows that repeat none of the fit by neighbours, over splits and seeds in single precision."""
+    """Of test rows that repeat none of the fit by neighbours, over splits in single precision."""
     rows = [r for r in rows_of(folder, "neighbours") if (r["set"], r["type"]) == (name, "float32")]
-    return with_error(*of_mean([float(row["fresh"]) for row in rows]))
+    return with_error(*of_mean(neighbours.by_split(rows, "fresh")))
 
 
 def core_hours(folder, name, digits=1, **chosen):
@@ -162,7 +162,6 @@ FACTS = {
     "coverage, structured": functools.partial(coverage, belief="structured", metric="coverage"),
     "coverage, full": functools.partial(coverage, belief="full", metric="coverage"),
     "coverage, mean field": functools.partial(coverage, belief="mean field", metric="coverage"),
-    "below, structured": functools.partial(coverage, belief="structured", metric="below"),
     "below, mean field": functools.partial(coverage, belief="mean field", metric="below"),
     "error, full": functools.partial(coverage, belief="full", metric="error"),
     **{
@@ -178,11 +177,11 @@ FACTS = {
     },
     "steps over full": functools.partial(steps_over, other="full"),
     "steps over mean field": functools.partial(steps_over, other="mean field"),
-    "dead input": dead_input,
     "peers, best": functools.partial(peers, number=gam_peers_tables.above_best),
     "peers, EBM": functools.partial(peers, number=gam_peers_tables.beside_ebm),
     "peers, coverage": functools.partial(peers, number=gam_peers_tables.coverages),
     "peers, error": functools.partial(peers, number=gam_peers_tables.smaller_error),
+    "peers, mgcv on blood": functools.partial(beside_mgcv, name="blood"),
     "peers, seconds": functools.partial(peers, number=gam_peers_tables.times_mgcv),
     "ahead, counts": functools.partial(ahead, name="gam_counts", model="statsmodels GLMGam"),
     "ahead, labels": functools.partial(ahead, name="gam_binary", model="pyGAM LogisticGAM"),

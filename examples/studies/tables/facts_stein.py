@@ -6,9 +6,10 @@ import math
 import numpy as np
 
 from examples.studies.stein import stein_air_quality, stein_regression, stein_space_time
-from examples.tools.tables import COUNTS, apart, direction, half_width, judged, means, of_mean, rows_of, told
+from examples.tools.tables import COUNTS, apart, direction, judged, listed, means, of_mean, rows_of, told
 
 PAPER_MODEL = "stein_paper_model"  # the rows with the kernel and priors of the paper
+NAMED = ("airfoil", "challenger", "concreteslump", "gas", "winewhite")  # of its table 2
 
 
 def gaps(folder, other, name="stein_regression"):
@@ -19,14 +20,22 @@ def gaps(folder, other, name="stein_regression"):
     return stein_regression.within_splits(rows_of(folder, name), stein_regression.ENOUGH)[other]
 
 
-def told_of_sets(folder, other, name=PAPER_MODEL):
-    """On which sets particles are ahead of another method by a t test, and the mean over sets."""
-    found = {one: direction(own) for one, own in gaps(folder, other, name).items()}
-    return f"{told(found)}, mean over sets {over_sets(folder, other, name)}"
-
-
 def over_sets(folder, other, name="stein_regression"):
     return judged([np.mean(own) for own in gaps(folder, other, name).values()])
+
+
+def recipe_of_paper(folder, other):
+    """The paper's recipe less another method, with its kernel and priors: over sets, and on which it is told apart."""
+    rows = stein_regression.one_kernel(rows_of(folder, PAPER_MODEL))
+    found = stein_regression.within_splits(rows, stein_regression.ENOUGH)[other]
+    told_apart = [name for name, own in found.items() if direction(own)]
+    return f"{judged([np.mean(own) for own in found.values()])}, by set seen on {listed(told_apart)}"
+
+
+def on_named(folder, other):
+    """Particles beside another method on those sets of which the paper says that methods differ, but parkinsons."""
+    found = gaps(folder, other)
+    return told({name: sign for name in NAMED if (sign := direction(found[name]))})
 
 
 def beyond(folder, other):
@@ -45,18 +54,18 @@ def days_apart(folder):
     return judged([first - second for first, second in found])
 
 
-def days_spread(folder, column):
-    """Least and greatest of a column of `stein_auto` over hyper-parameters and days."""
-    rows = rows_of(folder, "stein_air_quality_spread")
-    found = [abs(float(row[column])) for row in rows if row["engine"] == "stein_auto"]
-    return span(found)
-
-
 def months_apart(folder, pair=stein_space_time.PAIR):
     """Particles less chains, or another pair, at the paper's number of rows, paired by the month held out."""
     rows = rows_of(folder, "stein_space_time")
     found = stein_air_quality.over_days(rows, dict.fromkeys(pair)).values()
     return judged([first - second for first, second in found], 4)
+
+
+def months_errors(folder):
+    """RMSE of particles less that of chains, at the paper's number of rows, paired by the month held out."""
+    found = {(row["engine"], row["day"]): float(row["rmse"]) for row in rows_of(folder, "stein_space_time")}
+    first, second = stein_space_time.PAIR
+    return judged([found[first, day] - own for (engine, day), own in found.items() if engine == second], 5)
 
 
 def joint_apart(folder):
@@ -70,16 +79,6 @@ def joint_rows(folder):
     """Rows of joint particles on the months, which lie among those of the days."""
     months = {row["day"] for row in rows_of(folder, "stein_space_time")}
     return [r for r in rows_of(folder, "stein_air_quality") if r["engine"] == "stein" and r["day"] in months]
-
-
-def months_spread(folder, column):
-    """Least and greatest over hyper-parameters and months: of means apart (0), without sign, or ratios of sd (1)."""
-    found = [
-        abs(one)
-        for both in stein_space_time.apart(rows_of(folder, "stein_space_time")).values()
-        for one in both[column]
-    ]
-    return span(found)
 
 
 def most(folder, column):
@@ -98,27 +97,6 @@ def masses(folder, method):
 def spreads(folder):
     found = [float(row["sd_over_nuts"]) for row in rows_of(folder, "conditioned_particles")]
     return span(found)
-
-
-def near_nuts(folder, name="stein_regression"):
-    """Sets on which no more than the 0.02 nats of "as good as" can be missing: the lower end of a 95 % interval."""
-    found = {one: lowest(own) for one, own in gaps(folder, "NUTS", name).items()}
-    missing = [one for one, low in found.items() if low < -0.02]
-    said = f", not decided on {', '.join(missing)}" if missing else ""
-    near = f"{len(found) - len(missing)} of {len(found)}"
-    return f"No more than 0.02 nats are missing, by 95 % intervals, on {near} sets{said}"
-
-
-def lowest(values):
-    """The lower end of a 95 % interval for the mean, of Student's t."""
-    mean, error = of_mean(values)
-    return mean - half_width(error, len(values))
-
-
-def behind_nuts(folder, name="stein_regression"):
-    found = {one: -np.mean(own) for one, own in gaps(folder, "NUTS", name).items() if direction(own) < 0}
-    said = (f"{name} ({gap:.{3 if gap >= 0.001 else 4}f})" for name, gap in found.items())
-    return "Behind by a t test on " + (", ".join(said) or "none")
 
 
 def few_particles(folder):
@@ -200,17 +178,6 @@ def times_nuts_on_air(folder, name, engines):
     return f"{min(ratios):.2f} to {max(ratios):.2f} times"
 
 
-def fastest_few(folder):
-    """On how many sets 2 particles of one kernel took the least time of all methods."""
-    found = means(stein_regression.with_enough(rows_of(folder, "stein_regression")), "dataset", "method", "seconds")
-    sets = found["stein, 2 particles"]
-    first = sum(
-        min((own[name], method) for method, own in found.items() if name in own)[1] == "stein, 2 particles"
-        for name in sets
-    )
-    return f"{COUNTS[first]} of {len(sets)}"
-
-
 def chains_in_one_mode(folder):
     """Chains with at least 0.9 of their draws in one of the two modes."""
     rows = [row for row in rows_of(folder, "two_modes") if row["method"].startswith("NUTS")]
@@ -222,52 +189,40 @@ def chains_in_one_mode(folder):
 FACTS = {
     "beyond, maximum likelihood": functools.partial(beyond, other="maximum likelihood"),
     "beyond, one kernel": functools.partial(beyond, other="stein, 20 particles"),
-    "over sets, maximum likelihood": functools.partial(over_sets, other="maximum likelihood"),
-    "over sets, variational": functools.partial(over_sets, other="variational"),
     "beyond, variational": functools.partial(beyond, other="variational"),
     "beyond, 2 starts": functools.partial(beyond, other="variational, 2 starts"),
-    "near NUTS": near_nuts,
-    **{
-        f"model of the paper, {short}": functools.partial(told_of_sets, other=other)
-        for short, other in (
-            ("ML", "maximum likelihood"),
-            ("VI", "variational"),
-            ("its particles", "stein, 20 particles"),
-        )
-    },
+    "model of the paper, its particles over sets": functools.partial(
+        over_sets, other="stein, 20 particles", name=PAPER_MODEL
+    ),
     "model of the paper, NUTS over sets": functools.partial(over_sets, other="NUTS", name=PAPER_MODEL),
-    "model of the paper, near NUTS": functools.partial(near_nuts, name=PAPER_MODEL),
-    "model of the paper, behind NUTS": functools.partial(behind_nuts, name=PAPER_MODEL),
     "days, density": days_apart,
-    "days, seconds": functools.partial(times_nuts_on_air, name="stein_air_quality", engines=("stein_auto", "NUTS")),
     "months, seconds": functools.partial(times_nuts_on_air, name="stein_space_time", engines=stein_space_time.PAIR),
-    "days, means": functools.partial(days_spread, column="apart"),
-    "days, spread": functools.partial(days_spread, column="ratio"),
     "months, density": months_apart,
     "months, joint": joint_apart,
     "months, joint densities": lambda folder: ", ".join(f"{float(r['log_density']):.3f}" for r in joint_rows(folder)),
     "months, joint hours": lambda folder: f"{sum(float(r['seconds']) for r in joint_rows(folder)) / 3600:.2f}",
-    **{
-        f"months, {name} over their start": functools.partial(months_apart, pair=(engine, stein_space_time.STARTS))
-        for name, engine in zip(("particles", "chains"), stein_space_time.PAIR, strict=True)
-    },
-    "months, means": functools.partial(months_spread, column=0),
-    "months, spread": functools.partial(months_spread, column=1),
     "months, chains": functools.partial(most, column="r_hat"),
     "months, moved": functools.partial(most, column="moved"),
     "masses, weights": functools.partial(masses, method="weights of particles"),
     "masses, shares": functools.partial(masses, method="share of particles"),
     "spreads": spreads,
-    "behind NUTS": behind_nuts,
     "few particles": few_particles,
     "longer than NUTS, labels": times_nuts,
     "faster than NUTS, regression": faster_than_nuts,
     "labels and NUTS": labels_and_nuts,
-    "calibration": functools.partial(beside_labels, metric="calibration_error", other="variational"),
-    "calibration, mammographic": functools.partial(calibration_on, name="mammographic"),
+    **{
+        f"calibration, {name}": functools.partial(calibration_on, name=name)
+        for name in ("mammographic", "fertility", "blood")
+    },
+    **{
+        f"recipe of the paper, {short}": functools.partial(recipe_of_paper, other=other)
+        for short, other in (("ML", "maximum likelihood"), ("VI", "variational"), ("NUTS", "NUTS"))
+    },
+    "named sets, ML": functools.partial(on_named, other="maximum likelihood"),
+    "named sets, VI": functools.partial(on_named, other="variational"),
+    "months, errors": months_errors,
     "accuracy beside VI": functools.partial(beside_labels, metric="accuracy", other="variational"),
     "accuracy beside NUTS": functools.partial(beside_labels, metric="accuracy", other="NUTS"),
     "particles, times of ML": functools.partial(times, other="maximum likelihood"),
-    "fastest, 2 particles": fastest_few,
     "chains in one mode": chains_in_one_mode,
 }

@@ -99,17 +99,6 @@ def gam(rows):
     return markdown(["model", "splits", "held-out log density", "ahead of ngp.gam", "CPU s"], lines)
 
 
-def air_quality(rows):
-    """Engines on the day that all of them have."""
-    return plain([row for row in rows if row["day"] == "5"], {
-        "engine": lambda row: row["engine"].replace("_", ", "),
-        "RMSE": lambda row: number(row["rmse"]),
-        "log density": lambda row: with_error(float(row["log_density"]), float(row["log_density_se"])),
-        "90 % coverage": lambda row: number(row["coverage_90"], 2),
-        "seconds": lambda row: number(row["seconds"], 0),
-    })  # fmt: skip
-
-
 def geometry(rows):
     return plain(rows, {
         "target": lambda row: row["target"],

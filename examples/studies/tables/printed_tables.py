@@ -1,39 +1,31 @@
-"""What the papers print of the runs in `long_runs.csv`: the same sets, methods, depths and differences.
+"""What the papers print of the runs in `long_runs.csv`: the same sets, methods and depths.
 
 The numbers are those of the published tables beside the data sets, ``DATA/published``. Names are turned into ours:
-boston is housing, IWVI is IW, and a coupled basis with as few points as ours is Coupled.
+boston is housing, and IWVI is IW.
 """
 
 import csv
 import re
 
-from examples.studies.tables.run_tables import PAIRS, at_paper_sizes
+from examples.studies.tables.run_tables import at_paper_sizes
 from examples.tools.tables import markdown
 
-__all__ = ["by_depth", "by_pair", "printed"]
+__all__ = ["by_depth", "printed"]
 
 FILES = {
-    "decoupled": "seed000_regression_test_loglik.csv",
     "depth": "seed001_dgp_results.csv",
     "deep": "seed004_table1_test_loglik.csv",
-    "classes": "seed000_classification_test_loglik.csv",
 }
 SETS = {"boston": "housing", "protein": "protein_raw"}  # the second in the paper of decoupled layers alone
-COUPLED = re.compile(r"Coupled(Nat)?( \(small basis\))?")
 DEPTH = re.compile(r"DGP L=(\d) (?:full|(decoupled))")
 
 
 def ours(experiment, name, method):
-    """Our name of a set and of a method that a paper prints; no method where we have none."""
+    """Our name of a set and of a method that a paper prints."""
     if experiment == "depth":
         found = DEPTH.match(method)
         return SETS.get(name, name), f"{found[2] or 'coupled'} {found[1]}"
-    if experiment == "deep":
-        return SETS.get(name, name), method.replace("IWVI", "IW")
-    coupled = COUPLED.fullmatch(method)
-    if experiment == "decoupled" and coupled:  # the larger one has points that ours has not
-        return name, method.removesuffix(" (small basis)") if coupled[2] else None
-    return name, method
+    return SETS.get(name, name), method.replace("IWVI", "IW")
 
 
 def printed(folder, experiment):
@@ -48,21 +40,6 @@ def printed(folder, experiment):
 def sets_of(rows, experiment):
     """Sets of an experiment with rows at the paper's sizes."""
     return sorted({row["set"] for row in at_paper_sizes(rows, experiment)})
-
-
-def by_pair(rows, folder, experiment):
-    """Differences as printed, those of `run_tables.by_pair` on the same sets."""
-    found, sets, lines = printed(folder, experiment), sets_of(rows, experiment), []
-    for first, second in PAIRS[experiment]:
-        cells = [
-            f"{found[name, first] - found[name, second] + 0.0:.3f}"
-            if {(name, first), (name, second)} <= set(found)
-            else ""
-            for name in sets
-        ]
-        if any(cells):
-            lines.append([f"{first} - {second}", *cells])
-    return markdown(["as printed", *sets], lines)
 
 
 def by_depth(rows, folder):

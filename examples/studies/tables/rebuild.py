@@ -20,7 +20,6 @@ from examples.studies.deep import (
     decoupled_means,
     decoupled_seconds,
     deep_defaults,
-    deep_starts,
     gradient_noise,
 )
 from examples.studies.eleven_tasks import eleven_tasks
@@ -41,7 +40,6 @@ from examples.studies.speed import after_fit, how_long, small_fits, step_floor, 
 from examples.studies.stein import stein_air_quality, stein_classification, stein_regression, stein_space_time
 from examples.studies.tables import facts, printed_tables, run_tables
 from examples.studies.tables.page_tables import (
-    air_quality,
     calibrated,
     convergence,
     covered,
@@ -94,10 +92,6 @@ TABLES = {
     "gradient_noise": gradient_noise.table,
     "deep_defaults": deep_defaults.table,
     "defaults": defaults.table,
-    "deep_starts": only(
-        deep_starts.table,
-        ("start", "yacht: test log density", "housing: test log density", "energy: test log density"),
-    ),
     "dgp_letters": letters,
     "eleven_tasks": eleven_tasks.table,
     "equal_seconds": equal_seconds.table,
@@ -133,11 +127,6 @@ TABLES = {
     "importance_weighting, pairs": importance_weighting.pairs,
     "larger_bases": larger_bases.table,
     "lengthscale_starts": starts,
-    "long_runs, decoupled": functools.partial(run_tables.by_method, experiment="decoupled"),
-    "long_runs, decoupled pairs": functools.partial(run_tables.by_pair, experiment="decoupled"),
-    "long_runs, labels pairs": functools.partial(run_tables.by_pair, experiment="classes"),
-    "long_runs, deep": functools.partial(run_tables.by_method, experiment="deep"),
-    "long_runs, deep pairs": functools.partial(run_tables.by_pair, experiment="deep"),
     "long_runs, depth": run_tables.by_depth,
     "long_runs, depth gains": run_tables.gains_by_depth,
     **{
@@ -145,7 +134,6 @@ TABLES = {
         for name in ("kin8nm", "protein_raw")
     },
     "latent_scores, starts": latent_scores.by_start,
-    "long_runs, K": run_tables.by_samples,
     "neighbours": neighbours.table,
     "normality, ways": normality.ways_table,
     "neighbours_chosen": neighbours_chosen.table,
@@ -161,7 +149,6 @@ TABLES = {
     "step_floor": step_floor.table,
     "step_kernels": step_kernels.table,
     "stein_air_quality, days": stein_air_quality.days_table,
-    "stein_air_quality_800": air_quality,
     "stein_classification": functools.partial(pivot, line="dataset", column="engine", metric="log_density", best=None),
     "stein_classification, accuracy": functools.partial(
         pivot, line="dataset", column="engine", metric="accuracy", best=None
@@ -183,6 +170,7 @@ TABLES = {
         ("seconds", "stein.auto, 20 particles", "stein, 2 particles", "maximum likelihood", "variational", "NUTS"),
     ),
     "stein_paper_model": stein_regression.paired_table,
+    "stein_paper_model, recipe": lambda rows: stein_regression.paired_table(stein_regression.one_kernel(rows)),
     "two_modes": two_modes.table,
     "versions": versions,
     "weights_from_fit": weights_from_fit.table,
@@ -192,9 +180,6 @@ SHOWN = ("set", "ours", "best printed GP", "verdict", "gain over linear: ours", 
 # Tables with printed values, which are not here: rows and the folder of data.
 PRINTED = {
     "beyond": only(beyond_tables.table, SHOWN),
-    "long_runs, decoupled printed": functools.partial(printed_tables.by_pair, experiment="decoupled"),
-    "long_runs, labels printed": functools.partial(printed_tables.by_pair, experiment="classes"),
-    "long_runs, deep printed": functools.partial(printed_tables.by_pair, experiment="deep"),
     "latent_scores": latent_scores.table,
     "latent_scores, levels": latent_scores.levels,
     "latent_scores, pairs": latent_scores.pairs,
@@ -265,7 +250,8 @@ def main():
     kept = path_of(options.out, "long_runs.csv")
     long_runs.rebuild(kept.parent)
     rows = READERS["long_runs"](kept)
-    print("figures", ", ".join([*figures(options.out, options.data), *run_tables.figures(rows, options.figures)]))
+    run_tables.draw_depths(rows, options.figures / "long_runs_depth.png")
+    print("figures", ", ".join([*figures(options.out, options.data), "long_runs_depth.png"]))
     for page in guide_figures.with_figures() if options.guide else ():
         print(page.name, *guide_figures.draw(page))
 

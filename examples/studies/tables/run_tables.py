@@ -5,11 +5,10 @@ import re
 
 import numpy as np
 
-from examples.tools.tables import bold, direction, half_width, of_mean, seen, with_error
+from examples.tools.tables import bold, direction, of_mean, seen, with_error
 from examples.tools.tables import markdown as table
 
-__all__ = ["by_depth", "by_method", "by_pair", "by_samples", "figures", "groups", "last_rounds", "markdown", "paired"]
-__all__ += ["read"]
+__all__ = ["by_depth", "draw_depths", "groups", "last_rounds", "markdown", "paired", "read"]
 
 # Differences that the papers' claims are about, first minus second.
 BASES = [("OrthNat", "CoupledNat"), ("OrthNat", "Orth"), ("CoupledNat", "Coupled"), ("Orth", "Coupled")]
@@ -161,46 +160,6 @@ def scores(rows, name, methods, metric):
     return line
 
 
-def by_number_of_samples(rows):
-    """Test log densities of LV-GP on splits by importance samples, ``{set: [{samples: log density}]}``.
-
-    Nothing else in the settings differs. A split is that of the version with most numbers of samples, so that a
-    difference is within a version.
-    """
-    runs = {}
-    for row in last_rounds(rows):
-        settings = dict(word.split("=") for word in row["settings"].split())
-        samples = settings.pop("K", None)
-        if samples and row["method"] == "LV-GP IW":
-            splits = runs.setdefault((row["set"], tuple(settings.items())), {})
-            own = splits.setdefault(row["split"], {}).setdefault(row["version"], {})
-            own[int(samples)] = row["log_density"]
-    found = {}
-    for (name, _), splits in sorted(runs.items()):
-        best = [max(versions.values(), key=len) for versions in splits.values()]
-        if any(len(own) > 1 for own in best):
-            found[name] = best
-    return found
-
-
-def of_samples(best, first, second=None):
-    """Over splits: log densities of a number of samples, less those of another where one is given."""
-    return [own[first] - own.get(second, 0.0) for own in best if {first, second} - {None} <= set(own)]
-
-
-def by_samples(rows):
-    """Sets against the importance samples of LV-GP, and differences paired by split."""
-    found = by_number_of_samples(rows)
-    numbers = sorted({samples for best in found.values() for own in best for samples in own})
-    pairs = list(zip(numbers[1:], numbers, strict=False))
-    lines = []
-    for name, best in found.items():
-        scored, gaps = ([of_samples(best, *one) for one in way] for way in ([(k,) for k in numbers], pairs))
-        cells = [*((cell, own) for own in scored), *((difference, own) for own in gaps)]
-        lines.append([name, *(write(*of_mean(own), len(own)) if own else "" for write, own in cells)])
-    return table(["set", *(f"K = {k}" for k in numbers), *(f"{a} - {b}" for a, b in pairs)], lines)
-
-
 # Of each experiment the settings that are the paper's sizes, as they begin, and of labels the paper's likelihood.
 SIZES = {"decoupled": "beta=300 gamma=700", "depth": "coupled=200 mean=500", "deep": "inducing=128 batch=512"}
 SIZES["classes"] = "beta=300 gamma=700(?!.*softmax)"
@@ -214,27 +173,6 @@ def at_paper_sizes(rows, experiment, by=("set",)):
         versions.setdefault(tuple(row[key] for key in by), []).append(row["version"])
     most = {name: max(dict.fromkeys(found), key=found.count) for name, found in versions.items()}
     return [row for row in own if row["version"] == most[tuple(row[key] for key in by)]]
-
-
-def by_method(rows, experiment):
-    """Methods against sets at the paper's sizes, test log density: mean and error over splits."""
-    own = last_rounds(at_paper_sizes(rows, experiment))
-    sets, methods = sorted({row["set"] for row in own}), in_order({row["method"] for row in own})
-    cells = {name: scores(own, name, methods, "log_density") for name in sets}
-    return table(["test log density", *sets], [[m, *(cells[name].get(m, "") for name in sets)] for m in methods])
-
-
-def by_pair(rows, experiment):
-    """Paired differences of test log density at the paper's sizes, and their mean over sets."""
-    own = at_paper_sizes(rows, experiment)
-    sets = sorted({row["set"] for row in own})
-    columns, lines = [*sets, *([OVER_SETS] if len(sets) > 2 else [])], []
-    for pair in PAIRS[experiment]:
-        found = {name: gap[:3] for name, gap in paired(own, *pair, "log_density").items()}
-        if found:
-            texts = differences(found)
-            lines.append([" - ".join(pair), *(texts.get(name, "") for name in columns)])
-    return table(["difference", *columns], lines)
 
 
 def depths(rows, metric="log_density"):
@@ -277,77 +215,21 @@ def gains_by_depth(rows):
     return table(["hidden layers", *(f"{name}, {metric}" for name, metric in columns)], lines)
 
 
-def figures(rows, folder):
-    """One figure for each paper that has long runs, saved in ``folder``; their names."""
+def draw_depths(rows, path):
+    """Save test log density against hidden layers, coupled beside decoupled, with errors over splits."""
     import matplotlib.pyplot as plt
 
-    for experiment, draw in (("decoupled", draw_bounds), ("depth", draw_depths), ("deep", draw_differences)):
-        figure = draw(rows)
-        figure.tight_layout()
-        name = f"long_runs_{experiment}.png"
-        figure.savefig(folder / name, dpi=110, pil_kwargs={"optimize": True})
-        plt.close(figure)
-        yield name
-
-
-def panels(names, width=3.2, height=3.0):
-    """A figure with a panel for each name in one row."""
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(1, len(names), figsize=(width * len(names), height), squeeze=False)
-    for axis, name in zip(axes[0], names, strict=True):
-        axis.set_title(name, fontsize=10)
-    return figure, axes[0]
-
-
-def draw_bounds(rows):
-    """The bound against steps by set, the mean over splits of each method, without its first twentieth."""
-    own = last_rounds(at_paper_sizes(rows, "decoupled"))
-    sets, methods = sorted({row["set"] for row in own}), in_order({row["method"] for row in own})
-    figure, axes = panels(sets)
-    for axis, name in zip(axes, sets, strict=True):
-        late = []
-        for number, method in enumerate(methods):
-            runs = [row for row in own if (row["set"], row["method"]) == (name, method)]
-            if not runs:
-                continue
-            curve = -np.mean([row["curve"] for row in runs], axis=0)
-            at = (np.arange(len(curve)) + 0.5) * runs[0]["steps"] / len(curve)
-            axis.plot(at, curve, color=f"C{number}", lw=1.2, label=method)
-            late.append(curve[len(curve) // 20 :])
-        axis.set(xlabel="steps", xscale="log", ylim=(np.min(late), np.max(late) + 0.05 * np.ptp(late)))
-    axes[0].set_ylabel("bound per row, nats")
-    axes[0].legend(fontsize=7, loc="lower right")
-    return figure
-
-
-def draw_depths(rows):
-    """Test log density against hidden layers, coupled beside decoupled, with errors over splits."""
     found = depths(rows)
     sets = sorted({name for name, *_ in found})
-    figure, axes = panels(sets, width=3.8)
-    for axis, name in zip(axes, sets, strict=True):
+    figure, axes = plt.subplots(1, len(sets), figsize=(3.8 * len(sets), 3.0), squeeze=False, layout="tight")
+    for axis, name in zip(axes[0], sets, strict=True):
+        axis.set_title(name, fontsize=10)
         for number, kind in enumerate(sorted({kind for _, kind, _ in found})):
             at = sorted(hidden for own, other, hidden in found if (own, other) == (name, kind))
             means, errors = zip(*(of_mean([*found[name, kind, hidden].values()]) for hidden in at), strict=True)
             axis.errorbar(np.array(at) + 0.06 * number, means, errors, fmt="os"[number] + "-", capsize=3, label=kind)
         axis.set(xlabel="hidden layers", xticks=range(5))
-    axes[0].set_ylabel("test log density, nats per row")
-    axes[-1].legend(loc="lower right")
-    return figure
-
-
-def draw_differences(rows):
-    """Paired differences of test log density by set, with 95 % intervals over splits."""
-    own = at_paper_sizes(rows, "deep")
-    sets = sorted({row["set"] for row in own})
-    pairs = [pair for pair in PAIRS["deep"] if paired(own, *pair, "log_density")]
-    figure, axes = panels(sets, width=2.4)
-    for axis, name in zip(axes, sets, strict=True):
-        for place, pair in enumerate(reversed(pairs)):
-            mean, error, count, _ = paired(own, *pair, "log_density")[name]
-            axis.errorbar(mean, place, xerr=np.nan_to_num(half_width(error, count)), fmt="o", color="C0", capsize=3)
-        axis.axvline(0.0, color="0.6", lw=0.8)
-        axis.set(yticks=range(len(pairs)), xlabel="nats per row")
-        axis.set_yticklabels([" - ".join(pair) for pair in reversed(pairs)] if axis is axes[0] else [], fontsize=8)
-    return figure
+    axes[0, 0].set_ylabel("test log density, nats per row")
+    axes[0, -1].legend(loc="lower right")
+    figure.savefig(path, dpi=110, pil_kwargs={"optimize": True})
+    plt.close(figure)

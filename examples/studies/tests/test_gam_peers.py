@@ -132,7 +132,7 @@ def test_tables_of_sets():
     assert tables.beside_ebm(rows) == "+0.050 on yacht"
     assert tables.ahead(rows).splitlines()[2] == "| yacht | 2 | 1.100 ± 0.900 | -0.500 |"
     rows += [of_set(fit, s, "-1", t, 1) for s in tables.SETS[1:] for fit, t in (("ngp.gam", "3"), ("mgcv", "1"))]
-    assert tables.times_mgcv(rows).startswith("1.7 on yacht, 1.7 on energy")  # (2 + 8) / (2 + 4), (2 + 3) / (2 + 1)
+    assert tables.times_mgcv(rows).startswith("1.50 on yacht, 2.00 on energy")  # of 2 / 2 and 8 / 4, 2 / 2 and 3 / 1
     spent = tables.seconds(rows).splitlines()
     assert spent[2] == "| here | 2 | 2 | 2 | 2 | 2 |"
     assert spent[7] == "| Bambi |  |  |  |  | > 150 |"

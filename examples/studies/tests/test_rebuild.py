@@ -11,6 +11,9 @@ from examples.studies.tables import page_tables, printed_tables, rebuild, run_ta
 from examples.tools.tables import path_of, save
 
 PAGES = rebuild.pages()
+PAPERS = ("orthogonal", "decoupled_deep", "stein", "additive", "importance_weighted")
+ADVICE = rebuild.PAGES / "advice.md"
+VERDICTS = ("holds", "partly", "does not hold", "not measured")
 ROWS = [*rebuild.RESULTS.glob("results/*.csv"), *rebuild.RESULTS.glob("studies/*/*.csv")]
 
 
@@ -78,36 +81,69 @@ def test_rows_lie_once_beside_their_programs(tmp_path):
         path_of(tmp_path, "b.csv")
 
 
+def claims_of(name):
+    """Claims of a page of a paper, ``{claim: (verdict, why)}``."""
+    text = (rebuild.PAGES / f"{name}.md").read_text()
+    claims = re.search(r"^\| claim \| verdict \| why \|\n.*\n((?:\|.*\n)+)", text, re.M)[1].splitlines()
+    return {claim: (verdict, why) for claim, verdict, why in (line[2:-2].split(" | ", 2) for line in claims)}
+
+
+def shown(text):
+    """What a reader sees of a page beside tables of rows, commands and pictures."""
+    text = re.sub(r"<!-- rows: .*? -->\n(?:\|.*\n)*|<!--.*?-->", "", text, flags=re.S)
+    text = re.sub(r"^    .*$|^!\[.*$", "", re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S), flags=re.M)
+    return re.sub(r"\]\([^)]*\)", "]", text)
+
+
 def test_every_claim_has_one_of_four_verdicts_and_the_index_counts_them():
-    """Verdicts alone, a price where there is none, and no count on the index that its page does not have.
+    """Verdicts alone, at most 40 words why, a price where there is none, and no other count on the index.
 
     Claims of our own count apart from those of the paper.
     """
-    words = ("holds", "partly", "does not hold", "not measured")
     index = (rebuild.PAGES / "index.md").read_text()
-    for name in ("orthogonal", "decoupled_deep", "stein", "additive", "importance_weighted"):
-        text = (rebuild.PAGES / f"{name}.md").read_text()
-        claims = re.search(r"^\| claim \| verdict \| why \|\n.*\n((?:\|.*\n)+)", text, re.M)[1].splitlines()
-        verdicts = [line.split(" | ")[1] for line in claims]
-        assert set(verdicts) <= set(words), name
-        assert all("core hour" in line for line in claims if "| not measured |" in line), name
-        ours = [verdict for line, verdict in zip(claims, verdicts, strict=True) if "(ours) |" in line]
-        counts = " | ".join(str(verdicts.count(word) - ours.count(word)) for word in words)
+    for name in PAPERS:
+        claims = claims_of(name)
+        verdicts = [verdict for verdict, _ in claims.values()]
+        assert set(verdicts) <= set(VERDICTS), name
+        assert all("core hour" in why for verdict, why in claims.values() if verdict == "not measured"), name
+        assert [claim for claim, (_, why) in claims.items() if len(shown(why).split()) > 40] == [], name
+        ours = [verdict for claim, (verdict, _) in claims.items() if claim.endswith("(ours)")]
+        counts = " | ".join(str(verdicts.count(word) - ours.count(word)) for word in VERDICTS)
         counts += f" | {ours.count('holds')} of {len(ours)} |" if ours else " | none |"
         assert f"]({name}.md) | {counts}" in index, f"{name}: {counts}"
-        assert "\n## The settings beside the paper's\n" in text
+        assert "\n## The settings beside the paper's\n" in (rebuild.PAGES / f"{name}.md").read_text()
 
 
-def test_printed_differences_have_our_names(tmp_path):
-    """The smaller coupled basis is ours, a set keeps our name, and what is not printed is left out."""
-    sets = {"decoupled": "bike", "deep": "housing", "depth": "kin8nm"}
-    rows = [
-        {"experiment": experiment, "set": name, "version": "1", "settings": run_tables.SIZES[experiment]}
-        for experiment, name in sets.items()
-    ]
+def test_the_list_of_changed_verdicts_has_those_of_the_pages():
+    text = (rebuild.RESULTS / "results" / "papers.md").read_text()
+    changed = re.findall(r"^\| \[(\w+)\]\([^)]*\) \| (.*?) \| (.*?) \| (.*?) \|", text, re.M)
+    assert len(changed) > 30
+    for name, claim, before, now in changed:
+        assert claims_of(name)[claim][0] == now, f"{name}: {claim}"
+        assert before in (*VERDICTS, "no row")
+
+
+def test_the_readme_sums_up_the_verdicts():
+    """ "mostly" where more than half of the paper's claims hold, "partly" elsewhere."""
+    readme = (rebuild.RESULTS.parent / "README.md").read_text()
+    for name in PAPERS:
+        verdicts = [verdict for claim, (verdict, _) in claims_of(name).items() if not claim.endswith("(ours)")]
+        word = "mostly" if 2 * verdicts.count("holds") > len(verdicts) else "partly"
+        assert f"[{word}](examples/guide/papers/{name}.md)" in readme, name
+
+
+@pytest.mark.parametrize("page", sorted({*rebuild.PAGES.glob("*.md")} - {ADVICE}), ids=lambda page: page.stem)
+def test_pages_of_results_are_short(page):
+    """Words, so neither numbers nor tables of rows, commands and pictures. What advice rests on is one long list."""
+    count = len(re.findall(r"\b[^\W\d_][\w'-]*", shown(page.read_text())))
+    assert count <= 1200, f"{page.name}: {count} words"
+
+
+def test_printed_values_have_our_names(tmp_path):
+    """A set keeps our name, and what is not printed is left out."""
+    rows = [{"experiment": "depth", "set": "kin8nm", "version": "1", "settings": run_tables.SIZES["depth"]}]
     texts = {
-        "decoupled": "bike,Coupled (small basis),0.25\nbike,Coupled,9\nbike,CoupledNat (small basis),0.75\nbike,Orth,0.5",
-        "deep": "boston,LV-GP IWVI,-0.5\nboston,LV-GP VI,0.25\nboston,GP VI,",
+        "deep": "boston,LV-GP IWVI,-0.5\nboston,GP VI,",
         "depth": "\n".join(
             f"kin8nm,DGP L={d} {how},{d + k / 4}"
             for d in range(5)
@@ -121,9 +157,7 @@ def test_printed_differences_have_our_names(tmp_path):
             f"{name},{method},test_loglik,{value}" for name, method, value in (x.split(",") for x in text.split("\n"))
         ]
         (tmp_path / "published" / printed_tables.FILES[experiment]).write_text("\n".join(lines))
-    found = printed_tables.by_pair(rows, tmp_path, "decoupled").splitlines()
-    assert found[2:] == ["| CoupledNat - Coupled | 0.500 |", "| Orth - Coupled | 0.250 |"]
-    assert printed_tables.by_pair(rows, tmp_path, "deep").splitlines()[2:] == ["| LV-GP IW - LV-GP VI | -0.750 |"]
+    assert printed_tables.printed(tmp_path, "deep") == {("housing", "LV-GP IW"): -0.5}
     assert printed_tables.by_depth(rows, tmp_path).splitlines()[3] == "| 1 | 1.00 | 1.25 |"
 
 
@@ -169,6 +203,6 @@ def test_the_command_writes_tables_and_figures(tmp_path, monkeypatch, capsys):
     assert (
         "figures stein_regression.png, stein_classification.png, gam_interactions.png, additive_coverage.png" in printed
     )
-    assert (tmp_path / "long_runs_deep.png").stat().st_size > 10_000
+    assert (tmp_path / "long_runs_depth.png").stat().st_size > 10_000
     assert (tmp_path / "long_runs.md").read_text() == path_of(rebuild.RESULTS, "long_runs.md").read_text()
     assert (tmp_path / "stein_classification.png").stat().st_size > 10_000
