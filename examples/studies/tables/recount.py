@@ -120,7 +120,7 @@ def orthogonal():
         "ahead of networks": unless(len(rows("decoupled_comparison", method="Selu"))),
         "points of the mean": decided(*(own > 0 for own in points.values()), whole=False),
         "orthogonal before hybrid before decoupled, te": unless(splits_of("decoupled_comparison", method="Hybrid")),
-        "the extra cost": decided(steps[0] / steps[1] > steps[2] / steps[3], whole=False),
+        "points for the mean": decided(steps[0] / steps[1] > steps[2] / steps[3], whole=False),
         "the decoupled objective": decided(curvature[0] > 0 > curvature[1]),
         "the order of six": unless(splits_of("decoupled_comparison", set="3droad")),
     }
