@@ -121,6 +121,7 @@ SPENT = {
     "draws without steps": ("stein_space_time", {"engine": [stein_space_time.STARTS]}),
     "weights from the fit": ("weights_from_fit", {}),
     "depth alone": ("latent_scores", {"method": ["GP-GP VI"]}),
+    "keggdirected": ("latent_scores", {"set": ["keggdirected"], "start": ["targets"]}),
     "not normal": ("normality", {}),
     "model of the paper": ("stein_paper_model", {}),
     "larger bases": ("larger_bases", {}),

@@ -11,6 +11,7 @@ from examples.studies.additive import additive_numbers
 from examples.studies.deep import decoupled_map, gradient_noise
 from examples.studies.importance import importance_weighting, latent_scores, normality, weights_from_fit
 from examples.studies.orthogonal import decoupled_convergence
+from examples.studies.tables import recount
 
 pytestmark = pytest.mark.experiments
 
@@ -173,3 +174,26 @@ def test_milestones_are_below_the_optimum_of_the_row():
     one, ten, nat = decoupled_convergence.REACHED
     assert decoupled_convergence.milestones(row) == {one: (6, 10.0), ten: (6, 10.0), "end": (50, 4.0)}
     assert decoupled_convergence.milestones(row | {nat: "9"}) == {one: (6, 10.0), ten: (6, 10.0), nat: (10, 1.0)}
+
+
+@pytest.mark.parametrize("paper", recount.PAPERS, ids=lambda paper: paper.__name__)
+def test_other_code_decides_the_same_verdicts_from_the_rows(paper):
+    """And counts them as the index does."""
+    lines = recount.recounted(paper)
+    assert [line for line in lines if line[1] != line[2]] == []
+    assert f"]({paper.__name__}.md) | {recount.counts(lines)} |" in (recount.PAGES / "index.md").read_text()
+
+
+def test_a_recount_has_four_words():
+    """Parts of a whole claim, of a part of it, and differences of three splits alone (t of 4.30 is needed)."""
+    assert [recount.decided(*parts) for parts in ((True, True), (True, False), (False, False))] == list(
+        recount.WORDS[:3]
+    )
+    assert recount.decided(True, whole=False) == "partly"
+    assert recount.unless(2) == "not measured"
+    assert [recount.sign(own) for own in ([1.0, 1.1, 1.2], [-1.0, -1.1, -1.2], [0.0, 1.0, 2.0], [1.0, 1.1])] == [
+        1,
+        -1,
+        0,
+        0,
+    ]
