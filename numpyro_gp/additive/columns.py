@@ -9,7 +9,7 @@ import numbers
 import os
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -189,21 +189,15 @@ def column_values(data: Any, expression: str, reader: str = "") -> np.ndarray:
             got = f"{call[2]} = {inner[bad][0]:.6g}, {bad.sum()} of {len(bad)} rows"
             fail(expression, "of values that have one", got, f"Leave these rows out, or write {call[2]} itself.")
         return found
-    _refuse_expression(expression, call[1] if call else "", list(keys), reader)
-
-
-def _refuse_expression(expression: str, called: str, names: list[str], reader: str) -> NoReturn:
-    """What a table lacks is no column, or no function that is known."""
-    inside = expression[len(called) + 1 : -1]
-    if called == "C":
-        cure = f"Write factor({inside}) for the levels of a category, or re({inside})."
+    if call and call[1] == "C":
+        cure = f"Write factor({call[2]}) for the levels of a category, or re({call[2]})."
         fail("a term", "one of gam's", repr(expression), cure)
-    if called:
-        cure = f"Write s({inside}) for a curve, or make a column of its values, and name that."
+    if call:
+        cure = f"Write s({call[2]}) for a curve, or make a column of its values, and name that."
         fail("a column", f"a name or one of {sorted(FUNCTIONS)} of one", repr(expression), cure)
     reads = f", which {reader} reads" if reader and reader != expression else ""
     cure = "Add it to the data, or correct its name in the formula."
-    fail("data", f"a table with the column {expression!r}{reads}", f"the columns {names}", cure)
+    fail("data", f"a table with the column {expression!r}{reads}", f"the columns {list(keys)}", cure)
 
 
 def as_array(column: object) -> np.ndarray:

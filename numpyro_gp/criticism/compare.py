@@ -169,7 +169,8 @@ def compare(
     >>> "log density" in table.columns, list(table.rows)
     (True, ['NUTS'])
     """
-    check_posteriors(posteriors, seconds)
+    if unknown := sorted(set(seconds or {}) - set(posteriors)):
+        fail("seconds", f"about the fits {list(posteriors)}", f"{unknown}", "Check the spelling.")
     check_key("key", key)
     y = check_array("y", y)
     check_count("max_parameters", max_parameters)
@@ -177,7 +178,10 @@ def compare(
     notes = ["Log density, RMSE, CRPS, LOO: mean over data ± standard error. Hyper-parameters: mean ± sd of the draws."]
     if at is not None and train is None:
         fail("train", "given with at", "None", "Pass train=(X, y): a gp_regression model is predicted from its data.")
-    fitted = _training_arguments(train)
+    if train is not None and (isinstance(train, (str, bytes)) or not isinstance(train, (Sequence, Mapping))):
+        required = "a tuple of the arguments of the fit, or a dictionary of them by name"
+        fail("train", required, f"a {type(train).__name__}", "Pass train=(X, y).", TypeError)
+    fitted: Fitted = ((), dict(train)) if isinstance(train, Mapping) else (tuple(train or ()), {})
     fitted_args, fitted_kwargs = fitted
     for name, posterior in posteriors.items():
         if at is not None and posterior.holds_data(*fitted_args, **fitted_kwargs):
@@ -198,41 +202,24 @@ def compare(
     return Comparison(table, notes)
 
 
-def check_posteriors(posteriors: Mapping[str, Posterior], seconds: Mapping[str, float] | None) -> None:
-    """Refuse what are no fits by name, or no seconds of them."""
-    if not isinstance(posteriors, Mapping) or not posteriors:
-        cure = 'Pass {"SVI": posterior, ...}.'
-        fail("posteriors", "a dictionary of posteriors by name", f"{posteriors!r:.60}", cure, TypeError)
-    if wrong := [name for name, value in posteriors.items() if not isinstance(value, Posterior)]:
-        got = f"{ {name: type(posteriors[name]).__name__ for name in wrong} }"
-        fail("posteriors", "made of ngp.Posterior", got, "Use Posterior.from_svi, from_mcmc or from_stein.", TypeError)
-    # One real number each, of Python, NumPy or JAX.
-    is_number = lambda value: np.ndim(value) == 0 and np.asarray(value).dtype.kind in "iuf"  # noqa: E731
-    if seconds is not None and not (isinstance(seconds, Mapping) and all(map(is_number, seconds.values()))):
-        cure = 'Pass {"SVI": 12.5, ...}.'
-        fail("seconds", "a dictionary of numbers by name of the fit", f"{seconds!r:.60}", cure, TypeError)
-    if unknown := sorted(set(seconds or {}) - set(posteriors)):
-        fail("seconds", f"about the fits {list(posteriors)}", f"{unknown}", "Check the spelling.")
-
-
 def held_out_scores(prediction: Prediction, y: ArrayLike) -> dict[str, Estimate]:
     """Scores on test data: of classes where the likelihood is one of classes, else of numbers."""
     data = jnp.asarray(y)
-    found = {"log density": _estimate(metrics.mean_log_density(prediction.log_density(data)))}
+    scores = {"log density": _estimate(metrics.mean_log_density(prediction.log_density(data)))}
     if isinstance(prediction.likelihood, Bernoulli) or prediction.mean.ndim > data.ndim:
         labels, probabilities = data.astype(int), prediction.mean
         if probabilities.ndim == data.ndim:  # several yes or no of a row count one by one
             labels, probabilities = labels.ravel(), probabilities.ravel()
-        found["accuracy"] = _estimate(metrics.accuracy(probabilities, labels))
+        scores["accuracy"] = _estimate(metrics.accuracy(probabilities, labels))
         error = metrics.expected_calibration_error(probabilities, labels)
-        return {**found, "calibration error": Estimate(float(error))}
+        return {**scores, "calibration error": Estimate(float(error))}
     draws = prediction.sample(1000).astype(prediction.mean.dtype)  # counts are whole numbers, their quantiles not
     levels = jnp.linspace(0.05, 0.95, LEVELS, dtype=prediction.mean.dtype)
     lower, upper = jnp.quantile(draws, jnp.asarray([0.05, 0.95], draws.dtype), axis=0)
     # Randomised, because counts tie; the same at every call.
     error = metrics.calibration_error(levels, metrics.pit_samples(draws, data, jax.random.key(0)))
     return {
-        **found,
+        **scores,
         "RMSE": _estimate(metrics.rmse(prediction.mean, data)),
         "CRPS": _estimate(metrics.crps_samples(draws, data)),
         "coverage of 90%": _estimate(metrics.interval_coverage(lower, upper, data)),
@@ -259,20 +246,16 @@ def in_sample(
         remarks.append(f"these hyper-parameters are too large for the table: {left_out}.")
     each = dict(entries(small))
     if posterior.kind == "mcmc":
-        row.update(chain_diagnostics(list(each.values()), posterior.num_chains))
+        count = posterior.num_chains
+        chains = [x.reshape(count, -1) for x in each.values() if np.ptp(x) > 0 and x.size // count >= 8]
+        if chains:
+            row["smallest ESS"] = Estimate(min(float(effective_sample_size(chain)) for chain in chains))
+            row["largest R-hat"] = Estimate(max(float(split_gelman_rubin(chain)) for chain in chains))
     for label, entry in each.items():
         row[label] = Estimate(float(entry.mean()), float(entry.std()) if np.ptp(entry) > 0 else 0.0)
     if posterior.kind == "svi" and any(np.ptp(x, axis=0).max() == 0 for x in small.values()):
         remarks.append("hyper-parameters with no spread are point estimates.")
     return row, remarks
-
-
-def _training_arguments(train: Train | None) -> Fitted:
-    """Positional arguments and keywords of the fit."""
-    if train is not None and (isinstance(train, (str, bytes)) or not isinstance(train, (Sequence, Mapping))):
-        required = "a tuple of the arguments of the fit, or a dictionary of them by name"
-        fail("train", required, f"a {type(train).__name__}", "Pass train=(X, y).", TypeError)
-    return ((), dict(train)) if isinstance(train, Mapping) else (tuple(train or ()), {})
 
 
 def loo_per_datum(data: Any, site: str | None) -> tuple[Estimate, list[str]]:
@@ -283,27 +266,17 @@ def loo_per_datum(data: Any, site: str | None) -> tuple[Estimate, list[str]]:
     sizes = data["log_likelihood"].sizes
     if (draws := sizes["chain"] * sizes["draw"]) < FEWEST:
         return Estimate(math.nan), [f"LOO needs {FEWEST} draws, and there are {draws}."]
-    found = loo(data, site)
-    count = found.pareto_k.size
-    estimate = Estimate(found.elpd / count, found.standard_error / count, "" if found.is_reliable else " !")
-    if found.is_reliable:
+    result = loo(data, site)
+    count = result.pareto_k.size
+    estimate = Estimate(result.elpd / count, result.standard_error / count, "" if result.is_reliable else " !")
+    if result.is_reliable:
         return estimate, []
-    if not np.isfinite(found.elpd):
-        bad = int((~np.isfinite(found.pointwise)).sum())
+    if not np.isfinite(result.elpd):
+        bad = int((~np.isfinite(result.pointwise)).sum())
         return estimate, [f"LOO marked ! is no number: the log likelihood is not finite at {bad} of {count} data."]
-    bad = int((found.pareto_k > found.good_k).sum())
-    reason = f"LOO marked ! is not reliable: Pareto k is above {found.good_k:.2f} at {bad} of {count} data"
-    return estimate, [f"{reason} (largest {found.pareto_k.max():.2f})."]
-
-
-def chain_diagnostics(entries: Sequence[np.ndarray], chains: int) -> dict[str, Estimate]:
-    """Smallest effective sample size and largest split R-hat over hyper-parameters that vary."""
-    stacked = [entry.reshape(chains, -1) for entry in entries if np.ptp(entry) > 0 and entry.size // chains >= 8]
-    if not stacked:
-        return {}
-    sizes = [float(effective_sample_size(entry)) for entry in stacked]
-    ratios = [float(split_gelman_rubin(entry)) for entry in stacked]
-    return {"smallest ESS": Estimate(min(sizes)), "largest R-hat": Estimate(max(ratios))}
+    bad = int((result.pareto_k > result.good_k).sum())
+    reason = f"LOO marked ! is not reliable: Pareto k is above {result.good_k:.2f} at {bad} of {count} data"
+    return estimate, [f"{reason} (largest {result.pareto_k.max():.2f})."]
 
 
 def _estimate(score: metrics.Score) -> Estimate:

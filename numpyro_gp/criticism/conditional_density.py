@@ -195,20 +195,20 @@ def _check_rows(posterior: Posterior, call: Call, local: tuple[str, ...]) -> Non
 
 
 def _weighted_terms(
-    own: Posterior, draw: Draw, arrays: list[Array], *, call: Any, local: tuple[str, ...], share: float
+    posterior: Posterior, draw: Draw, arrays: list[Array], *, call: Any, local: tuple[str, ...], share: float
 ) -> Array:
     """``log p(y_n | x_n, w_n) + log p(w_n) - log (share q(w_n) + (1 - share) p(w_n))`` at one draw, ``(N,)``."""
     bound: Arguments = call.at(arrays)
     key_guide, key_prior, key_model = jax.random.split(draw[0], 3)
-    given = own.source.training_values(key_guide, draw[1], bound)
+    given = posterior.source.training_values(key_guide, draw[1], bound)
     rest = {name: value for name, value in given.items() if name not in local}
-    prior = run_model(own.fitted_model, SiteValues(rest), key_prior, bound)
+    prior = run_model(posterior.fitted_model, SiteValues(rest), key_prior, bound)
     is_prior = draw[1] % 2 == 1
     values = {name: jnp.where(is_prior, prior[name]["value"], given[name]) for name in local}
-    trace = run_model(own.fitted_model, SiteValues(rest | values), key_model, bound)
-    known = dict(own.source.params) | values
+    trace = run_model(posterior.fitted_model, SiteValues(rest | values), key_model, bound)
+    known = dict(posterior.source.params) | values
     with handlers.block(), handlers.seed(rng_seed=key_guide), handlers.substitute(data=known):
-        proposal = handlers.trace(own.guide).get_trace(*bound.args, **bound.kwargs)
+        proposal = handlers.trace(posterior.guide).get_trace(*bound.args, **bound.kwargs)
     terms = ([found[name]["fn"].log_prob(values[name]) for name in local] for found in (trace, proposal))
     log_p, log_q = (jnp.sum(jnp.stack(each), axis=0) for each in terms)
     total: Array = log_p - jnp.logaddexp(log_q + jnp.log(share), log_p + jnp.log1p(-share))

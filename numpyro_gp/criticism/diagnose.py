@@ -123,7 +123,7 @@ def sbc(
     data = {"y": "y"} if data is None else dict(data)
     simulate = _simulator(model if truth is None else truth, args, kwargs, data)
     run = _nuts(num_draws, check_count("thinning", thinning)) if fit is None else fit
-    found: dict[str, list[int]] = {}
+    rank_lists: dict[str, list[int]] = {}
     for number, key_both in enumerate(jax.random.split(check_key("key", key), num_simulations)):
         key_data, key_fit = jax.random.split(key_both)
         ties = np.random.default_rng(number)
@@ -136,9 +136,12 @@ def sbc(
             fail("sites", f"sites that are simulated and inferred: {sites or 'any'}", got, cure)
         for name in names:
             for label, rank in _ranks(name, np.asarray(values[name]), np.asarray(draws[name]), num_draws, ties):
-                found.setdefault(label, []).append(rank)
-    ranks = {label: np.asarray(each) for label, each in found.items()}
-    p_values = {label: float(_uniformity(each, num_draws, n)) for n, (label, each) in enumerate(ranks.items())}
+                rank_lists.setdefault(label, []).append(rank)
+    ranks = {label: np.asarray(each) for label, each in rank_lists.items()}
+    p_values = {}
+    for number, (label, each) in enumerate(ranks.items()):  # spread uniformly within their steps, so continuous
+        within = np.random.default_rng(number).uniform(size=each.size)
+        p_values[label] = float(metrics.pit_uniformity(jnp.asarray((each + within) / (num_draws + 1))).p_value)
     return Calibration(ranks, p_values, num_draws)
 
 
@@ -191,9 +194,3 @@ def _ranks(
     thinned = draws[np.round(np.linspace(0, len(draws) - 1, num_draws)).astype(int)]
     below = (thinned < value).sum(axis=0) + ties.integers((thinned == value).sum(axis=0) + 1)
     return [(name if not at else f"{name}{list(at)}", int(below[at])) for at in np.ndindex(value.shape)]
-
-
-def _uniformity(ranks: np.ndarray, num_draws: int, seed: int) -> Array:
-    """p-value of ranks, spread uniformly within their steps so that they are continuous."""
-    within = np.random.default_rng(seed).uniform(size=ranks.size)
-    return metrics.pit_uniformity(jnp.asarray((ranks + within) / (num_draws + 1))).p_value

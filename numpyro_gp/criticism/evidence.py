@@ -116,8 +116,8 @@ def gather(posterior: Posterior, key: Array, call: Call, num_samples: int | None
 
     start = jax.tree.map(lambda leaf: leaf[0], draws)
     # Chains and particles hold points.
-    found = {} if posterior.guide is None else run_quickly(first, posterior.source, start, call.arrays)
-    drawn = {name for name, is_whitened in found.items() if is_whitened}
+    whitened = {} if posterior.guide is None else run_quickly(first, posterior.source, start, call.arrays)
+    drawn = {name for name, is_whitened in whitened.items() if is_whitened}
     every = jax.tree.map(np.asarray, run_quickly(each, posterior.source, draws, call.arrays))
     sites = {name: judged(own, look.counts[name], look.is_normal[name]) for name, own in every["sites"].items()}
     if look.has_latent:  # a datum's own latent input was drawn with the datum seen, and few draws have it elsewhere
@@ -126,7 +126,7 @@ def gather(posterior: Posterior, key: Array, call: Call, num_samples: int | None
     inputs = every["inputs"]
     is_known = inputs is not None and np.ptp(inputs, axis=0).max(initial=0) == 0
     given = inputs[0] if is_known else None
-    is_weighable = len(drawn) == len(found) and not look.has_inner
+    is_weighable = len(drawn) == len(whitened) and not look.has_inner
     return FitEvidence(sites, processes, every["parameters"], every["prior"], look.lower, given, is_weighable)
 
 
@@ -151,10 +151,10 @@ class _RowDensities:
         """Everything that is kept of one draw."""
         data = data_sites(trace)
         is_point = not any(isinstance(site["value"], AbstractBelief) for site in trace.values())
-        own = {name: site for name, site in trace.items() if is_hyperparameter(site)}
+        params = {name: site for name, site in trace.items() if is_hyperparameter(site)}
         roles = {role(site) for site in trace.values() if site["type"] == "sample"}
         self.has_inner, self.has_latent = bool(roles & {"noise", "function"}), "latent" in roles
-        proper = {n: s for n, s in own.items() if not isinstance(unwrap(s["fn"]), dist.ImproperUniform)}
+        proper = {n: s for n, s in params.items() if not isinstance(unwrap(s["fn"]), dist.ImproperUniform)}
         sites = {name: self.of_site(name, site, calls, is_point, keys[0]) for name, site in data.items()}
         facts: dict[str, Any] = {}
         for f, inputs in calls:
@@ -164,11 +164,11 @@ class _RowDensities:
                 facts[f.name] = self.of_process(f, inputs, data)
                 only = len(calls) == len(data) == 1
                 facts[f.name]["gap"] = _gap(f, inputs, next(iter(data.values()))) if only else jnp.nan
-        self.lower |= {name: low for name, site in own.items() if (low := lower_end(site)) > 0}
+        self.lower |= {name: low for name, site in params.items() if (low := lower_end(site)) > 0}
         return {
             "sites": {name: kept for name, kept in sites.items() if kept is not None},
             "processes": facts,
-            "parameters": {n: s["value"] for n, s in trace.items() if n in own or s["type"] == "deterministic"},
+            "parameters": {n: s["value"] for n, s in trace.items() if n in params or s["type"] == "deterministic"},
             "prior": {n: s["fn"].sample(jax.random.fold_in(keys[1], c)) for c, (n, s) in enumerate(proper.items())},
             "inputs": next((x for f, x in calls[:1] if x.ndim == 2 and x.shape[1] == f.columns), None),
         }
@@ -222,27 +222,27 @@ class _RowDensities:
                     return jnp.stack([0.0 * jnp.mean(prior), jnp.mean(prior), 0.0 * jnp.mean(prior)])
                 features, root = basis.features(points), marked(basis, is_exact=True).left_by_jitter()
                 left = prior - jnp.sum(features**2, axis=-2)
-                own = 0.0 * prior if root is None else jnp.sum(matmul(root.T, features) ** 2, axis=-2)
-                return jnp.stack([jnp.mean(left), jnp.mean(prior), jnp.mean(own)])
+                parts = 0.0 * prior if root is None else jnp.sum(matmul(root.T, features) ** 2, axis=-2)
+                return jnp.stack([jnp.mean(left), jnp.mean(prior), jnp.mean(parts)])
 
             return jax.vmap(at)(rows)
 
         left, prior, by_jitter = f.each(shares, inputs[..., few, :]).reshape(-1, 3).mean(axis=0)
         basis = f.basis.members if isinstance(f.basis, BatchBasis) and not f.basis.own else f.basis
-        own = distance_lengthscales(basis.kernel, tuple(range(f.columns))) if isinstance(basis, Basis) else []
-        columns = tuple(column for read, _ in own for column in read)
+        parts = distance_lengthscales(basis.kernel, tuple(range(f.columns))) if isinstance(basis, Basis) else []
+        columns = tuple(column for read, _ in parts for column in read)
         self.notes[f.name] = {"size": f.basis.size, "columns": columns, "is_exact": is_exact}
-        found = {"left": left, "prior": prior, "by_jitter": by_jitter, "lengthscales": None, "extent": None}
-        found |= {"at_half": None}
-        if own and inputs.ndim == 2:
+        fact = {"left": left, "prior": prior, "by_jitter": by_jitter, "lengthscales": None, "extent": None}
+        fact |= {"at_half": None}
+        if parts and inputs.ndim == 2:
             points = terms(inputs, f.columns).points.reshape(-1, f.columns)
             extent = points.max(axis=0) - points.min(axis=0)
-            found |= {"lengthscales": jnp.concatenate([x for _, x in own]), "extent": extent[jnp.asarray(columns)]}
+            fact |= {"lengthscales": jnp.concatenate([x for _, x in parts]), "extent": extent[jnp.asarray(columns)]}
             if isinstance(f.basis, Basis) and f.basis.inducing.shape == (f.basis.size, f.columns) and not is_exact:
                 # Half of a lengthscale is twice the distance.
                 closer, rows = Basis.build(f.basis.kernel, 2 * f.basis.inducing), 2 * inputs[few]
-                found["at_half"] = jnp.mean(closer.diagonal(rows) - jnp.sum(closer.features(rows) ** 2, axis=-2))
-        return found
+                fact["at_half"] = jnp.mean(closer.diagonal(rows) - jnp.sum(closer.features(rows) ** 2, axis=-2))
+        return fact
 
 
 def _plain(fn: dist.Distribution) -> dist.Distribution:

@@ -235,18 +235,14 @@ def _cure_of_residuals(case: Case) -> str:
     return f"{start}, or train longer" if is_solved else f"train longer, {start}"
 
 
-def _from_uniform(pit: np.ndarray) -> float:
-    """Kolmogorov-Smirnov distance, as of `metrics.pit_uniformity`, without a program for each number of data."""
-    steps = np.arange(pit.size + 1) / pit.size
-    return float(max((steps[1:] - np.sort(pit)).max(), (np.sort(pit) - steps[:-1]).max()))
-
-
 def miscalibrated(case: Case) -> Iterator[Finding]:
     """Data that do not fall where the fit says."""
     for name, seen in case.evidence.sites.items():
         if seen.pit.size < 20:
             continue
-        found = max(_from_uniform(own) for own in (seen.pit, np.abs(2 * seen.pit - 1)))
+        # The distance of `metrics.pit_uniformity`, without a program for each number of data.
+        steps, ranked = np.arange(seen.pit.size + 1) / seen.pit.size, np.sort([seen.pit, np.abs(2 * seen.pit - 1)])
+        found = float(max((steps[1:] - ranked).max(), (ranked - steps[:-1]).max()))
         inside = float(np.mean(np.abs(seen.pit - 0.5) < 0.45))
         if found > (limit := max(DISTANCE[0], DISTANCE[1] / np.sqrt(seen.pit.size))):
             text = f"Data at {name} do not fall where the fit says, and intervals of 90 % hold {100 * inside:.0f} %"

@@ -142,20 +142,20 @@ class LooEstimate(NamedTuple):
 def loo(data: object, site: str | None = None) -> LooEstimate:
     """Leave-one-out cross-validation of a container with a pointwise log likelihood, without ArviZ's warning.
 
-    Look at `LeaveOneOut.is_reliable` instead. ``site`` names the data where there are several.
+    Look at `LooEstimate.is_reliable` instead. ``site`` names the data where there are several.
     """
     package = arviz()
     # ArviZ reads from the posterior how dependent the draws are; those of beliefs alone, which no group holds, are not.
     known = {} if "posterior" in group_names(data) else {"reff": 1.0}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = package.loo(data, pointwise=True, var_name=site, **known)
+        result = package.loo(data, pointwise=True, var_name=site, **known)
     if has_trees():
-        elpd, parameters, pointwise = found.elpd, found.p, found.elpd_i
+        elpd, parameters, pointwise = result.elpd, result.p, result.elpd_i
     else:
-        elpd, parameters, pointwise = found.elpd_loo, found.p_loo, found.loo_i
-    arrays = np.asarray(pointwise).ravel(), np.asarray(found.pareto_k).ravel()
-    return LooEstimate(float(elpd), float(found.se), float(parameters), *arrays, float(found.good_k))
+        elpd, parameters, pointwise = result.elpd_loo, result.p_loo, result.loo_i
+    arrays = np.asarray(pointwise).ravel(), np.asarray(result.pareto_k).ravel()
+    return LooEstimate(float(elpd), float(result.se), float(parameters), *arrays, float(result.good_k))
 
 
 def pareto_k(log_weights: ArrayLike) -> float:
@@ -206,24 +206,24 @@ def cannot_leave_out(log_density: np.ndarray) -> bool:
     return len(log_density) >= TO_LEAVE_OUT and bool(psis_left_out(log_density).is_bad.mean() > 0.5)
 
 
-def judged(own: Mapping[str, Any], num_rows: int, is_normal: bool) -> Seen:
+def judged(kept_draws: Mapping[str, Any], num_rows: int, is_normal: bool) -> Seen:
     """What all draws say of each datum that no mask hides, the datum itself left out by importance weights."""
     from scipy.special import ndtri  # not at import: only newer versions of NumPyro bring it
 
-    y, seen = own["y"][0], own["seen"][0]
+    y, seen = kept_draws["y"][0], kept_draws["seen"][0]
     shape = y.shape[:1] + (1,) * (y.ndim - 1)
     # The weights of leaving one out, 1 / p(y_n | draw), cut off at sqrt(S) times their mean.
-    weights = np.exp(own["term"].min(axis=0) - own["term"])
+    weights = np.exp(kept_draws["term"].min(axis=0) - kept_draws["term"])
     weights = np.minimum(weights, np.sqrt(len(weights)) * weights.mean(axis=0))
     weights = (weights / weights.sum(axis=0)).reshape(-1, *shape)
-    mean, variance = own["mean"], own["variance"]
-    pit = np.clip((weights * own["below"]).sum(axis=0), 0.5 / COPIES, 1 - 0.5 / COPIES)
+    mean, variance = kept_draws["mean"], kept_draws["variance"]
+    pit = np.clip((weights * kept_draws["below"]).sum(axis=0), 0.5 / COPIES, 1 - 0.5 / COPIES)
     centre = (weights * mean).sum(axis=0)
     z = (y - centre) / np.sqrt((weights * (variance + (mean - centre) ** 2)).sum(axis=0)) if is_normal else ndtri(pit)
     rows = np.broadcast_to(some_rows(num_rows, ROWS).reshape(shape), y.shape)
     level, spread = mean.mean(axis=0), np.sqrt(variance.mean(axis=0) + mean.var(axis=0))
     at = {"level": level, "spread": spread, "pit": pit, "z": z, "y": y, "rows": rows}
     kept = {name: values[seen] for name, values in at.items()}
-    if not is_normal and cannot_leave_out(own["term"].reshape(len(weights), -1)):
+    if not is_normal and cannot_leave_out(kept_draws["term"].reshape(len(weights), -1)):
         kept |= {"pit": np.zeros(0), "z": np.zeros(0)}
-    return Seen(**kept, num_rows=num_rows, noise=own["noise"], is_normal=is_normal)
+    return Seen(**kept, num_rows=num_rows, noise=kept_draws["noise"], is_normal=is_normal)

@@ -10,10 +10,12 @@ from numpyro_gp.criticism.calibrated import (
     Uniformity,
     calibration_curve,
     calibration_error,
+    concordance,
     expected_calibration_error,
     pit_gaussian,
     pit_samples,
     pit_uniformity,
+    survival_calibration,
 )
 from numpyro_gp.criticism.scores import (
     Score,
@@ -25,7 +27,6 @@ from numpyro_gp.criticism.scores import (
     mean_log_density,
     rmse,
 )
-from numpyro_gp.criticism.survival import concordance, survival_calibration
 
 __all__ = ["Score", "mean_log_density", "rmse", "mae", "crps_gaussian", "crps_samples", "interval_coverage", "accuracy"]
 __all__ += ["Uniformity", "pit_gaussian", "pit_samples", "pit_uniformity", "calibration_curve", "calibration_error"]

@@ -111,15 +111,16 @@ def _is_conditional(case: Case) -> bool:
 
 def pareto(case: Case) -> Iterator[Finding]:
     """Importance weights that say that a fit has a wrong shape."""
-    found = _weights_of(case)
-    if found is not None and found.pareto_k > POOR:
-        text = f"Pareto k of the importance weights is {found.pareto_k:.2f}, above {POOR}, so the fit has a wrong shape"
+    fit_weights = _weights_of(case)
+    if fit_weights is not None and fit_weights.pareto_k > POOR:
+        text = f"Pareto k of the importance weights is {fit_weights.pareto_k:.2f}, above {POOR}, "
+        text += "so the fit has a wrong shape"
         cure = "train longer, by natural steps, or take guides.conditional() for uncertain hyper-parameters, or NUTS"
         if case.cure is not None:
             cure = case.cure
         elif _is_conditional(case):
             cure = "train longer, by natural steps, or sample it by NUTS where ngp.conditioned puts the chains"
-        yield Finding("Pareto k", text, found.pareto_k, POOR, cure)
+        yield Finding("Pareto k", text, fit_weights.pareto_k, POOR, cure)
 
 
 def parameters_differ(case: Case) -> Iterator[Finding]:

@@ -7,7 +7,6 @@ from jax.scipy.stats import norm
 
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import check_array, check_floating, check_positive, fail, known
-from numpyro_gp.criticism.finding import check_classes, check_entries, check_pair, check_same_shape, check_samples
 from numpyro_gp.linalg import einsum
 from numpyro_gp.programs.eager import one_program
 
@@ -255,3 +254,93 @@ def standardised(mean: ArrayLike, scale: ArrayLike, y: ArrayLike) -> tuple[Array
 def predicted_class(probabilities: Array) -> Array:
     """The most probable class of ``(N, C)``, or of ``(N,)`` probabilities of class 1."""
     return jnp.argmax(probabilities, axis=1) if probabilities.ndim == 2 else (probabilities > 0.5).astype(int)
+
+
+# --------------------------------------------------------------------------------------
+# What scores ask of their arrays: equal shapes, since nothing is broadcast, and numbers that can be what they say.
+
+
+def numbers(argument: str, value: ArrayLike) -> Array:
+    """``value`` as floats; counts and other whole numbers are data as well."""
+    array = check_array(argument, value)
+    if jnp.issubdtype(array.dtype, jnp.integer) or array.dtype == bool:
+        array = array.astype(jnp.result_type(float))
+    return check_floating(argument, array)
+
+
+def check_entries(argument: str, array: Array) -> None:
+    """Refuse scalars and empty arrays."""
+    if array.ndim == 0 or array.size == 0:
+        fail(argument, "a non-empty array with one entry per datum", f"shape {array.shape}", "Pass held-out data.")
+
+
+def check_same_shape(first: str, a: Array, second: str, b: Array) -> None:
+    """Refuse shapes that differ, even where they would broadcast."""
+    if a.shape != b.shape:
+        cure = f"Give both the same shape, for instance {first}[:, 0] or {second}[:, 0]; nothing is broadcast."
+        fail(first, f"of the shape of {second}, {b.shape}", f"shape {a.shape}", cure)
+
+
+def check_pair(first: str, a: ArrayLike, second: str, b: ArrayLike) -> tuple[Array, Array]:
+    """Two arrays of equal shapes; the second (the data) takes the type of the first where it held integers."""
+    is_whole = not jnp.issubdtype(check_array(second, b).dtype, jnp.floating)
+    a, b = numbers(first, a), numbers(second, b)
+    check_entries(second, b)
+    check_same_shape(first, a, second, b)
+    return a, b.astype(a.dtype) if is_whole else b
+
+
+def check_samples(samples: ArrayLike, y: ArrayLike) -> tuple[Array, Array]:
+    """Draws ``(S, ...)`` and data ``(...)``."""
+    samples, y = numbers("samples", samples), numbers("y", y)
+    check_entries("y", y)
+    if samples.shape[1:] != y.shape or samples.ndim == 0 or samples.shape[0] == 0:
+        cure = "Put the S draws on the first axis and give the rest the shape of y."
+        fail("samples", f"of shape (S, {str(y.shape)[1:]}", f"shape {samples.shape}", cure)
+    return samples, y
+
+
+def check_probabilities(argument: str, value: ArrayLike) -> Array:
+    """Floats between 0 and 1."""
+    array = numbers(argument, value)
+    check_entries(argument, array)
+    concrete = known(array)
+    if concrete is not None and (concrete.min() < 0 or concrete.max() > 1):
+        got = f"values from {concrete.min():.6g} to {concrete.max():.6g}"
+        fail(argument, "between 0 and 1", got, "Pass probabilities: jax.nn.sigmoid of logits, percentages / 100.")
+    return array
+
+
+def check_classes(probabilities: ArrayLike, labels: ArrayLike) -> tuple[Array, Array]:
+    """Probabilities ``(N,)`` of class 1 or ``(N, C)`` of all classes, and whole labels ``(N,)``."""
+    probabilities, labels = check_probabilities("probabilities", probabilities), check_array("labels", labels)
+    if probabilities.ndim > 2 or (probabilities.ndim == 2 and probabilities.shape[1] < 2):
+        cure = "For two classes pass the probabilities of class 1 with shape (N,)."
+        fail("probabilities", "of shape (N,) or (N, C) with C > 1", f"shape {probabilities.shape}", cure)
+    if not (jnp.issubdtype(labels.dtype, jnp.integer) or labels.dtype == bool):
+        fail("labels", "whole numbers", f"dtype {labels.dtype}", "Convert them: labels.astype(int).", TypeError)
+    if labels.shape != probabilities.shape[:1]:
+        cure = "Pass the class numbers themselves, not their one-hot form."
+        fail("labels", f"of shape {probabilities.shape[:1]}", f"shape {labels.shape}", cure)
+    labels = labels.astype(int)
+    classes = 2 if probabilities.ndim == 1 else probabilities.shape[1]
+    concrete, rows = known(labels), known(probabilities.sum(-1)) if probabilities.ndim == 2 else None
+    if concrete is not None and (concrete.min() < 0 or concrete.max() >= classes):
+        got = f"labels from {concrete.min()} to {concrete.max()}"
+        cure = "Number the classes 0, 1, ...: np.unique(labels, return_inverse=True)[1]."
+        fail("labels", f"between 0 and {classes - 1}", got, cure)
+    if rows is not None and abs(rows - 1).max() > 1e-3:
+        got = f"a row that sums to {rows[abs(rows - 1).argmax()]:.6g}"
+        fail("probabilities", "rows that sum to 1", got, "Pass probabilities: jax.nn.softmax(logits).")
+    return probabilities, labels
+
+
+def check_censored(censored: ArrayLike, y: Array) -> Array:
+    """Which of data ``(N,)`` are censored."""
+    hidden = check_array("censored", censored)
+    if hidden.dtype != bool:
+        fail("censored", "boolean", f"dtype {hidden.dtype}", "Pass event == 0, or censored.astype(bool).", TypeError)
+    if y.ndim != 1 or hidden.shape != y.shape:
+        cure = "Pass one for each time."
+        fail("censored", f"of shape ({y.size},), one for each datum", f"shape {hidden.shape}", cure)
+    return hidden

@@ -103,24 +103,24 @@ def verdict(
     count, call = check_count("num_samples", num_samples), call_of(posterior.model, data, kwargs)
     second = None if other is None else gather(other, key, call_of(other.model, data, kwargs), count)
     case = Case(gather(posterior, key, call, count), posterior, call, key, second)
-    found = findings(case)
-    for number, finding in enumerate(found, 1):
+    all_faults = findings(case)
+    for number, finding in enumerate(all_faults, 1):
         print(f"{number}. {finding}")
-    if not found:
+    if not all_faults:
         chains = "the chains, " if posterior.kind == "mcmc" else ""
         if any(seen.z.size for seen in case.evidence.sites.values()):
             print(f"No fault was found in {chains}inducing inputs, lengthscales, noise, residuals and calibration.")
         else:
             print(f"No fault was found in {chains}inducing inputs and lengthscales. Such data are not judged.")
-    return Findings(found)
+    return Findings(all_faults)
 
 
 def findings(case: Case) -> tuple[Finding, ...]:
     """At most ten, the gravest first."""
     each = (list(look(case)) for look in LOOKS)
-    return tuple(max(same, key=_how_far) for same in each if same)[:MOST]
 
+    def distance(finding: Finding) -> float:
+        """Return how far a number is from its threshold, on either side: of several processes the worst is told."""
+        return abs(np.log(max(finding.number, 1e-300) / finding.threshold)) if finding.threshold else finding.number
 
-def _how_far(finding: Finding) -> float:
-    """How far a number is from its threshold, on either side: of several processes or sites the worst is told."""
-    return abs(np.log(max(finding.number, 1e-300) / finding.threshold)) if finding.threshold else finding.number
+    return tuple(max(same, key=distance) for same in each if same)[:MOST]

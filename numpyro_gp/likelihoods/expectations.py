@@ -109,14 +109,6 @@ def slope(fun: Integrand) -> Integrand:
     return lambda f, args: jax.jvp(lambda x: fun(x, args), (f,), (jnp.ones_like(f),))[1]
 
 
-def _hermite(order: int, z: Array) -> Array:
-    """The polynomial ``He_n``: ``d^n/dmean^n E fun = E[fun He_n(z)] / sd^n``."""
-    before, polynomial = jnp.zeros_like(z), jnp.ones_like(z)
-    for n in range(order):
-        before, polynomial = polynomial, z * polynomial - n * before
-    return polynomial
-
-
 def _partial(fun: Integrand, number: int) -> Integrand:
     """Derivative of an elementwise ``fun(f, args)`` in one array of ``args``, counted from 0."""
 
@@ -150,9 +142,11 @@ def _expect(fun: Integrand, order: int, mean: Batch, variance: Batch, nodes: Nod
     if nodes.is_seen is None:  # a constant's derivative is zero: take off the level of a logarithm
         level = jnp.sum(nodes.weights * values, axis=-1) / jnp.sum(nodes.weights, axis=-1)
         values = values - level[..., None]
-    # Divided one factor at a time: the power of a small scale underflows.
-    factor = _hermite(order, nodes.z)
-    for _ in range(order):
+    # Hermite polynomials: ``d^n/dmean^n E fun = E[fun He_n(z)] / sd^n``.
+    before, factor = jnp.zeros_like(nodes.z), jnp.ones_like(nodes.z)
+    for n in range(order):
+        before, factor = factor, nodes.z * factor - n * before
+    for _ in range(order):  # one factor at a time: the power of a small scale underflows
         factor = factor / jnp.where(nodes.is_wide[..., None], scale, 1.0)
     return jnp.where(nodes.is_wide, jnp.sum(nodes.weights * values * factor, axis=-1), by_slopes)
 

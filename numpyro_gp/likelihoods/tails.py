@@ -62,7 +62,15 @@ def log_gamma_parts(a: Array, x: Array) -> tuple[Array, Array]:
     """
     is_large = a > SMALL
     small_a, small_x = jnp.where(is_large, 1.0, a), jnp.where(is_large, 1.0, x)
-    is_low, small = _gamma_by_terms(small_a, small_x)
+    # A power series below ``a + 1``, else Legendre's fraction.
+    is_low = small_x < small_a + 1
+    below, above = jnp.where(is_low, small_x, small_a), jnp.where(is_low, small_a + 2, small_x)
+    zero, constant = jnp.zeros_like(small_x), jnp.log(small_a) - stirling(small_a)
+    front_below, front_above = (poisson_deviance(zero, zero, small_a, part) + constant for part in (below, above))
+    series = _from_the_last(lambda n, rest: 1 + rest * below / (small_a + n), jnp.ones_like(small_x))
+    fraction = _from_the_last(lambda n, rest: n * (small_a - n) / (above + 2 * n + 1 - small_a + rest), zero)
+    low = front_below - jnp.log(small_a) + jnp.log(series)
+    small = jnp.where(is_low, low, front_above - jnp.log(above + 1 - small_a + fraction))
     large_a, large_x = jnp.where(is_large, a, 2 * SMALL), jnp.where(is_large, x, 2 * SMALL)
     is_below = large_x < large_a
     sign, power, zero = jnp.where(is_below, -1.0, 1.0), large_a - 1, jnp.zeros_like(a)
@@ -71,18 +79,6 @@ def log_gamma_parts(a: Array, x: Array) -> tuple[Array, Array]:
     front = poisson_deviance(zero, zero, large_a, large_x) + jnp.log(large_a) - stirling(large_a)
     large = front + change.log_integral()
     return _both(jnp.where(is_large, is_below, is_low), jnp.where(is_large, large, small))
-
-
-def _gamma_by_terms(a: Array, x: Array) -> tuple[Array, Array]:
-    """Whether it is ``P``, and the logarithm of a part: a power series below ``a + 1``, else Legendre's fraction."""
-    is_low = x < a + 1
-    below, above = jnp.where(is_low, x, a), jnp.where(is_low, a + 2, x)
-    zero, constant = jnp.zeros_like(x), jnp.log(a) - stirling(a)
-    front_below, front_above = (poisson_deviance(zero, zero, a, part) + constant for part in (below, above))
-    series = _from_the_last(lambda n, rest: 1 + rest * below / (a + n), jnp.ones_like(x))
-    fraction = _from_the_last(lambda n, rest: n * (a - n) / (above + 2 * n + 1 - a + rest), jnp.zeros_like(x))
-    low = front_below - jnp.log(a) + jnp.log(series)
-    return is_low, jnp.where(is_low, low, front_above - jnp.log(above + 1 - a + fraction))
 
 
 def log_beta_parts(a: Array, b: Array, x: Array, rest: Array) -> tuple[Array, Array]:

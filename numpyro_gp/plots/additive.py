@@ -119,7 +119,11 @@ def draw_effects(
     shown, points, labels = {}, {}, {}
     for name, effect in effects.items():
         values = tuple(X[:, places[column.name]] for column in effect.columns)
-        shown[name] = _with_shares(effect, values[0]) if effect.is_category == (True,) else effect
+        if effect.is_category == (True,):  # levels say what share of the rows has them
+            named = zip(effect.columns[0].levels or (), effect.axes[0], strict=True)
+            levels = tuple(f"{level}\n{100 * np.mean(values[0] == code):.0f} %" for level, code in named)
+            effect = dataclasses.replace(effect, columns=(dataclasses.replace(effect.columns[0], levels=levels),))
+        shown[name] = effect
         points[name] = Points(values, truth=(truth or {}).get(name))
         zero = textwrap.fill(f"(mean 0 {effect.measure})", 26)
         labels[name] = f"{response}\n{zero}" if effect.measure else response
@@ -139,13 +143,6 @@ def draw_effects(
     if indices is not None:
         _draw_indices(figure.axes[len(shown)], indices, level)
     return figure
-
-
-def _with_shares(effect: Effect, values: np.ndarray) -> Effect:
-    """The effect of a category whose levels say what share of the rows has them."""
-    shares = [100 * np.mean(values == level) for level in effect.axes[0]]
-    levels = tuple(f"{name}\n{share:.0f} %" for name, share in zip(effect.columns[0].levels or (), shares, strict=True))
-    return dataclasses.replace(effect, columns=(dataclasses.replace(effect.columns[0], levels=levels),))
 
 
 def _draw_indices(axis: "Axes", indices: sobol.Indices, level: float) -> None:

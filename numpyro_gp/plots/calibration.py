@@ -47,7 +47,20 @@ def calibration(
     """
     ax = axes_or_new(ax)
     several: dict[str, Prediction | ArrayLike] = named(predictions, "predictions")
-    values = {name: _pit(name, prediction, y) for name, prediction in several.items()}
+    values: dict[str, np.ndarray] = {}
+    for name, prediction in several.items():
+        if not isinstance(prediction, Prediction):
+            pit = vector(f"predictions[{name!r}]", prediction)
+            if pit.min() < 0 or pit.max() > 1:
+                got, cure = f"values from {pit.min():.3g} to {pit.max():.3g}", "Pass metrics.pit_samples(samples, y)."
+                fail(f"predictions[{name!r}]", "PIT values between 0 and 1", got, cure)
+        elif y is None:
+            fail("y", "the data of the predictions", "None", "Pass calibration(prediction, y).")
+        else:
+            sample = prediction.sample(DRAWS)
+            # Randomised, because counts tie; the same at every call.
+            pit = np.asarray(pit_samples(sample, along("y", y, sample.shape[1]), jax.random.key(0)))
+        values[name] = pit
     least = min(pit.size for pit in values.values())
     width = math.sqrt(math.log(2 / 0.05) / (2 * least))
     line = np.linspace(0, 1, 201)
@@ -102,18 +115,3 @@ def ranks(
     ax.stairs(np.histogram(values, np.ceil(edges))[0], edges, color=COLOURS[0], lw=1.8, label="data sets")
     ax.set(xlim=(0, places), ylim=(0, None))
     return finish(ax, title or f"{name}: p = {calibration.p_values[name]:.3f}", "rank of the truth", "data sets")
-
-
-def _pit(name: str, prediction: Prediction | ArrayLike, y: ArrayLike | None) -> np.ndarray:
-    """PIT values, of a `Prediction` by draws of new data."""
-    if not isinstance(prediction, Prediction):
-        pit = vector(f"predictions[{name!r}]", prediction)
-        if pit.min() < 0 or pit.max() > 1:
-            got = f"values from {pit.min():.3g} to {pit.max():.3g}"
-            fail(f"predictions[{name!r}]", "PIT values between 0 and 1", got, "Pass metrics.pit_samples(samples, y).")
-        return pit
-    if y is None:
-        fail("y", "the data of the predictions", "None", "Pass calibration(prediction, y).")
-    sample = prediction.sample(DRAWS)
-    # Randomised, because counts tie; the same at every call.
-    return np.asarray(pit_samples(sample, along("y", y, sample.shape[1]), jax.random.key(0)))

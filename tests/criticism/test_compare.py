@@ -195,9 +195,6 @@ def test_estimates_print():
         ({"train": "y"}, "train must be a tuple of the arguments of the fit"),
         ({"y": "y"}, "y must be an array of real numbers, but got a str"),
         ({"y": None}, "y must be an array of real numbers, but got None"),
-        ({"seconds": {"a": "x"}}, "seconds must be a dictionary of numbers by name of the fit, but got {'a': 'x'}"),
-        ({"seconds": {"a": None}}, "seconds must be a dictionary of numbers"),
-        ({"seconds": 3.0}, "seconds must be a dictionary of numbers"),
     ],
 )
 def test_arguments_of_another_kind(options, message):
