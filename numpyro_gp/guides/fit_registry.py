@@ -119,17 +119,11 @@ def fit_of(owner: object, params: object) -> FitRecord | None:
     return last
 
 
-def as_fitted(guide: object, params: object) -> tuple[Any, Inducing]:
-    """A guide as the fit of these parameters set it up, and the inducing inputs of that fit."""
-    found = fit_of(guide, params)
-    own = guide if found is None or found.guide is None else found.guide
-    return own, inducing_at_start(own) if found is None or not found.inducing else found.inducing
-
-
-def given_of(guide: object, params: object) -> dict[str, object] | None:
-    """The arguments on which the fit of these parameters was set up, by their shapes; None where nobody knows them."""
-    found = fit_of(guide, params)
-    return None if found is None else found.given
+def as_fitted(guide: object, params: object) -> FitRecord:
+    """The guide, inducing inputs and arguments with which the fit of these parameters was set up, as far as known."""
+    record = fit_of(guide, params) or FitRecord(None, {})
+    own = guide if record.guide is None else record.guide
+    return FitRecord(own, record.inducing or inducing_at_start(own), record.given)
 
 
 def hand_on(started: object, guide: object) -> None:

@@ -147,7 +147,10 @@ def predict_chunks(
         known.prepared = prepare(groups[0])
     only = known.prepared
     finish = lambda prepared, number: programs.finish(early, prepared, jax.tree.leaves(parts[number]))  # noqa: E731
-    join = lambda found: jax.tree.unflatten(structure, _concatenated(found))  # noqa: E731
+
+    def join(found: list[list[Array]]) -> object:
+        leaves = found[0] if len(found) == 1 else [jnp.concatenate(own) for own in zip(*found, strict=True)]
+        return jax.tree.unflatten(structure, leaves)
 
     def chunk(number: int) -> object:
         return join([finish(prepare(group) if only is None else only, number) for group in groups])
@@ -191,45 +194,32 @@ def _of_chunks(
     function: Callable[..., object],
     fixed: object,
     draw: Draw,
-    part: tuple[Mapping[int, object], np.int32],
+    part: tuple[Mapping[int, Any], np.int32],
     axes: Mapping[int, int],
 ) -> OfChunks:
     found = traced(function, fixed, draw, part)
     # Rows of a chunk are the last inputs, by their names as JAX orders them, but for the number of the first.
     places = [axes[name] for name in sorted(part[0])] if axes else []
     inputs = found.program.invars[-1 - len(places) : -1]
-    try:
-        longer = _of_more(function, fixed, draw, part, axes)
-    except (TypeError, ValueError):  # inducing inputs that the model takes from its rows are no more those of the fit
-        mixing: str | None = "fails with one row more"
-    else:
-        mixing = _mixing_of_rows(found, dict(zip(inputs, places, strict=True)), longer)
+    mixing: str | None = None
+    if axes:  # rows come in parts: beside the program of one row more
+        longer = {
+            name: jax.ShapeDtypeStruct([n + (at == axes[name]) for at, n in enumerate(row.shape)], row.dtype)
+            for name, row in part[0].items()
+        }
+        try:
+            other = traced(function, fixed, draw, (longer, part[1]))
+        except (TypeError, ValueError):  # inducing inputs that are some of these rows
+            mixing = "fails with one row more"
+        else:
+            mixing = _mixing_of_rows(found, dict(zip(inputs, places, strict=True)), other)
     count = len(found.constants) + len(jax.tree.leaves(fixed))
     programs = kept(found.program, count, lambda: _compile(found.program, count))
     return OfChunks(programs, found.constants, found.structure, mixing)
 
 
-def _of_more(
-    function: Callable[..., object],
-    fixed: object,
-    draw: Draw,
-    part: tuple[Mapping[int, object], np.int32],
-    axes: Mapping[int, int],
-) -> Traced | None:
-    """The program of one row more, None where rows do not come in parts."""
-    if not axes:
-        return None
-
-    def longer(name: int, row: Any) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct([n + (at == axes[name]) for at, n in enumerate(row.shape)], row.dtype)
-
-    return traced(function, fixed, draw, ({name: longer(name, row) for name, row in part[0].items()}, part[1]))
-
-
-def _mixing_of_rows(own: Traced, axes: Mapping[object, int], other: Traced | None) -> str | None:
+def _mixing_of_rows(own: Traced, axes: Mapping[object, int], other: Traced) -> str | None:
     """What a program does with rows that is no more of each alone, as a program of more rows shows."""
-    if other is None:
-        return None
     made = dict[object, int]()
     for one, two in zip(own.program.eqns, other.program.eqns, strict=False):
         if one.primitive is two.primitive and one.primitive.name in ("iota", "broadcast_in_dim"):
@@ -284,7 +274,3 @@ def _compile(program: Jaxpr, early: int) -> Programs:
 def _bytes(results: list[object]) -> int:
     # A random key counts as nothing: its type has no size in bytes, and it is small.
     return sum(atom.aval.size * getattr(atom.aval.dtype, "itemsize", 0) for atom in results)
-
-
-def _concatenated(groups: list[list[Array]]) -> list[Array]:
-    return groups[0] if len(groups) == 1 else [jnp.concatenate(leaves) for leaves in zip(*groups, strict=True)]

@@ -162,7 +162,8 @@ def pseudo_data(guide: AutoGP, params: Mapping[str, object], *args: object, **kw
     """
     check_type("guide", guide, AutoGP, "an ngp.AutoGP", "Fit the model with AutoGP.")
     check_precision(dict(params))
-    guide, inducing = as_fitted(guide, params)
+    begun = as_fitted(guide, params)
+    guide, inducing = begun.guide, begun.inducing
     beliefs = guide.beliefs(params)
     if by_rows := sorted(name for name, belief in beliefs.items() if isinstance(belief, PseudoRows)):
         cure = "Fit ngp.gp at inducing inputs, which a later model recalls for the price of M rows."

@@ -174,11 +174,6 @@ def _names(X: Functional | ArrayLike) -> list[bytes]:
     return [row[part].tobytes() for row, part in zip(table, has_part, strict=True)]
 
 
-def _below_diagonal(rows: list[Functional | np.ndarray]) -> Functional | Array:
-    """Rows below each other, plain inputs or functionals."""
-    return stack(rows) if any(isinstance(row, Functional) for row in rows) else jnp.asarray(np.concatenate(rows))
-
-
 class AskedFunctions:
     """S functions of a posterior whose kernel has no features: drawn where they are asked, given what they were before.
 
@@ -212,11 +207,14 @@ class AskedFunctions:
                 new[name] = before + len(new)
                 rows.append(X[number : number + 1] if isinstance(X, Functional) else inputs[number : number + 1])
         if new:
-            axis, every = jax.block_until_ready(self._draw(_below_diagonal([*self._inputs, *rows])))
+            all_rows = [*self._inputs, *rows]
+            is_plain = not any(isinstance(row, Functional) for row in all_rows)
+            below = jnp.asarray(np.concatenate(all_rows)) if is_plain else stack(all_rows)
+            axis, every = jax.block_until_ready(self._draw(below))
             more = jnp.moveaxis(every, axis, 0)
             more = more if self._values is None else jnp.concatenate([self._values, more[before:]])
             # Rows are known once they have values: a call that fails leaves none.
-            self._axis, self._values, self._inputs = axis, more, [*self._inputs, *rows]
+            self._axis, self._values, self._inputs = axis, more, all_rows
             self._numbers |= new
         assert self._values is not None
         return jnp.moveaxis(self._values[np.array([self._numbers[name] for name in names])], 0, self._axis)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from numpyro_gp.arrays import Array
-from numpyro_gp.checks import check_count, fail, is_known
+from numpyro_gp.checks import fail, is_known
 from numpyro_gp.kernels.functionals import Functional
 from numpyro_gp.neighbours.joint_rows import JointRows, joint_rows
 from numpyro_gp.neighbours.search import Tree
@@ -56,13 +56,6 @@ class RowFinder:
         return NewRows(X, self._tree.query(np.asarray(X, float) / scale, self._count).astype(np.int32))
 
 
-def check_neighbours(count: int | str | None) -> int | str | None:
-    """A number of neighbours, or "auto"; refuse what is neither."""
-    if isinstance(count, str) and count != "auto":
-        fail("neighbours", "a number or 'auto'", repr(count), "Pass neighbours='auto', or a number such as 256.")
-    return count if count in (None, "auto") else check_count("neighbours", count)
-
-
 def finder_of(
     asked: tracing.AskedProcess, key: Array, X: object, index: np.ndarray, count: int | str | None
 ) -> RowFinder | None:
@@ -77,7 +70,10 @@ def finder_of(
             cure = "Leave it out, or pass the rows of new data themselves and the neighbours of the fit."
             fail("neighbours", "left out unless new rows are to be searched for", got, cure)
         if isinstance(X, NewRows) and is_known(X.index) and given:
-            _check_of_these(X, given)
+            size, largest = max(near.size for near in given), int(np.max(X.index))
+            if largest >= size:  # JAX takes the last row for one that is not there
+                cure = "Find them by the neighbours that are given: near.find(X_new, 256)."
+                fail("X", f"new rows with neighbours among {size} rows of data", f"the number {largest} of a row", cure)
         return None
     if not all(map(is_known, (X, *jax.tree.leaves(given)))):
         return None
@@ -85,14 +81,6 @@ def finder_of(
         return None
     number = enough_neighbours(asked, key, found[0]) if count == "auto" else count
     return RowFinder(found[0], NEIGHBOURS if number is None else int(number), found[1])
-
-
-def _check_of_these(X: NewRows, given: list[Neighbours]) -> None:
-    """Refuse numbers of rows that the data do not have: JAX takes the last row for them."""
-    size, largest = max(near.size for near in given), int(np.max(X.index))
-    if largest >= size:
-        cure = "Find them by the neighbours that are given: near.find(X_new, 256)."
-        fail("X", f"new rows with neighbours among {size} rows of data", f"the number {largest} of a row", cure)
 
 
 def near_in_units(asked: tracing.AskedProcess, key: Array, index: np.ndarray) -> tuple[Neighbours, Array] | None:

@@ -24,8 +24,8 @@ from numpyro_gp.primitives.neighbours.local_process import LocalProcess
 from numpyro_gp.primitives.process import GaussianProcess
 from numpyro_gp.rows.batches import row_axes, rows_to_cut
 from numpyro_gp.rows.call import Call
-from numpyro_gp.rows.model_trace import Look, check_behind, check_numbering, check_rows, check_values
-from numpyro_gp.sites import Observation, Trace, unwrap
+from numpyro_gp.rows.model_trace import Look, check_rows, check_values
+from numpyro_gp.sites import Observation, unwrap
 
 
 class Plan(NamedTuple):
@@ -66,7 +66,12 @@ def plan_of(posterior: Fitted, call: Call, rows: Sequence[str] | None, site: str
     found = tracing.look_again(posterior, call, new)
     name = tracing.data_site(found.sites, site)
     data = tracing.new_data(posterior, call, found.sites, name, new)
-    check_all_rows(found.sites, data.plates)
+    for plate in sorted(data.plates):  # a prediction has all rows, in their order
+        size, held = found.sites[plate]["args"]
+        if held not in (None, size):
+            got = f"{held} of {size} rows at random, in plate {plate!r}"
+            cure = "Pass None for the argument that sets its subsample_size, as batch=None."
+            fail("args and kwargs", "arguments with which the model holds all rows", got, cure)
     check_rows(found, call)
     if not (batch := unwrap(found.sites[name]["fn"]).batch_shape):
         cure = 'Observe them in a plate: with numpyro.plate("data", len(X)).'
@@ -141,24 +146,6 @@ def predict_within(tolerance: float, predict: Callable[[int], Prediction], most:
             warnings.warn(message + cure, stacklevel=3)
             return prediction
         count = min(max(wanted + wanted // 10, 2 * count), 16 * count, most)
-
-
-def check_parts(plan: Plan, call: Call) -> None:
-    """Refuse a model whose rows cannot come in the parts of a stream, each of which has all that was named."""
-    behind = [name for name in call.arguments if name not in (plan.named or ())]
-    for plate in sorted(plan.rows.plates):
-        check_numbering(plan.found, plate, "rows that come in parts")
-        check_behind(plan.found, call, behind, plate, "inputs of the stream")
-
-
-def check_all_rows(sites: Trace, plates: frozenset[str]) -> None:
-    """Refuse minibatches of new data: a prediction has all rows, in their order."""
-    for name in sorted(plates):
-        size, held = sites[name]["args"]
-        if held not in (None, size):
-            got = f"{held} of {size} rows at random, in plate {name!r}"
-            cure = "Pass None for the argument that sets its subsample_size, as batch=None."
-            fail("args and kwargs", "arguments with which the model holds all rows", got, cure)
 
 
 def draw_functions(

@@ -13,7 +13,7 @@ import numpy as np
 
 from numpyro_gp.arrays import Array, ArrayLike, Model
 from numpyro_gp.checks import check_count, check_key, fail
-from numpyro_gp.guides.fit_registry import as_fitted, given_of
+from numpyro_gp.guides.fit_registry import as_fitted
 from numpyro_gp.kernels.functionals import Functional
 from numpyro_gp.neighbours.value import NewRows, neighbours_in
 from numpyro_gp.posterior.arviz import arviz_container, sample_stats
@@ -111,8 +111,8 @@ class Posterior(Fitted):
         if hasattr(model, "sample_posterior"):
             cure = "Pass the model first: Posterior.from_svi(model, guide, result.params)."
             fail("model", "the model function", f"the guide {type(model).__name__}", cure, TypeError)
-        own, inducing = as_fitted(guide, params)
-        return cls(model, "svi", of_guide(own, params), inducing=inducing, given=given_of(guide, params))
+        begun = as_fitted(guide, params)
+        return cls(model, "svi", of_guide(begun.guide, params), inducing=begun.inducing, given=begun.given)
 
     @classmethod
     def from_mcmc(cls, model: Model, mcmc: object) -> "Posterior":
@@ -154,8 +154,8 @@ class Posterior(Fitted):
         elif static := dict(getattr(svgd, "static_kwargs", None) or {}):
             model = functools.partial(model, **static)
         source, record = of_particles(svgd, params_or_state, args, kwargs, weights)
-        inducing = as_fitted(svgd, params_of(svgd, params_or_state))[1]
-        return cls(model, "stein", source, extra_fields=record, inducing=inducing)
+        begun = as_fitted(svgd, params_of(svgd, params_or_state))
+        return cls(model, "stein", source, extra_fields=record, inducing=begun.inducing)
 
     @overload
     def predict(

@@ -19,13 +19,14 @@ from numpyro_gp.posterior import tracing
 from numpyro_gp.posterior.chunks import Reused, predict_chunks
 from numpyro_gp.posterior.conditioned import conditioned_observation
 from numpyro_gp.posterior.fitted import Fitted
-from numpyro_gp.posterior.near import FEW_DRAWS, check_neighbours, finder_of
-from numpyro_gp.posterior.new_data import check_parts, plan_of, predict_rows
+from numpyro_gp.posterior.near import FEW_DRAWS, finder_of
+from numpyro_gp.posterior.new_data import plan_of, predict_rows
 from numpyro_gp.posterior.prediction import Prediction
 from numpyro_gp.posterior.sources import Source
 from numpyro_gp.programs.trace import is_traced
 from numpyro_gp.rows.batches import Layout, batch_of, layout_of, with_batch
 from numpyro_gp.rows.call import Arguments, Call, call_of
+from numpyro_gp.rows.model_trace import check_behind, check_numbering
 from numpyro_gp.sites import Observation
 
 
@@ -124,8 +125,10 @@ class Predictor(RepeatedPredictor):
             call = before._replace(arrays=[*arrays, *before.arrays[len(arrays) :]])
         rows = tuple(inputs) if isinstance(inputs, dict) else tuple(call.arguments)[: len(inputs)]
         plan = plan or plan_of(self._posterior, call, rows, self._site, self._new)
-        if reused.is_stream:
-            check_parts(plan, call)
+        behind = [name for name in call.arguments if name not in (plan.named or ())]
+        for plate in sorted(plan.rows.plates) if reused.is_stream else ():
+            check_numbering(plan.found, plate, "rows that come in parts")
+            check_behind(plan.found, call, behind, plate, "inputs of the stream")
         return predict_rows(plan, self._key, call, self._num_samples, size, start, reused), (plan, call)
 
 
@@ -153,7 +156,11 @@ class ProcessPredictor(RepeatedPredictor):
         neighbours: int | str | None,
     ) -> None:
         super().__init__(key, chunk_size)
-        self._neighbours = check_neighbours(neighbours)
+        if isinstance(neighbours, str) and neighbours != "auto":
+            cure = "Pass neighbours='auto', or a number such as 256."
+            fail("neighbours", "a number or 'auto'", repr(neighbours), cure)
+        is_count = neighbours not in (None, "auto")
+        self._neighbours = check_count("neighbours", neighbours) if is_count else neighbours
         plates, is_random = tracing.plates_at(posterior, call)
         self._asked = tracing.AskedProcess(posterior, call, plates, gp, conditioned=True)
         few = FEW_DRAWS if is_random and num_samples is None and neighbours_in(call.arguments) else num_samples

@@ -196,13 +196,13 @@ def _own_sites(guide: object) -> list[Site]:
 
 def _warn_of_nan(what: str, values: Mapping[str, object], cure: str) -> None:
     """Say which entries hold NaN: predictions would show it late, and need not read that entry."""
-    if found := [name for name, own in values.items() if any(map(_holds_nan, jax.tree.leaves(own)))]:
+    found = []
+    for name, tree in values.items():
+        known = [x for x in jax.tree.leaves(tree) if hasattr(x, "dtype") and is_known(x)]
+        if any(bool(np.isnan(x).any()) for x in known if jnp.issubdtype(x.dtype, jnp.floating)):
+            found.append(name)
+    if found:
         warnings.warn(f"{what} hold NaN at {found}, and so will all that reads them. {cure}", stacklevel=4)
-
-
-def _holds_nan(leaf: Array) -> bool:
-    is_floating = hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jnp.floating)
-    return is_floating and is_known(leaf) and bool(np.isnan(leaf).any())
 
 
 def of_chains(mcmc: Any) -> tuple[StoredDraws, int, dict[str, object]]:

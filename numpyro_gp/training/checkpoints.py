@@ -214,8 +214,13 @@ def starting_position(engine: object, state: object, path: Path | None, resume: 
     saved, losses, leaves, rows = read_whole(source, "resume", "a checkpoint written by fit", cure, _run_of)
     check_same("resume", saved, describe(engine, state))
     template, tree = jax.tree.flatten(state)
-    restored_leaves = [restored(one, leaf) for one, leaf in zip(leaves, template, strict=True)]
-    return Position(jax.tree.unflatten(tree, restored_leaves), (losses,), rows)
+    restored: list[Array] = []
+    for own, leaf in zip(leaves, template, strict=True):
+        if is_key(leaf):
+            restored.append(jax.random.wrap_key_data(jnp.asarray(own), impl=jax.random.key_impl(leaf)))
+        else:  # NumPy forgets the name of bfloat16
+            restored.append(jnp.asarray(own if own.dtype == leaf.dtype else own.view(leaf.dtype)))
+    return Position(jax.tree.unflatten(tree, restored), (losses,), rows)
 
 
 def _run_of(stored: dict[str, np.ndarray]) -> tuple[dict[str, list], np.ndarray, list[np.ndarray], np.ndarray | None]:
@@ -223,10 +228,3 @@ def _run_of(stored: dict[str, np.ndarray]) -> tuple[dict[str, list], np.ndarray,
     saved = json.loads(str(stored["description"]))
     leaves = [stored[f"leaf_{number}"] for number in range(len(saved["state"]))]
     return saved, stored["losses"], leaves, stored.get("rows")
-
-
-def restored(stored: np.ndarray, leaf: Array) -> Array:
-    """One stored leaf with the type of the leaf that it replaces (NumPy forgets the name of bfloat16)."""
-    if is_key(leaf):
-        return jax.random.wrap_key_data(jnp.asarray(stored), impl=jax.random.key_impl(leaf))
-    return jnp.asarray(stored if stored.dtype == leaf.dtype else stored.view(leaf.dtype))

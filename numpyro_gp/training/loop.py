@@ -278,11 +278,11 @@ def non_finite(
 def set_up_of(job: Job) -> SetUp | None:
     """What the posterior of a fit needs beside its parameters; None of an engine that has none."""
     engine, begun = job.engine, job.begun
-    if isinstance(engine, SVI):
-        guide = engine.guide if begun.guide is None else begun.guide
-        return SetUp("svi", engine.model, guide, begun.inducing or inducing_at_start(guide), begun.given)
-    is_stein = isinstance(engine, (SteinVI, ASVGD))
-    return SetUp("stein", engine.model, engine, begun.inducing, begun.given) if is_stein else None
+    if not isinstance(engine, (SVI, SteinVI, ASVGD)):
+        return None
+    kind, owner = ("svi", engine.guide) if isinstance(engine, SVI) else ("stein", engine)
+    guide = owner if begun.guide is None else begun.guide
+    return SetUp(kind, engine.model, guide, begun.inducing or inducing_at_start(guide), begun.given)
 
 
 def written(job: Job, position: Position) -> FitResult:

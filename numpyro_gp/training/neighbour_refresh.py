@@ -4,8 +4,6 @@ They are arguments of the model, of the same shapes, so that no program compiles
 itself is its ``units()``: the neighbours that it stands on, and lengthscales for them; and whether it `is_point`.
 """
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -62,7 +60,9 @@ class Renewal:
                 renewed[id(near)] = near.rescaled(scale)
         tree = jax.tree.map(lambda leaf: renewed.get(id(leaf), leaf), given, is_leaf=are_neighbours)
         found = split_arrays(tuple(tree))[0]
-        placed = [_placed_like(new, old) for new, old in zip(found, arrays, strict=False)]
+        # On the devices that were chosen; an array that JAX had placed is another program elsewhere.
+        pairs = zip(found, arrays, strict=False)
+        placed = [jax.device_put(new, old.sharding) if old.committed else new for new, old in pairs]
         self.feed.now = [*placed, *arrays[len(placed) :]]
 
     def _lengthscales(self, state: object, arrays: list[Array]) -> list[Array | None]:
@@ -76,18 +76,13 @@ class Renewal:
             with handlers.block(), recorded_processes() as found:
                 model(*args, **kwargs) if model is not None else None
             processes = [process for process in found.values() if hasattr(process, "units")]
-            return [_units_on(near, processes) for near in neighbours_in(given)]
-
-
-def _units_on(near: Neighbours, processes: list[Any]) -> Array | None:
-    """Units for neighbours; None where they stay, as whitened values by others are another function."""
-    own = [process for process in processes if process.units()[0] is near]
-    return None if any(process.is_point for process in own) else shortest([process.units()[1] for process in own])
-
-
-def _placed_like(new: Array, old: Array) -> Array:
-    """An array where another was, on devices that were chosen; one that JAX had placed is another program elsewhere."""
-    return jax.device_put(new, old.sharding) if old.committed else new
+            scales: list[Array | None] = []
+            for near in neighbours_in(given):
+                of_near = [process for process in processes if process.units()[0] is near]
+                # Whitened values by other neighbours would be another function: these stay.
+                stay = any(process.is_point for process in of_near)
+                scales.append(None if stay else shortest([process.units()[1] for process in of_near]))
+            return scales
 
 
 def _at_state(engine: object, state: object, args: tuple[object, ...], kwargs: dict[str, object]) -> object:

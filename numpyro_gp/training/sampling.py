@@ -62,7 +62,8 @@ class _CompiledStart:
             return start()
         state, sites = in_one_program(with_sites, self)
         self._first = (state.z, sites)
-        return state if _is_finite(state) else start()
+        leaves = jax.tree.leaves((state.potential_energy, state.z_grad))  # of every chain
+        return state if all(np.isfinite(np.asarray(leaf)).all() for leaf in leaves) else start()
 
     def sample(self, state: object, model_args: tuple[object, ...], model_kwargs: object) -> Any:
         """One step, as NumPyro's own."""
@@ -83,11 +84,6 @@ def _arguments_as_arrays(args: tuple[object, ...], kwargs: object) -> Any:
     """Arguments with JAX's arrays for NumPy's, as `fit` hands them on: a model may take the rows of a plate of them."""
     with jax.ensure_compile_time_eval():  # known arrays, also where a step is traced
         return on_devices((args, kwargs or {}))
-
-
-def _is_finite(state: Any) -> bool:
-    """Whether density and gradient of every chain are numbers."""
-    return all(np.isfinite(np.asarray(leaf)).all() for leaf in jax.tree.leaves((state.potential_energy, state.z_grad)))
 
 
 class NUTS(_CompiledStart, numpyro.infer.NUTS):
