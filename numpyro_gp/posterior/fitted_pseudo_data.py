@@ -22,7 +22,7 @@ from numpyro_gp.guides import AutoGP
 from numpyro_gp.guides.fit_registry import as_fitted, inducing_of_sites, is_same
 from numpyro_gp.guides.other_sites import median_of_rest
 from numpyro_gp.guides.own_sites import OnBases
-from numpyro_gp.kernels.functionals import Functional, from_rows
+from numpyro_gp.kernels.functionals import Functional, as_functionals
 from numpyro_gp.kernels.of_functionals import OfFunctionals
 from numpyro_gp.posterior.parameter_checks import check_precision, check_whitened_precision, shapes_of_params
 from numpyro_gp.posterior.storage import read_arrays, write_arrays
@@ -90,7 +90,9 @@ class PseudoData:
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, object], columns: SupportsInt | None) -> "PseudoData":
         """What `arrays` and `columns` are of."""
-        inducing = _each(lambda rows: from_rows(rows, None if columns is None else int(columns)), arrays["inducing"])
+        inducing = _each(
+            lambda rows: as_functionals(rows, None if columns is None else int(columns)), arrays["inducing"]
+        )
         return cls(inducing, arrays["shift"], arrays["precision"])
 
     def save(self, path: str | os.PathLike) -> None:
@@ -212,4 +214,4 @@ def _points(basis: object) -> Any:
     if isinstance(basis, AdditiveBasis):
         return dict(zip(basis.names, map(_points, basis.parts), strict=True))
     columns = basis.kernel.columns if isinstance(basis.kernel, OfFunctionals) else None
-    return from_rows(basis.inducing, columns)
+    return as_functionals(basis.inducing, columns)
