@@ -15,7 +15,7 @@ from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.members import alike, picked
 from numpyro_gp.kernels import Kernel, Periodic, ZeroMean, ZeroMeanCategory
 from numpyro_gp.kernels.measures import Measure
-from numpyro_gp.kernels.members import Batch, batch_of, stacked
+from numpyro_gp.kernels.members import Batch, kernel_batch_of, stacked
 from numpyro_gp.linalg import matmul
 
 
@@ -56,7 +56,7 @@ def batches_of(components: Sequence[Component], variances: Array, lengthscales: 
             lengths = picked(lengthscales, ends[list(members), None] + np.arange(size))
         names, columns, given = zip(*(component[:3] for component in some), strict=True)
         variance = picked(variances, np.asarray(members))
-        batches.append(batch_of(names, columns, some[0].make, variance, lengths, stacked(given, dtype)))
+        batches.append(kernel_batch_of(names, columns, some[0].make, variance, lengths, stacked(given, dtype)))
     return batches
 
 

@@ -11,7 +11,7 @@ from numpyro_gp.checks import check_choice, check_count, check_key, fail
 from numpyro_gp.gam.answers.saved import read
 from numpyro_gp.gam.model.model import model
 from numpyro_gp.gam.result import Fit
-from numpyro_gp.gam.search.engines import of_values, run
+from numpyro_gp.gam.search.engines import of_values, run_engine
 
 
 def fit(
@@ -76,7 +76,7 @@ def fit(
         cure = "Pass tables=False for steps that see the rows themselves."
         fail("tables", "True or False", f"{tables!r:.60}", cure, TypeError)
     built = model(terms, data, family, response=response, weights=weights, trials=trials, measure=measure)
-    found = run(key, built, engine, num_steps, batch, tables, progress)
+    found = run_engine(key, built, engine, num_steps, batch, tables, progress)
     if key is None:  # the words of jax.random.split(jax.random.key(0))[1]: to make it would be all that compiles
         later = jax.random.wrap_key_data(jnp.asarray(np.array([928981903, 3453687069], np.uint32)), impl="threefry2x32")
     else:

@@ -14,11 +14,10 @@ from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_choice, check_count, check_level, fail
 from numpyro_gp.gam.answers.advice import notes_on
 from numpyro_gp.gam.answers.draws import Draws, sample_posterior
-from numpyro_gp.gam.answers.effects import MEASURE_WORDS, Moments, effects_of, labels_of, moments_at
-from numpyro_gp.gam.answers.extrapolation import warn_outside
-from numpyro_gp.gam.answers.predictions import check_levels, has_draws, predicted, quantiles_at
+from numpyro_gp.gam.answers.effects import MEASURE_WORDS, TermMoments, effects_of, labels_of, moments_at
+from numpyro_gp.gam.answers.predictions import check_levels, has_draws, predicted, quantiles_at, warn_outside
 from numpyro_gp.gam.answers.report import checked, facts_of, report_on_rows
-from numpyro_gp.gam.answers.row_predictor import RowPredictor
+from numpyro_gp.gam.answers.row_predictor import TableRowPredictor
 from numpyro_gp.gam.answers.saved import Saved, write
 from numpyro_gp.gam.answers.summary import Summary
 from numpyro_gp.gam.model.family import log_ratio, residuals_at, size_of_counts
@@ -157,7 +156,7 @@ class Fit:
         """Of encoded rows, wherever they lie."""
         return predicted(self._draws(num_samples), X, self.key)
 
-    def predictor(self, *, num_samples: int | None = None) -> RowPredictor:
+    def predictor(self, *, num_samples: int | None = None) -> TableRowPredictor:
         """What predicts one row again and again, as a service does: ``predictor({"age": 60, "site": "west"})``.
 
         It is made once, and predicts in NumPy with nothing to compile: the mean, variance, quantiles, and the mean and
@@ -168,7 +167,7 @@ class Fit:
         num_samples : int, optional
             Draws of the posterior, as for `predict`.
         """
-        return RowPredictor(self._draws(num_samples))
+        return TableRowPredictor(self._draws(num_samples))
 
     def quantiles(
         self, data: object, levels: float | Sequence[float] = (0.05, 0.5, 0.95), *, num_samples: int | None = None
@@ -184,7 +183,7 @@ class Fit:
             return quantiles_at(self._draws(num_samples), X, wanted)
         return np.asarray(self._predicted(X, num_samples).quantiles(wanted))
 
-    def terms(self, data: object = None, *, num_draws: int | None = None) -> Moments:
+    def terms(self, data: object = None, *, num_draws: int | None = None) -> TermMoments:
         """Mean and standard deviation of each term, on the scale of the link, for the rows of a table or of the fit.
 
         The last, "constant", is the intercept: means of all terms add up to that of ``f``, but for offsets.

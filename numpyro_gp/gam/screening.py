@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from numpyro_gp.additive.columns import Column, column_values, is_category, is_missing, names_of
+from numpyro_gp.additive.columns import column_values, is_category, is_missing, names_of
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_count, check_key, fail
 from numpyro_gp.gam.fit import fit
@@ -129,25 +129,25 @@ def screen(
     if options.get("weights") is not None:
         cure = "Leave them out: rows that are held out judge with one voice each."
         fail("weights", "None in a screening", f"a {type(options['weights']).__name__}", cure)
-    wanted, table = _as_arrays(wanted, data, name, has_labels)
-    table = _rows(table, ~incomplete(wanted, table, name))
+    wanted, table = _columns_as_arrays(wanted, data, name, has_labels)
+    table = _table_rows(table, ~incomplete(wanted, table, name))
     train, test = _split(wanted, table, name, has_labels, held_out, own_key)
 
     best = fit(wanted, train, family, key=own_key, **options)
-    density = _density(best, test)
-    pairs = pairs_of(best)
+    density = _log_densities(best, test)
+    pairs = ranked_pairs(best)
     first = scores_of(pairs)
     tried: list[Tried] = []
     while len(tried) < most:
         if tried and tried[-1].kept:
-            pairs = pairs_of(best)
+            pairs = ranked_pairs(best)
         seen = [one.term.name for one in tried]
         left = [pair for pair in pairs if pair.term.name not in seen]
         if not left or left[0].score < PROMISING:
             break
         term, score = left[0].term, left[0].score
         new = fit(wanted + term, train, family, key=own_key, **options)
-        gain = _density(new, test) - density
+        gain = _log_densities(new, test) - density
         # Of one row no error is known, and it judges nothing.
         error = float(gain.std() / np.sqrt(len(gain))) if len(gain) > 1 else np.inf
         kept = float(gain.mean()) > error
@@ -164,7 +164,9 @@ def _check_share(held_out: Any) -> None:
         fail("held_out", "a share between 0 and 1", f"{held_out!r:.60}", cure, ValueError if is_number else TypeError)
 
 
-def _as_arrays(wanted: Terms, data: object, response: str, has_labels: bool) -> tuple[Terms, dict[str, np.ndarray]]:
+def _columns_as_arrays(
+    wanted: Terms, data: object, response: str, has_labels: bool
+) -> tuple[Terms, dict[str, np.ndarray]]:
     """Columns as arrays, which do not say that numbers are levels, as a table of pandas does: here the terms say it."""
     table = {name: column_values(data, name) for name in names_of(data)}
     if is_category(data, response):
@@ -177,7 +179,7 @@ def _as_arrays(wanted: Terms, data: object, response: str, has_labels: bool) -> 
     return dataclasses.replace(wanted, items=tuple(items)), table
 
 
-def _rows(table: dict[str, np.ndarray], rows: np.ndarray) -> dict[str, np.ndarray]:
+def _table_rows(table: dict[str, np.ndarray], rows: np.ndarray) -> dict[str, np.ndarray]:
     return {name: column[rows] for name, column in table.items()}
 
 
@@ -195,10 +197,10 @@ def _split(
     if not is_held.any():
         cure = "Take a larger share, or re(...) for a category of which most levels have one row."
         fail("held_out", "a share with rows of levels that others have too", f"{held_out} of {count} rows", cure)
-    return _rows(table, ~is_held), _rows(table, is_held)
+    return _table_rows(table, ~is_held), _table_rows(table, is_held)
 
 
-def _density(fitted: Fit, data: object) -> np.ndarray:
+def _log_densities(fitted: Fit, data: object) -> np.ndarray:
     """Log density of each row of a table."""
     y = fitted.model.layout.response_column.encode(column_values(data, str(fitted.model.terms.response)))
     return np.asarray(fitted._predicted(fitted.model.layout.encode(data)).log_density(y))
@@ -212,13 +214,7 @@ class Pair(NamedTuple):
     score: float
 
 
-def _interaction(first: Column, second: Column) -> Term:
-    """Of two numbers, or of a number with the levels of a category."""
-    number, other = sorted((first, second), key=lambda column: column.is_category)
-    return s(number.name, by=other.name) if other.is_category else ti(first.name, second.name)
-
-
-def pairs_of(fitted: Fit) -> list[Pair]:
+def ranked_pairs(fitted: Fit) -> list[Pair]:
     """All pairs of the columns of main effects, but of two categories and of what is a term, largest score first.
 
     A column may be read both as numbers and as a category: these are two, with pairs of their own.
@@ -228,18 +224,20 @@ def pairs_of(fitted: Fit) -> list[Pair]:
     read = sorted({p.columns[0] for p in layout.read_terms if p.term.kind in singles and not p.term.by})
     residuals, weights = fitted.residuals()
     cells = {at: _cells(fitted.model.rows.X[:, at], layout.columns[at].is_category) for at in read}
-    there = {pair for part in layout.read_terms for pair in _together(part.term)}
+    there = {pair for part in layout.read_terms for pair in _interacting(part.term)}
     found = []
     for first, second in combinations(read, 2):
         one, other = layout.columns[first], layout.columns[second]
         names = one.name, other.name
         if (one.is_category and other.is_category) or frozenset(names) in there or one.name == other.name:
             continue
-        found.append(Pair(names, _interaction(one, other), score(cells[first], cells[second], residuals, weights)))
+        number, levels = sorted((one, other), key=lambda column: column.is_category)
+        term = s(number.name, by=levels.name) if levels.is_category else ti(one.name, other.name)
+        found.append(Pair(names, term, score(cells[first], cells[second], residuals, weights)))
     return sorted(found, key=lambda pair: -pair.score)
 
 
-def _together(term: Term) -> set[frozenset[str]]:
+def _interacting(term: Term) -> set[frozenset[str]]:
     """Pairs of columns, in any order, whose interaction a term is or has."""
     if term.kind == "s" and term.by:
         return {frozenset((term.columns[0], term.by))}

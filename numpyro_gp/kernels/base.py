@@ -43,7 +43,7 @@ class KernelLike(Protocol):
     def __call__(self, X1: Array, X2: Array, /) -> Array: ...
 
 
-def is_number(value: object) -> TypeGuard[ArrayLike]:
+def is_scaling(value: object) -> TypeGuard[ArrayLike]:
     """Whether it scales a kernel."""
     return isinstance(value, (int, float, np.ndarray, np.generic, jax.Array))
 
@@ -126,10 +126,10 @@ class Kernel(abc.ABC):
         return self if is_start(other) else Sum(operand("+", other, "a kernel"), self)
 
     def __mul__(self, other: "KernelLike | ArrayLike") -> "Kernel":
-        return Scaled(self, other) if is_number(other) else Product(self, operand("*", other, OPERAND))
+        return Scaled(self, other) if is_scaling(other) else Product(self, operand("*", other, OPERAND))
 
     def __rmul__(self, other: "KernelLike | ArrayLike") -> "Kernel":
-        return Scaled(self, other) if is_number(other) else Product(operand("*", other, OPERAND), self)
+        return Scaled(self, other) if is_scaling(other) else Product(operand("*", other, OPERAND), self)
 
 
 KernelField = Converted[Kernel, KernelLike]

@@ -17,7 +17,7 @@ from numpyro_gp.kernels import stationary
 from numpyro_gp.kernels.base import Active, Kernel, Product, Scaled, Sum
 from numpyro_gp.kernels.functionals import applied, terms
 from numpyro_gp.kernels.hyperparameters import inner_products, per_input
-from numpyro_gp.kernels.measures import Empirical, Uniform, mean_of
+from numpyro_gp.kernels.measures import Empirical, Uniform, mean_of_measure
 from numpyro_gp.kernels.nonstationary import (
     ArcCosine,
     CategoryDelta,
@@ -43,23 +43,23 @@ from numpyro_gp.linalg import matmul
 Blocks = tuple[Array, ...]
 
 
-def _exact(values: Float[Array, "N R"]) -> Blocks:
+def _one_group(values: Float[Array, "N R"]) -> Blocks:
     return (values[:, None, :],)
 
 
 def _linear(kernel: Linear, X: Array) -> Blocks:
-    return _exact(X * jnp.sqrt(per_input("variance", kernel.variance, X)))
+    return _one_group(X * jnp.sqrt(per_input("variance", kernel.variance, X)))
 
 
-def _line(kernel: ZeroMeanLinear, X: Array) -> Blocks:
-    return _exact(jnp.sqrt(kernel.variance) * (X - mean_of(kernel.measure)))
+def _centred_line(kernel: ZeroMeanLinear, X: Array) -> Blocks:
+    return _one_group(jnp.sqrt(kernel.variance) * (X - mean_of_measure(kernel.measure)))
 
 
 def _constant(kernel: Constant, X: Array) -> Blocks:
-    return _exact(jnp.sqrt(kernel._diagonal(X))[:, None])
+    return _one_group(jnp.sqrt(kernel._diagonal(X))[:, None])
 
 
-def _polynomial(kernel: Polynomial, X: Array) -> Blocks:
+def _monomials(kernel: Polynomial, X: Array) -> Blocks:
     """Monomials of the degree in the scaled inputs and the root of the offset: the multinomial theorem."""
     inside = kernel.offset > 0
     offset = jnp.where(inside, jnp.sqrt(jnp.where(inside, kernel.offset, 1)), 0)
@@ -68,26 +68,26 @@ def _polynomial(kernel: Polynomial, X: Array) -> Blocks:
     for choice in combinations_with_replacement(range(len(terms)), kernel.degree):
         orders = math.factorial(kernel.degree) // math.prod(map(math.factorial, Counter(choice).values()))
         found.append(math.sqrt(orders) * math.prod(terms[at] for at in choice))
-    return _exact(jnp.stack(found, axis=1))
+    return _one_group(jnp.stack(found, axis=1))
 
 
 def _coregion(kernel: Coregion, X: Array) -> Blocks:
     has_own = kernel.diagonal_values > 0
     own = jnp.where(has_own, jnp.sqrt(jnp.where(has_own, kernel.diagonal_values, 1)), 0)
     each = jnp.eye(kernel.weights.shape[0], dtype=own.dtype) * jnp.reshape(own, (1, -1))
-    return _exact(at_codes(jnp.concatenate([kernel.weights, each], axis=1), X))
+    return _one_group(at_codes(jnp.concatenate([kernel.weights, each], axis=1), X))
 
 
 def _centred(kernel: ZeroMeanCategory, X: Array) -> Blocks:
     """The covariance of the levels is ``variance`` times a projection, its own root."""
-    return _exact(at_codes(jnp.sqrt(kernel.variance) * around_average(kernel.probabilities), X))
+    return _one_group(at_codes(jnp.sqrt(kernel.variance) * around_average(kernel.probabilities), X))
 
 
 FINITE = {
     Linear: _linear,
-    ZeroMeanLinear: _line,
+    ZeroMeanLinear: _centred_line,
     Constant: _constant,
-    Polynomial: _polynomial,
+    Polynomial: _monomials,
     Coregion: _coregion,
     ZeroMeanCategory: _centred,
 }
@@ -132,17 +132,17 @@ def features(kernel: Kernel, key: Array, num: int, points: Float[Array, "N D"]) 
 
 @features.register(Sum)
 @features.register(Product)
-def _(kernel: Sum | Product, key: Array, num: int, points: Float[Array, "N D"]) -> Features | None:
-    combine, keys = _sum if isinstance(kernel, Sum) else _product, jax.random.split(key)
+def _of_sum(kernel: Sum | Product, key: Array, num: int, points: Float[Array, "N D"]) -> Features | None:
+    combine, keys = _sum_blocks if isinstance(kernel, Sum) else _product_blocks, jax.random.split(key)
     parts = [features(part, own, num, points) for part, own in zip((kernel.first, kernel.second), keys, strict=True)]
     return None if None in parts else Partial(combine, *parts)
 
 
-def _sum(first: Features, second: Features, X: Array) -> Blocks:
+def _sum_blocks(first: Features, second: Features, X: Array) -> Blocks:
     return (*first(X), *second(X))
 
 
-def _product(first: Features, second: Features, X: Array) -> Blocks:
+def _product_blocks(first: Features, second: Features, X: Array) -> Blocks:
     """Every block with every other: group by group, as groups are independent, or all groups with the exact one."""
     return tuple(_outer(a, b) for a in first(X) for b in second(X))
 
@@ -153,7 +153,7 @@ def _outer(a: Float[Array, "N Ga Ra"], b: Float[Array, "N Gb Rb"]) -> Float[Arra
 
 
 @features.register
-def _(kernel: Scaled, key: Array, num: int, points: Float[Array, "N D"]) -> Features | None:
+def _of_scaled(kernel: Scaled, key: Array, num: int, points: Float[Array, "N D"]) -> Features | None:
     part = features(kernel.kernel, key, num, points)
     return None if part is None else Partial(_scaled, part, jnp.sqrt(kernel.factor))
 
@@ -163,7 +163,7 @@ def _scaled(part: Features, scale: Array, X: Array) -> Blocks:
 
 
 @features.register
-def _(kernel: Modulated, key: Array, num: int, points: Float[Array, "N D"]) -> Features | None:
+def _of_modulated(kernel: Modulated, key: Array, num: int, points: Float[Array, "N D"]) -> Features | None:
     part = features(kernel.kernel, key, num, points)
     return None if part is None else Partial(_modulated, kernel, part)
 
@@ -173,7 +173,7 @@ def _modulated(kernel: Modulated, part: Features, X: Array) -> Blocks:
 
 
 @features.register
-def _(kernel: Active, key: Array, num: int, points: Float[Array, "N D"]) -> Features | None:
+def _of_active(kernel: Active, key: Array, num: int, points: Float[Array, "N D"]) -> Features | None:
     part = features(kernel.kernel, key, num, kernel._columns(points))
     return None if part is None else Partial(_active, Active(kernel.kernel, kernel.dims), part)
 
@@ -183,7 +183,7 @@ def _active(kernel: Active, part: Features, X: Array) -> Blocks:
 
 
 @features.register
-def _(kernel: OfFunctionals, key: Array, num: int, points: Float[Array, "N W"]) -> Features | None:
+def _of_functionals_kernel(kernel: OfFunctionals, key: Array, num: int, points: Float[Array, "N W"]) -> Features | None:
     part = features(kernel.kernel, key, num, terms(points, kernel.columns).points.reshape(-1, kernel.columns))
     return None if part is None else Partial(_of_functionals, OfColumns(kernel.columns), part)
 
@@ -202,7 +202,7 @@ def _of_functionals(columns: OfColumns, part: Features, X: Array) -> Blocks:
 # ------------------------------------------------------------- waves: kernels with a spectral measure
 
 
-def _pair(angles: Array) -> Array:
+def _cosine_and_sine(angles: Array) -> Array:
     """Cosine and sine on a new last axis."""
     return jnp.stack([jnp.cos(angles), jnp.sin(angles)], axis=-1)
 
@@ -213,12 +213,12 @@ def _pair(angles: Array) -> Array:
 @features.register(stationary.Matern52)
 @features.register(stationary.RationalQuadratic)
 @features.register(stationary.Periodic)
-def _(kernel: stationary._Stationary, key: Array, num: int, points: Float[Array, "N D"]) -> Features:
+def _of_stationary(kernel: stationary._Stationary, key: Array, num: int, points: Float[Array, "N D"]) -> Features:
     if isinstance(kernel, stationary.Periodic) and points.shape[1] == 1:
         numbers = jnp.arange(HARMONICS + 1, dtype=points.dtype)
         return Partial(_harmonics, kernel, stationary._centre(points), numbers)
     # In several columns `Periodic` is an RBF kernel of the points on the circles.
-    return Partial(_waves, kernel, stationary._centre(points), _frequencies(kernel, key, num, points))
+    return Partial(_plane_waves, kernel, stationary._centre(points), _frequencies(kernel, key, num, points))
 
 
 def _frequencies(
@@ -241,8 +241,8 @@ def _frequencies(
     return normal * jnp.sqrt(ratio)[:, None]
 
 
-def _waves(kernel: stationary._Stationary, centre: Array, frequencies: Float[Array, "G E"], X: Array) -> Blocks:
-    return (jnp.sqrt(kernel.variance) * _pair(inner_products(kernel._scaled(X, centre), frequencies)),)
+def _plane_waves(kernel: stationary._Stationary, centre: Array, frequencies: Float[Array, "G E"], X: Array) -> Blocks:
+    return (jnp.sqrt(kernel.variance) * _cosine_and_sine(inner_products(kernel._scaled(X, centre), frequencies)),)
 
 
 # All that a lengthscale above 0.03 needs; of shorter ones, those that there are carry the whole variance.
@@ -264,38 +264,38 @@ def _harmonics(
     known = weights > jnp.finfo(weights.dtype).eps
     roots = jnp.where(known, jnp.sqrt(jnp.where(known, weights, 1)), 0) * jnp.sqrt(kernel.variance)
     angles = 2 * math.pi * (X - centre) / per_input("period", kernel.period, X) * numbers[None, :]
-    return ((_pair(angles) * roots[None, :, None]).reshape(X.shape[0], 1, -1),)
+    return ((_cosine_and_sine(angles) * roots[None, :, None]).reshape(X.shape[0], 1, -1),)
 
 
 @features.register
-def _(kernel: stationary.Cosine, key: Array, num: int, points: Float[Array, "N D"]) -> Features:  # noqa: ARG001
+def _of_cosine(kernel: stationary.Cosine, key: Array, num: int, points: Float[Array, "N D"]) -> Features:  # noqa: ARG001
     return Partial(_cosine, kernel, stationary._centre(points))
 
 
 def _cosine(kernel: stationary.Cosine, centre: Array, X: Array) -> Blocks:
     angles = 2 * math.pi * jnp.sum((X - centre) / per_input("lengthscale", kernel.lengthscale, X), axis=1)
-    return (jnp.sqrt(kernel.variance) * _pair(angles)[:, None, :],)
+    return (jnp.sqrt(kernel.variance) * _cosine_and_sine(angles)[:, None, :],)
 
 
 @features.register
-def _(kernel: SpectralMixture, key: Array, num: int, points: Float[Array, "N D"]) -> Features:
+def _of_spectral_mixture(kernel: SpectralMixture, key: Array, num: int, points: Float[Array, "N D"]) -> Features:
     kernel._require_columns(points)
     key_normal, key_sign = jax.random.split(key)
     shape = (kernel.weights.shape[0], num, points.shape[1])
     normal = jax.random.normal(key_normal, shape, kernel.means.dtype)
     # The product over the columns of cosines is the mean of plane waves over the signs of their frequencies.
     sign = jax.random.rademacher(key_sign, shape, kernel.means.dtype)
-    return Partial(_mixture, kernel, stationary._centre(points), normal, sign)
+    return Partial(_spectral_waves, kernel, stationary._centre(points), normal, sign)
 
 
-def _mixture(kernel: SpectralMixture, centre: Array, normal: Array, sign: Array, X: Array) -> Blocks:
+def _spectral_waves(kernel: SpectralMixture, centre: Array, normal: Array, sign: Array, X: Array) -> Blocks:
     frequencies = 2 * math.pi * (sign * kernel.means[:, None, :] + kernel.scales[:, None, :] * normal)
     angles = jnp.stack([inner_products(X - centre, own) for own in frequencies], axis=-1)
-    return ((_pair(angles) * jnp.sqrt(kernel.weights)[None, None, :, None]).reshape(*angles.shape[:2], -1),)
+    return ((_cosine_and_sine(angles) * jnp.sqrt(kernel.weights)[None, None, :, None]).reshape(*angles.shape[:2], -1),)
 
 
 @features.register
-def _(kernel: ZeroMean, key: Array, num: int, points: Float[Array, "N D"]) -> Features:
+def _of_zero_mean(kernel: ZeroMean, key: Array, num: int, points: Float[Array, "N D"]) -> Features:
     parts = kernel.factors(points.shape[1])
     columns = [points[:, d : d + 1] for d in range(len(parts))]
     triples = zip(parts, jax.random.split(key, len(parts)), columns, strict=True)
@@ -355,19 +355,19 @@ for _family, _values in FINITE.items():
 
 
 @features.register
-def _(kernel: CategoryDelta, key: Array, num: int, points: Float[Array, "N D"]) -> Features:
+def _of_category_delta(kernel: CategoryDelta, key: Array, num: int, points: Float[Array, "N D"]) -> Features:
     """Whole numbers differ by whole turns: frequencies uniform on one turn tell them apart."""
     return Partial(_delta, kernel, jax.random.uniform(key, (num, points.shape[1]), points.dtype, 0, 2 * math.pi))
 
 
 def _delta(kernel: CategoryDelta, frequencies: Array, X: Array) -> Blocks:
     whole = jnp.all(jnp.round(X) == X, axis=1)
-    waves = jnp.sqrt(kernel.variance) * _pair(inner_products(X, frequencies))
+    waves = jnp.sqrt(kernel.variance) * _cosine_and_sine(inner_products(X, frequencies))
     return (jnp.where(whole[:, None, None], waves, jnp.nan),)
 
 
 @features.register
-def _(kernel: ArcCosine, key: Array, num: int, points: Float[Array, "N D"]) -> Features:
+def _of_arc_cosine(kernel: ArcCosine, key: Array, num: int, points: Float[Array, "N D"]) -> Features:
     """The hidden units of the network, whose number the kernel takes to infinity."""
     return Partial(_units, kernel, jax.random.normal(key, (num, points.shape[1] + 1), points.dtype))
 

@@ -20,7 +20,7 @@ from numpyro_gp.checks import check_count, check_floating, check_points, check_v
 Values_ = TypeVar("Values_")
 
 
-class Terms(NamedTuple):
+class FunctionalTerms(NamedTuple):
     """What rows are made of; None for weights of one, and where there are no slopes."""
 
     points: Float[Array, "*batch N Q D"]
@@ -28,16 +28,16 @@ class Terms(NamedTuple):
     directions: Float[Array, "*batch N Q D"] | None
 
 
-def terms(rows: Float[Array, "*batch N W"], columns: int) -> Terms:
+def terms(rows: Float[Array, "*batch N W"], columns: int) -> FunctionalTerms:
     """Weights, points and directions of rows; plain points ``(..., N, D)`` are one term each."""
     width = rows.shape[-1]
     if width == columns:
-        return Terms(rows[..., None, :], None, None)
+        return FunctionalTerms(rows[..., None, :], None, None)
     has_slopes = width % 2 == 1
     each = 1 + columns * (1 + has_slopes)
     count = width // each
     flat = rows[..., count : each * count].reshape(*rows.shape[:-1], 1 + has_slopes, count, columns)
-    return Terms(flat[..., 0, :, :], rows[..., :count], flat[..., 1, :, :] if has_slopes else None)
+    return FunctionalTerms(flat[..., 0, :, :], rows[..., :count], flat[..., 1, :, :] if has_slopes else None)
 
 
 def applied(
@@ -158,7 +158,7 @@ class Functional:
         return found
 
     @property
-    def terms(self) -> Terms:
+    def terms(self) -> FunctionalTerms:
         """Points ``(..., N, Q, D)``, weights ``(..., N, Q)``, and directions as the points or None."""
         return terms(self.rows, self.columns)
 
@@ -221,7 +221,7 @@ def _functional(
     return found
 
 
-def from_rows(rows: Array, columns: int | None) -> Functional | Array:
+def as_functionals(rows: Array, columns: int | None) -> Functional | Array:
     """Functionals again of their rows; plain points, or rows of anything where no number of columns is given."""
     if columns is None or rows.shape[-1] == columns:
         return rows

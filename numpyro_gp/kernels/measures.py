@@ -15,7 +15,7 @@ from numpyro_gp.kernels.hyperparameters import positive_per_input, require_axes
 Rule = tuple[Float[Array, " Q"], Float[Array, " Q"]]
 
 
-def _finite(argument: str, value: ArrayLike) -> Array:
+def _floating_axis(argument: str, value: ArrayLike) -> Array:
     return require_axes(argument, check_floating(argument, value), 1)
 
 
@@ -25,7 +25,7 @@ def legendre(order: int) -> tuple[Float[np.ndarray, " {order}"], Float[np.ndarra
     return 0.5 * (nodes + 1), 0.5 * weights
 
 
-def _pieces(ends: Float[Array, " E"], order: int) -> Rule:
+def _piecewise_rule(ends: Float[Array, " E"], order: int) -> Rule:
     """Gauss-Legendre points and weights on the intervals between sorted ``ends``, one after the other."""
     nodes, weights = (jnp.asarray(rule, ends.dtype)[None, :] for rule in legendre(order))
     lengths = jnp.diff(ends)[:, None]
@@ -57,7 +57,7 @@ class Uniform:
     high: ArrayField = cast("ArrayField", 1.0)
 
     def __post_init__(self) -> None:
-        low, high = _finite("low", self.low), _finite("high", self.high)
+        low, high = _floating_axis("low", self.low), _floating_axis("high", self.high)
 
         def check(first: np.ndarray, last: np.ndarray) -> None:
             if not np.all(first < last):
@@ -82,7 +82,7 @@ class Uniform:
         """
         low, high = (jnp.reshape(value, (1,)) for value in (self.low, self.high))
         inside = jnp.clip(_interior(breaks, low), low, high)
-        nodes, weights = _pieces(jnp.concatenate([low, jnp.sort(inside), high]), check_count("order", order))
+        nodes, weights = _piecewise_rule(jnp.concatenate([low, jnp.sort(inside), high]), check_count("order", order))
         return nodes, weights / (high - low)
 
 
@@ -107,7 +107,7 @@ class Gaussian:
     sd: ArrayField = cast("ArrayField", 1.0)
 
     def __post_init__(self) -> None:
-        store(self, mean=_finite("mean", self.mean), sd=positive_per_input("sd", self.sd))
+        store(self, mean=_floating_axis("mean", self.mean), sd=positive_per_input("sd", self.sd))
 
     def column(self, index: int) -> "Gaussian":
         """The one-dimensional measure of one input."""
@@ -125,7 +125,7 @@ class Gaussian:
         mean, sd = (jnp.reshape(value, (1,)) for value in (self.mean, self.sd))
         own = mean + sd * jnp.asarray(np.linspace(-9, 9, 13), mean.dtype)
         inside = jnp.clip(_interior(breaks, own), own[:1], own[-1:])
-        nodes, weights = _pieces(jnp.sort(jnp.concatenate([own, inside])), check_count("order", order))
+        nodes, weights = _piecewise_rule(jnp.sort(jnp.concatenate([own, inside])), check_count("order", order))
         return nodes, weights * self.density(nodes)
 
 
@@ -211,7 +211,7 @@ class Empirical:
 Measure = Uniform | Gaussian | Empirical
 
 
-def mean_of(measure: Measure) -> Array:
+def mean_of_measure(measure: Measure) -> Array:
     """The mean of each column, ``()`` or ``(D,)``."""
     if isinstance(measure, Gaussian):
         return measure.mean

@@ -198,7 +198,7 @@ class KernelBatches(Mapping[str, Kernel]):
         return len(self.names)
 
 
-def batch_of(
+def kernel_batch_of(
     names: Sequence[str], columns: Sequence[tuple[int, ...]], make: Callable[..., Kernel], *arguments: object
 ) -> Batch:
     """One batch of kernels that ``make(*own)`` builds on columns 0, 1, ... from what is each one's own.

@@ -225,7 +225,7 @@ class CategoryDelta(OfOneVariance):
 
     def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
         for X in (X1, X2):
-            when_known(_check_whole, X)
+            when_known(_check_categories, X)
         return self.variance * jnp.all(X1[:, None, :] == X2[None, :, :], axis=-1).astype(X1.dtype)
 
 
@@ -236,7 +236,7 @@ BETWEEN = (
 )
 
 
-def _check_whole(values: np.ndarray) -> None:
+def _check_categories(values: np.ndarray) -> None:
     wrong = values != np.round(values)
     if np.any(wrong):
         fail(INPUTS, "category codes, whole numbers", f"{float(values[wrong][0]):.9g}", BETWEEN)

@@ -24,7 +24,7 @@ from numpyro_gp.kernels.stationary import RBF, Matern12, Matern32, Matern52
 RATES: dict[type, float] = {RBF: 1.0, Matern12: 1.0, Matern32: math.sqrt(3), Matern52: math.sqrt(5)}
 
 
-def deviation(kind: type, z: Any, xp: ModuleType = jnp) -> tuple[Any, Any]:
+def deviation_of(kind: type, z: Any, xp: ModuleType = jnp) -> tuple[Any, Any]:
     """``d = kappa - 1`` at distances ``z >= 0`` in units of the decay, of `RBF` their squares, and its last term.
 
     The last term, before its factor, times ``z`` gives the slope in the lengthscale. Its exponential is ``1 + d`` in

@@ -72,10 +72,12 @@ def _in_columns(A: Float[Array, "N1 D"], B: Float[Array, "N2 D"]) -> Float[Array
 @_in_columns.defjvp
 def _in_columns_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
     (A, B), (change_A, change_B) = primals, tangents
-    return _in_columns(A, B), 2 * (inner_products(*_pair(A, change_A, B)) + moved_columns(*_pair(B, change_B, A)))
+    return _in_columns(A, B), 2 * (
+        inner_products(*_moved_pair(A, change_A, B)) + moved_columns(*_moved_pair(B, change_B, A))
+    )
 
 
-def _pair(A: Float[Array, "N1 D"], change: Float[Array, "N1 D"], B: Float[Array, "N2 D"]) -> tuple[Array, Array]:
+def _moved_pair(A: Float[Array, "N1 D"], change: Float[Array, "N1 D"], B: Float[Array, "N2 D"]) -> tuple[Array, Array]:
     """``(a_i . da_i, da_i)`` and ``(1, -b_j)``, whose inner products are ``(a_i - b_j) . da_i``.
 
     The column of ones lets one product take sums as well, in its transpose too.
@@ -108,7 +110,7 @@ def _squared_distances_gram_jvp(primals: tuple[Array], tangents: tuple[Array]) -
         change = jax.jvp(lambda A: _differences(A, A), primals, tangents)[1]
     else:
         # Two products: the transpose of ``half + half.T`` reads a matrix by rows and by columns at once.
-        left, right = _pair(primals[0], tangents[0], primals[0])
+        left, right = _moved_pair(primals[0], tangents[0], primals[0])
         change = 2 * (inner_products(left, right) + moved_columns(left, right))
     return squared_distances_gram(*primals), _off_diagonal(change)
 

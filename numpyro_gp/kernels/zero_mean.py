@@ -18,8 +18,8 @@ from numpyro_gp.arrays import Array, ArrayField, ArrayLike, store, value_type
 from numpyro_gp.checks import check_count, check_points, fail
 from numpyro_gp.kernels.base import Kernel
 from numpyro_gp.kernels.hyperparameters import per_input, positive_scalar
-from numpyro_gp.kernels.measures import Empirical, Gaussian, Measure, Uniform, column_of, legendre, mean_of
-from numpyro_gp.kernels.profiles import averages, deviation, double_mean, integral, of_average, over_normal
+from numpyro_gp.kernels.measures import Empirical, Gaussian, Measure, Uniform, column_of, legendre, mean_of_measure
+from numpyro_gp.kernels.profiles import averages, deviation_of, double_mean, integral, of_average, over_normal
 from numpyro_gp.kernels.stationary import (
     RBF,
     Matern12,
@@ -47,7 +47,7 @@ Profile = Callable[[Array], Array]
 def _deviation_in_squares(kind: type, factor: float, slope: Profile) -> Profile:
     @jax.custom_jvp
     def d(squares: Array) -> Array:
-        found: Array = deviation(kind, jnp.sqrt(factor * squares))[0]
+        found: Array = deviation_of(kind, jnp.sqrt(factor * squares))[0]
         return found
 
     d.defjvps(lambda change, _, squares: slope(squares) * change)
@@ -55,7 +55,7 @@ def _deviation_in_squares(kind: type, factor: float, slope: Profile) -> Profile:
 
 
 _DEVIATIONS: dict[type, Profile] = {
-    RBF: lambda squares: deviation(RBF, squares)[0],
+    RBF: lambda squares: deviation_of(RBF, squares)[0],
     Matern12: _deviation_in_squares(Matern12, 1, slope_12),
     Matern32: _deviation_in_squares(Matern32, 3, lambda squares: -1.5 * exponential_12(3 * squares)),
     Matern52: _deviation_in_squares(Matern52, 5, lambda squares: -5 / 6 * exponential_32(5 * squares)),
@@ -111,7 +111,7 @@ def _deviation(kind: type, gaps: Array, lengthscale: Array, *own: Array) -> Arra
     return _DEVIATIONS.get(kind, _DEVIATIONS[RBF])(squares)
 
 
-def _check_measure(measure: object) -> None:
+def _check_zero_mean_measure(measure: object) -> None:
     if not isinstance(measure, (Uniform, Gaussian, Empirical)):
         required, got = "Uniform(low, high), Gaussian(mean, sd) or Empirical(points)", f"a {type(measure).__name__}"
         fail("measure", required, got, "Pass Uniform(0.0, 1.0).", TypeError)
@@ -157,7 +157,7 @@ class ZeroMean(Kernel):
     measure: Measure
 
     def __post_init__(self) -> None:
-        _check_measure(self.measure)
+        _check_zero_mean_measure(self.measure)
         if type(self.kernel) in (RationalQuadratic, Periodic) and isinstance(self.measure, Empirical):
             return
         if type(self.kernel) not in _DEVIATIONS:
@@ -286,14 +286,14 @@ class ZeroMeanLinear(Kernel):
     measure: Measure
 
     def __post_init__(self) -> None:
-        _check_measure(self.measure)
+        _check_zero_mean_measure(self.measure)
         store(self, variance=positive_scalar("variance", self.variance))
 
     def _from_mean(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
         if X.shape[1] != 1:
             cure = "Choose the column with kernel.on(column), and multiply kernels for an interaction."
             fail("inputs of ZeroMeanLinear", "one column", f"shape {X.shape}", cure)
-        mean = mean_of(self.measure)
+        mean = mean_of_measure(self.measure)
         if mean.size != 1:
             fail("measure of ZeroMeanLinear", "of one column", f"one of {mean.size}", "Pass measure.column(index).")
         return X[:, 0] - mean.reshape(())

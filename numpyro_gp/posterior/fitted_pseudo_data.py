@@ -22,7 +22,7 @@ from numpyro_gp.guides import AutoGP
 from numpyro_gp.guides.fit_registry import as_fitted, inducing_of_sites, is_same
 from numpyro_gp.guides.other_sites import median_of_rest
 from numpyro_gp.guides.own_sites import OnBases
-from numpyro_gp.kernels.functionals import Functional, from_rows
+from numpyro_gp.kernels.functionals import Functional, as_functionals
 from numpyro_gp.kernels.of_functionals import OfFunctionals
 from numpyro_gp.posterior.parameter_checks import check_precision, check_whitened_precision, shapes_of_params
 from numpyro_gp.posterior.storage import read_arrays, write_arrays
@@ -91,7 +91,7 @@ class PseudoData:
     def of_arrays(cls, arrays: Mapping[str, object], columns: SupportsInt | None) -> "PseudoData":
         """What `arrays` and `columns` are of."""
         inducing = _each_component(
-            lambda rows: from_rows(rows, None if columns is None else int(columns)), arrays["inducing"]
+            lambda rows: as_functionals(rows, None if columns is None else int(columns)), arrays["inducing"]
         )
         return cls(inducing, arrays["shift"], arrays["precision"])
 
@@ -218,4 +218,4 @@ def _inducing_of_basis(basis: object) -> Any:
     if isinstance(basis, AdditiveBasis):
         return dict(zip(basis.names, map(_inducing_of_basis, basis.parts), strict=True))
     columns = basis.kernel.columns if isinstance(basis.kernel, OfFunctionals) else None
-    return from_rows(basis.inducing, columns)
+    return as_functionals(basis.inducing, columns)

@@ -46,10 +46,10 @@ def test_a_period_is_that_of_the_library():
 @pytest.mark.parametrize("length", [0.3, 2.0])
 @pytest.mark.parametrize("kind", KINDS)
 def test_averages_over_an_interval_are_integrals(kind, length):
-    found = own.average(kind, Uniform(-1.0, 2.0), length, np.array([0.4]))
+    found = own.averages_over(kind, Uniform(-1.0, 2.0), length, np.array([0.4]))
 
     def at(x):
-        return quad(lambda t: 1 + own.deviation(kind, np.abs(np.array(x - t)), length).value, -1, 2, points=[x])[0] / 3
+        return quad(lambda t: 1 + own.deviations(kind, np.abs(np.array(x - t)), length).value, -1, 2, points=[x])[0] / 3
 
     np.testing.assert_allclose(1 + found.a.value[0], at(0.4), rtol=1e-10)
     np.testing.assert_allclose(1 + found.b.value, quad(at, -1, 2)[0] / 3, rtol=1e-9)

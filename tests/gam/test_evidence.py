@@ -35,7 +35,7 @@ def test_the_loss_is_the_evidence_of_the_rows_and_the_density_of_the_prior():
     """With a random effect beside, whose rows repeat, and weights: of a row of weight w the density to the power w."""
     model = ngp.gam.model(FORMULA + " + re(g)", DATA, weights="w")
     parts = BoundParts(model)
-    evidence = own.Evidence(parts, own.merged(Data.of(model)))
+    evidence = own.SeriesEvidence(parts, own.merged(Data.of(model)))
     free = evidence.start + 0.3 * RNG.normal(size=len(evidence.start))
     values = parts.evaluator(free).values
     w = DATA["w"]
@@ -80,7 +80,7 @@ def test_a_row_of_weight_three_is_as_three_rows():
     """The evidence at any hyper-parameters, whose priors follow from rows of different times alone."""
     once = ngp.gam.model("y ~ trend(t)", DATA, weights=np.full(45, 3.0))
     thrice = ngp.gam.model("y ~ trend(t)", {name: np.repeat(column, 3) for name, column in DATA.items()})
-    one, three = (own.Evidence(BoundParts(model), own.merged(Data.of(model))) for model in (once, thrice))
+    one, three = (own.SeriesEvidence(BoundParts(model), own.merged(Data.of(model))) for model in (once, thrice))
     differences = [each(one.start + 0.5)[0] - each(one.start)[0] for each in (one, three)]
     np.testing.assert_allclose(one.start, three.start, rtol=1e-6)
     np.testing.assert_allclose(*differences, rtol=1e-5)
@@ -98,7 +98,7 @@ def test_a_series_without_noise_is_fitted():
 
 def test_weighted_draws_have_the_moments_of_a_skew_posterior():
     """A plateau of the prior below, and a cliff above: the curvature at the mode says nothing of the cliff."""
-    evidence = object.__new__(own.Evidence)
+    evidence = object.__new__(own.SeriesEvidence)
     x = np.linspace(-12, 12, 20001)
     for loss in (lambda z: 0.5 * (z - 0.3) ** 2 / 0.49, lambda z: z**2 / 8 + np.exp(2 * np.minimum(z, 50.0))):
         object.__setattr__(evidence, "value", lambda free, loss=loss: float(loss(free[0]) + 0.5 * free[1] ** 2))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.answers import extrapolation as own
+from numpyro_gp.gam.answers import predictions as own
 
 RNG = np.random.default_rng(0)
 DATA = {"t": np.arange(30.0), "x": RNG.uniform(size=30), "hour": np.arange(30) % 24, "g": np.array(["a", "b"] * 15)}

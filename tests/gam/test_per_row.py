@@ -11,7 +11,7 @@ from scipy.special import expit, gammaln
 
 import numpyro_gp as ngp
 from numpyro_gp.gam.model.family import as_family
-from numpyro_gp.gam.model.response_checks import at_places, check_rows, has_numbers
+from numpyro_gp.gam.model.response_checks import at_places, check_same_rows, has_numbers
 from tests.gam.known import repeated
 
 
@@ -23,7 +23,7 @@ def test_a_number_for_each_row_is_cut_with_the_rows_and_cutpoints_are_not():
     np.testing.assert_array_equal(at_places(of_draws, np.array([5, 0]), 6, 0).scale, [6, 1])
     given = repeated(ngp.likelihoods.Ordinal(jnp.array([-1.0, 0.0, 1.0])))
     assert at_places(given, np.array([0]), 40).cutpoints.shape == (2, 3)
-    check_rows(given, 3, 40)
+    check_same_rows(given, 3, 40)
 
 
 def test_as_many_numbers_as_rows_are_one_for_each_where_the_likelihood_needs_them_so():
@@ -31,7 +31,7 @@ def test_as_many_numbers_as_rows_are_one_for_each_where_the_likelihood_needs_the
     rows, cutpoints = np.array([2, 0]), jnp.array([-1.0, 0.0, 1.0])
     ordinal = repeated(ngp.likelihoods.Ordinal(cutpoints))
     np.testing.assert_array_equal(at_places(ordinal, rows, 3).cutpoints, ordinal.cutpoints)
-    check_rows(ordinal, 5, 3)
+    check_same_rows(ordinal, 5, 3)
 
     def mixture(share, error):
         return ngp.likelihoods.as_likelihood(lambda f: dist.Normal(f, error * jnp.sqrt(share @ jnp.arange(1.0, 4.0))))
@@ -63,9 +63,9 @@ def test_which_likelihoods_have_a_number_for_each_of_seven_rows(family, found):
 
 def test_a_table_of_another_number_of_rows_is_refused_in_words():
     given = repeated(ngp.likelihoods.Gaussian(jnp.ones(7)))
-    check_rows(given, 7, 7)
+    check_same_rows(given, 7, 7)
     with pytest.raises(ValueError, match="a table of 7 rows, as Gaussian has one number for each row of the fit, but"):
-        check_rows(given, 3, 7)
+        check_same_rows(given, 3, 7)
 
 
 TRIALS = np.arange(1, 9)

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.answers.predictions import NewData, check_levels
+from numpyro_gp.gam.answers.predictions import NewResponses, check_levels
 from numpyro_gp.gam.model.families import MeanGamma
 from tests.gam.known import LAWS, repeated
 
@@ -27,7 +27,7 @@ KNOWN = [  # with data at f = 0.2 without doubt, by SciPy
 @pytest.mark.parametrize(("likelihood", "law"), KNOWN, ids=[type(own).__name__ for own, _ in KNOWN])
 def test_moments_and_quantiles(likelihood, law):
     mean, variance = np.array([[0.2, -1.0], [0.7, 0.1]]), np.array([[0.3, 0.01], [0.5, 1.0]])
-    new_data, level = NewData(repeated(likelihood, 2)), np.array([0.3, 0.9])
+    new_data, level = NewResponses(repeated(likelihood, 2)), np.array([0.3, 0.9])
     found = new_data.moments(mean, variance)
     means = np.asarray(likelihood.predictive_mean(mean, variance))
     variances = np.asarray(likelihood.predictive_variance(mean, variance))
@@ -39,7 +39,9 @@ def test_moments_and_quantiles(likelihood, law):
 
 @pytest.mark.parametrize("likelihood", [ngp.likelihoods.Poisson(), ngp.likelihoods.Bernoulli()])
 def test_quantiles_of_counts_and_labels_are_whole(likelihood):
-    every = NewData(repeated(likelihood, 2)).quantiles(np.ones((2, 3)), np.ones((2, 3)), np.linspace(0.001, 0.999, 999))
+    every = NewResponses(repeated(likelihood, 2)).quantiles(
+        np.ones((2, 3)), np.ones((2, 3)), np.linspace(0.001, 0.999, 999)
+    )
     np.testing.assert_array_equal(every, np.round(every))
 
 
@@ -48,7 +50,7 @@ def test_counts_of_a_rate_that_no_generator_draws_are_normal(likelihood):
     """Far ahead NumPy refused: "lam value too large". At a rate of 1e18 the law is normal, of a mixture with gamma."""
     rate, levels = 1e18, np.array([0.05, 0.5, 0.95])
     law = stats.norm(rate, np.sqrt(rate)) if isinstance(likelihood, L.Poisson) else stats.gamma(4.0, scale=rate / 4)
-    found = NewData(repeated(likelihood, 2)).quantiles(
+    found = NewResponses(repeated(likelihood, 2)).quantiles(
         np.log([[rate, 2.0, np.inf]] * 2), np.full((2, 3), 1e-30), levels, 20_000
     )
     np.testing.assert_allclose(law.cdf(found[:, 0]), levels, atol=0.02)
@@ -59,9 +61,9 @@ def test_counts_of_a_rate_that_no_generator_draws_are_normal(likelihood):
 
 def test_likelihoods_that_it_does_not_know():
     with pytest.raises(ValueError, match=r"must be one of .*'Poisson'.*, but got Ordinal\. Take fit\.predict"):
-        NewData(ngp.likelihoods.Ordinal(np.array([0.0, 1.0])))
+        NewResponses(ngp.likelihoods.Ordinal(np.array([0.0, 1.0])))
     with pytest.raises(ValueError, match="of one number for all rows, but got one for each row"):
-        NewData(repeated(ngp.likelihoods.Gaussian(np.ones(3)), 2))
+        NewResponses(repeated(ngp.likelihoods.Gaussian(np.ones(3)), 2))
 
 
 @pytest.mark.parametrize("levels", [[], 0.0, [0.5, 1.5]])

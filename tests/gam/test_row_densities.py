@@ -12,7 +12,14 @@ from scipy import stats
 import numpyro_gp as ngp
 from numpyro_gp.gam.answers.draws import GuideNormal, OfPseudoData, guide_draws
 from numpyro_gp.gam.answers.report import facts_of, report_on_rows
-from numpyro_gp.gam.answers.row_densities import _below, _seen, expected_at_all, lower_ends, to_leave_out, weights_of
+from numpyro_gp.gam.answers.row_densities import (
+    _probability_below,
+    _seen,
+    expected_at_all,
+    lower_ends,
+    to_leave_out,
+    weights_of,
+)
 from numpyro_gp.gam.model.features import TermFeatures
 from tests.gam.known import as_draws
 
@@ -87,7 +94,9 @@ def test_what_is_below_a_datum_has_the_probability_of_scipy():
         (ngp.likelihoods.Gamma(jnp.full(1, 2.0)), y + 1, stats.gamma(2.0, scale=rate).cdf(y + 1)),
     ]
     for likelihood, values, wanted in cases:
-        np.testing.assert_allclose(_below(likelihood, values, f, ties), wanted, rtol=1e-6, err_msg=repr(likelihood))
+        np.testing.assert_allclose(
+            _probability_below(likelihood, values, f, ties), wanted, rtol=1e-6, err_msg=repr(likelihood)
+        )
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.answers.draws import LowRank
-from numpyro_gp.gam.answers.row_predictor import RowPredictor
+from numpyro_gp.gam.answers.draws import BlocksAndLowRank
+from numpyro_gp.gam.answers.row_predictor import TableRowPredictor
 from tests.compiling import counted
 from tests.gam import known
 
@@ -64,11 +64,11 @@ def test_a_predictor_in_single_precision_is_as_near_as_its_numbers():
 
 def test_what_a_predictor_does_not_know_is_refused_with_the_cure():
     draws = fit_of(ngp.gam.model("y ~ x", DATA), ngp.likelihoods.Gaussian(0.3))._draws()
-    low = LowRank(np.zeros(2), [np.ones((2, 1, 1))], np.zeros((2, 1)), draws.term_features.blocks)
+    low = BlocksAndLowRank(np.zeros(2), [np.ones((2, 1, 1))], np.zeros((2, 1)), draws.term_features.blocks)
     with pytest.raises(
         ValueError, match=r"one of low rank\. Take fit\.predict\(data\), which knows fits of many terms"
     ):
-        RowPredictor(draws._replace(term_posteriors=[low] * 3))
+        TableRowPredictor(draws._replace(term_posteriors=[low] * 3))
     series = ngp.gam.model("y ~ trend(h)", {"h": np.arange(9.0), "y": np.arange(9) % 4})
     with pytest.raises(ValueError, match=r"must be curves, surfaces, lines and levels, but got trend\(h\)"):
         fit_of(series, ngp.likelihoods.Poisson()).predictor()

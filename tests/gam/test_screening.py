@@ -7,7 +7,7 @@ import pytest
 
 import numpyro_gp as ngp
 from numpyro_gp.gam import screening
-from numpyro_gp.gam.screening import CELLS, _cells, pairs_of, score, scores_of
+from numpyro_gp.gam.screening import CELLS, _cells, ranked_pairs, score, scores_of
 
 
 def test_a_score_finds_a_product_and_ignores_a_sum():
@@ -31,7 +31,7 @@ def test_scores_of_noise_have_mean_0_and_deviation_1():
 
 
 def of_columns(text, **data):
-    """What `pairs_of` reads of a fit, with residuals that are a product of the first two columns."""
+    """What `ranked_pairs` reads of a fit, with residuals that are a product of the first two columns."""
     model = ngp.gam.model(text, data)
     first, second = (np.asarray(column, float) for column in list(data.values())[:2])
     left = (first - first.mean()) * (second - second.mean())
@@ -41,9 +41,9 @@ def of_columns(text, **data):
 def test_a_column_that_is_also_a_category_is_a_number_where_a_main_effect_reads_it_as_one():
     rng = np.random.default_rng(0)
     data = {"year": rng.integers(2000, 2010, 200), "age": rng.normal(size=200), "y": rng.normal(size=200)}
-    (pair,) = pairs_of(of_columns("y ~ s(year) + s(age) + re(year)", **data))
+    (pair,) = ranked_pairs(of_columns("y ~ s(year) + s(age) + re(year)", **data))
     assert str(pair.term) == "ti(year, age)"
-    both = pairs_of(of_columns("y ~ s(year) + factor(year) + s(age)", **data))
+    both = ranked_pairs(of_columns("y ~ s(year) + factor(year) + s(age)", **data))
     assert {str(pair.term) for pair in both} == {"ti(year, age)", "s(age, by=year)"}
     assert scores_of(both) == {("year", "age"): both[0].score}
     assert both[0].score > both[1].score
@@ -52,7 +52,7 @@ def test_a_column_that_is_also_a_category_is_a_number_where_a_main_effect_reads_
 @pytest.mark.parametrize("given", ["ti(b, a)", "te(b, a)", "te(c, b, a)", "s(a, by=g)"])
 def test_what_is_a_term_is_no_pair_in_any_order(given):
     data = {name: np.random.default_rng(ord(name)).normal(size=60) for name in "abcy"} | {"g": np.arange(60) % 2}
-    found = {frozenset(pair.names) for pair in pairs_of(of_columns(f"y ~ a + b + factor(g) + {given}", **data))}
+    found = {frozenset(pair.names) for pair in ranked_pairs(of_columns(f"y ~ a + b + factor(g) + {given}", **data))}
     every = {frozenset("ab"), frozenset("ag"), frozenset("bg")}
     assert found == every - {frozenset("ag") if "by" in given else frozenset("ab")}
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.model.term_kernels import _spread, kernel_data_of
+from numpyro_gp.gam.model.term_kernels import _pivots, kernel_data_of
 from tests.gam.known import kernel_of_term
 
 N = 12
@@ -271,5 +271,5 @@ def test_ends_hold_numbers_in_single_precision_and_no_more():
 
 def test_many_inducing_inputs_are_as_many_values():
     """A thousand values were looked at, and of more some were taken again."""
-    points = _spread(np.arange(1010.0), np.ones(1010), 1005)
+    points = _pivots(np.arange(1010.0), np.ones(1010), 1005)
     assert len(np.unique(points)) == 1005

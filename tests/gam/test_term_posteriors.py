@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from numpyro_gp.beliefs.members import Stacks
-from numpyro_gp.gam.answers.draws import Dense, LowRank, Point, conditional
+from numpyro_gp.gam.answers.draws import BlocksAndLowRank, Dense, PointMass, conditional_posterior
 
 SIZES = [2, 3, 2, 1]
 RNG = np.random.default_rng(0)
@@ -26,10 +26,10 @@ def low_rank():
     for own, stack in zip(BLOCKS.places, factors, strict=True):
         for at, P in zip(own, stack, strict=True):
             precision[np.ix_(at, at)] = P @ P.T
-    return LowRank(MEAN, factors, W, BLOCKS), np.linalg.inv(precision + W @ W.T)
+    return BlocksAndLowRank(MEAN, factors, W, BLOCKS), np.linalg.inv(precision + W @ W.T)
 
 
-@pytest.mark.parametrize("make", [dense, low_rank, lambda: (Point(MEAN), np.zeros((M, M)))])
+@pytest.mark.parametrize("make", [dense, low_rank, lambda: (PointMass(MEAN), np.zeros((M, M)))])
 def test_moments_are_those_of_the_covariance(make):
     normal, S = make()
     np.testing.assert_allclose(normal.row_variances(A), np.einsum("in,ij,jn->n", A, S, A), atol=1e-12)
@@ -56,7 +56,7 @@ def test_densities_are_those_of_scipy(make):
 def test_pseudo_data_give_the_posterior_of_regression():
     """Rows ``u_i + e`` with noise 0.5 of values ``u = L v``, by the formulas of linear regression."""
     L, y = np.tril(RNG.normal(size=(M, M))) + 2 * np.eye(M), RNG.normal(size=M)
-    found = conditional(y / 0.25, np.eye(M) / 0.25, L)
+    found = conditional_posterior(y / 0.25, np.eye(M) / 0.25, L)
     S = np.linalg.inv(np.eye(M) + L.T @ L / 0.25)
     np.testing.assert_allclose(found.half.T @ found.half, S, atol=1e-12)
     np.testing.assert_allclose(found.mean, S @ L.T @ y / 0.25, atol=1e-12)

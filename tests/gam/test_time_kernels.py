@@ -11,7 +11,7 @@ from numpyro_gp.gam.answers.effects import grid_of
 from numpyro_gp.gam.model import time_kernels as own
 from numpyro_gp.gam.model.families import Start
 from numpyro_gp.gam.model.family import as_family
-from numpyro_gp.gam.table.layout import Rows
+from numpyro_gp.gam.table.layout import TableRows
 from numpyro_gp.kernels import Empirical, Gaussian, Uniform
 from tests.gam.known import kernel_of_term
 
@@ -69,7 +69,7 @@ def test_priors_are_those_of_the_starting_kernels_in_units_of_the_column():
 
 
 def rows_of(y, weights=None):
-    return Rows(np.zeros((len(y), 0)), np.asarray(y, float), weights, 0)
+    return TableRows(np.zeros((len(y), 0)), np.asarray(y, float), weights, 0)
 
 
 def test_weights_are_rows_in_the_scales_of_a_series():
@@ -116,9 +116,9 @@ def test_scales_are_on_the_scale_of_the_link():
 
 def test_inducing_inputs_are_rows_of_a_trend_and_phases_of_a_season():
     """And points stand for a measure."""
-    assert own.points_of(POINTS) is POINTS
-    np.testing.assert_allclose(np.asarray(own.points_of(Uniform(1.0, 3.0)).points).mean(), 2.0)
-    normal = np.asarray(own.points_of(Gaussian(1.0, 2.0)).points)
+    assert own.measure_points(POINTS) is POINTS
+    np.testing.assert_allclose(np.asarray(own.measure_points(Uniform(1.0, 3.0)).points).mean(), 2.0)
+    normal = np.asarray(own.measure_points(Gaussian(1.0, 2.0)).points)
     np.testing.assert_allclose([normal.mean(), np.median(normal)], 1.0, atol=1e-9)
     x = np.sort(RNG.uniform(-1.7, 1.7, 700))
     trend, season, cycle = ngp.gam.trend("t"), ngp.gam.season("t", period=12), ngp.gam.cycle("t")

@@ -15,7 +15,7 @@ from numpyro_gp.beliefs import additive_optimum
 from numpyro_gp.gam.answers.draws import sample_posterior
 from numpyro_gp.gam.answers.effects import effects_of, moments_at
 from numpyro_gp.gam.answers.report import report_on_rows
-from numpyro_gp.gam.answers.variance_shares import Spread
+from numpyro_gp.gam.answers.variance_shares import SpreadOverDraws
 from numpyro_gp.gam.model.features import TermFeatures
 from tests.gam.known import kernel_of_term
 
@@ -121,7 +121,7 @@ def test_covariances_over_draws_are_those_of_all_of_them_at_once():
     """Also where functions are far from zero beside what draws differ by."""
     values = 1e6 + RNG.normal(size=(20, 3, 5))
     values[:, 1] += values[:, 0]
-    found = Spread()
+    found = SpreadOverDraws()
     for one in values:
         found.add(one)
     wanted = np.mean([np.cov(values[:, :, n].T, bias=True) for n in range(5)], axis=0)

@@ -7,7 +7,7 @@ import pytest
 
 from numpyro_gp.beliefs import AdditiveBasis
 from numpyro_gp.kernels import RBF, Constant
-from numpyro_gp.kernels.members import Batch, KernelBatches, batch_of, shapes_of, stacked
+from numpyro_gp.kernels.members import Batch, KernelBatches, kernel_batch_of, shapes_of, stacked
 
 X = jnp.asarray(np.random.default_rng(0).normal(size=(5, 4)))
 NAMES = ("a", "constant", "b", "c")
@@ -21,7 +21,7 @@ def product(variance, lengths):
 
 
 def batches():
-    three = batch_of(tuple(COLUMNS), tuple(COLUMNS.values()), product, VARIANCES, LENGTHS)
+    three = kernel_batch_of(tuple(COLUMNS), tuple(COLUMNS.values()), product, VARIANCES, LENGTHS)
     return KernelBatches(NAMES, (three, Batch(("constant",), (), Constant(9.0))))
 
 

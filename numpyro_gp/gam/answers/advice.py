@@ -79,11 +79,11 @@ def _advice_on(finding: Finding, about: AdviceContext, has_outliers: bool) -> tu
     elif finding.fault == "noise":
         cure = "look for rows that repeat, or for a column that is the response in other units"
     elif finding.fault == "inducing inputs":
-        text, cure = _inducing(finding, about)
+        text, cure = _on_inducing_inputs(finding, about)
     elif finding.fault == "residuals not normal":
         cure = _of_normal_data(about.model, "are skewed")
     elif finding.fault == "residuals follow the inputs":
-        cure = _of_what_follows(about.model)
+        cure = _on_residuals(about.model)
     elif finding.fault == "calibration":
         kind = about.model.family.name.lower()
         cure = OTHER.get(kind, "take a family with another spread, or look for a term that is missing")
@@ -119,7 +119,7 @@ def _of_normal_data(model: Model, how: str) -> str:
     return 'take the family "student_t" for outliers'
 
 
-def _of_what_follows(model: Model) -> str:
+def _on_residuals(model: Model) -> str:
     """What may explain residuals that are alike at neighbouring rows, by the terms that there are."""
     terms, columns = [part.term for part in model.layout.read_terms], model.layout.columns
     lines = [term.columns[0] for term in terms if term.kind == "linear"]
@@ -139,7 +139,7 @@ def _more_for_terms(model: Model) -> str:
     return f"give terms that turn often more, as {least[:-1]}, num_inducing={2 * max(sizes[least], CURVE)})"
 
 
-def _inducing(finding: Finding, about: AdviceContext) -> tuple[str, str]:
+def _on_inducing_inputs(finding: Finding, about: AdviceContext) -> tuple[str, str]:
     """Of the term that leaves most open."""
     parts = about.model.layout.read_terms
     worst = parts[int(np.argmax(about.open[: len(parts)]))]

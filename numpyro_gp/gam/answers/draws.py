@@ -30,7 +30,7 @@ from numpyro_gp.rows.call import call_of
 from numpyro_gp.rows.model_trace import look
 
 
-class Point(NamedTuple):
+class PointMass(NamedTuple):
     """Values that are known: a draw of a chain, or a particle."""
 
     mean: np.ndarray
@@ -84,7 +84,7 @@ class Dense(NamedTuple):
         return -0.5 * np.sum(away**2, axis=0) - half_log - 0.5 * len(self.mean) * np.log(2 * np.pi)
 
 
-class LowRank:
+class BlocksAndLowRank:
     """``N(m, (blockdiag(P_c P_c^T) + W W^T)^-1)``, that is ``S_ce = d_ce D_c - V_c^T V_e``: what `BlockLowRank` holds.
 
     Attributes
@@ -142,10 +142,10 @@ class LowRank:
         return -0.5 * squares + self.half_log - 0.5 * len(away) * np.log(2 * np.pi)
 
 
-Normal = Point | Dense | LowRank
+Normal = PointMass | Dense | BlocksAndLowRank
 
 
-def conditional(shift: np.ndarray, precision: np.ndarray, factor: np.ndarray) -> Dense:
+def conditional_posterior(shift: np.ndarray, precision: np.ndarray, factor: np.ndarray) -> Dense:
     """The posterior of pseudo-data at the factor ``L (M, M)`` of the moment (mathematics.md section 14.1)."""
     inner = factor.T @ precision @ factor
     inner = 0.5 * (inner + inner.T)
@@ -194,7 +194,7 @@ class OfPseudoData(Sequence[Normal]):
         """That at a draw whose factor is known."""
         own = self._found[number]
         if own is None:
-            own = self._found[number] = conditional(self.shift, self.precision, factor)
+            own = self._found[number] = conditional_posterior(self.shift, self.precision, factor)
         return own
 
 
@@ -327,13 +327,15 @@ def sample_posterior(
         if set(names) <= set(params):
             term_posteriors = OfPseudoData(term_features, found, *(np.asarray(params[name], float) for name in names))
         else:
-            term_posteriors = _of_belief(term_features, found, _read(posterior(), model, key, 1)[0])
+            term_posteriors = _of_belief(term_features, found, _process_reader(posterior(), model, key, 1)[0])
     scales, lengths = np.asarray(found.scales, float), np.asarray(found.lengths, float)
     values = {name: np.asarray(value) for name, value in found.values.items()}
     return Draws(term_features, scales, lengths, found.likelihood, values, term_posteriors, log_ratio)
 
 
-def _read(posterior: Posterior, model: Model, key: Array, num_draws: int | None) -> tuple[Any, Callable[[], Any]]:
+def _process_reader(
+    posterior: Posterior, model: Model, key: Array, num_draws: int | None
+) -> tuple[Any, Callable[[], Any]]:
     """Return the value of the process at the first draw of a posterior, and what reads the values of all its draws."""
     X = model.arguments[0]  # one row is enough, but for a likelihood that has a number for each
     call = call_of(posterior.model, (X if has_numbers(model.family, len(X)) else X[:1],), {})
@@ -367,12 +369,12 @@ def _of_posterior(
     term_features: TermFeatures, posterior: Posterior, key: Array, num_draws: int | None
 ) -> tuple[ModelValues[np.ndarray], Sequence[Normal]]:
     """Draws of the library's own posterior: chains, particles, and guides of any kind."""
-    belief, read = _read(posterior, term_features.model, key, num_draws)
+    belief, read = _process_reader(posterior, term_features.model, key, num_draws)
     found, each = read()
     if each is None:
         return found, _of_belief(term_features, found, belief)
     if not isinstance(each, tuple):
-        return found, [Point(np.asarray(values, float)) for values in each]
+        return found, [PointMass(np.asarray(values, float)) for values in each]
     return found, [Dense(np.asarray(m, float), np.asarray(root, float).T) for m, root in zip(*each, strict=True)]
 
 
@@ -384,6 +386,6 @@ def _of_belief(term_features: TermFeatures, at: ModelValues[np.ndarray], belief:
         stacks = Stacks.of(belief.precision_trils)
         factors = [np.asarray(part, float) for part in stacks.stacked(belief.precision_trils)]
         mean, W = np.asarray(belief.mean, float), np.asarray(belief.W, float)
-        return [LowRank(mean, factors, W, term_features.blocks)] * len(at.scales)
+        return [BlocksAndLowRank(mean, factors, W, term_features.blocks)] * len(at.scales)
     m, factor = belief.whitened()
     return [Dense(np.asarray(m, float), np.asarray(factor, float).T)] * len(at.scales)

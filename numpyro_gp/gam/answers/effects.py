@@ -18,7 +18,7 @@ WAVES_TO_SEE = 4
 FUNCTIONS = 1000
 
 
-class Moments(NamedTuple):
+class TermMoments(NamedTuple):
     """Mean ``(N, C)`` and standard deviation ``(N, C)`` of each term at rows, "constant" last."""
 
     names: tuple[str, ...]
@@ -84,7 +84,7 @@ def components(term_posterior: Normal, scaled: ScaledFeatures, blocks: Stacks) -
     return blocks.in_order(means), np.maximum(scaled.prior + blocks.in_order(change), least)
 
 
-def moments_at(draws: Draws, X: np.ndarray) -> Moments:
+def moments_at(draws: Draws, X: np.ndarray) -> TermMoments:
     """Mean and standard deviation of each term at encoded rows, over all draws of the posterior."""
     term_features, sums = draws.term_features, list[MixtureMoments]()
     for at in term_features.cuts(len(X)):
@@ -93,7 +93,7 @@ def moments_at(draws: Draws, X: np.ndarray) -> Moments:
             sums[-1].add(*components(term_posterior, scaled, term_features.blocks))
     mean, scale = (np.concatenate([getattr(own, name) for own in sums], axis=1).T for name in ("mean", "scale"))
     names = (*(part.name for part in draws.model.layout.read_terms), CONSTANT)
-    return Moments(names, mean, scale)
+    return TermMoments(names, mean, scale)
 
 
 def effects_of(draws: Draws, size: int, rng: np.random.Generator) -> tuple[dict[str, Effect], float]:
@@ -124,7 +124,7 @@ LINK_WORDS = {"identity": "effect on {}", "log": "effect on log mean of {}"}
 LINK_WORDS |= {link: f"effect on {link} of {{}}" for link in ("logit", "probit")}
 
 
-def _centre(effect: Effect, measure: str) -> str:
+def _zero_words(effect: Effect, measure: str) -> str:
     """What of a term is zero: of a surface, or of a curve for each level, over each column by itself."""
     if effect.kind in ("re", "season"):
         return "prior mean 0" if effect.kind == "re" else "its last period"
@@ -137,4 +137,4 @@ def labels_of(model: Model, effects: dict[str, Effect], scale: str) -> dict[str,
     words = LINK_WORDS.get(model.family.link, "effect on f of {}").format(response)
     if scale == "response":
         words = f"{'share of ' * (model.layout.trials is not None)}mean of {response}, others at 0"
-    return {name: f"{words}\n({_centre(effect, measure)})" for name, effect in effects.items()}
+    return {name: f"{words}\n({_zero_words(effect, measure)})" for name, effect in effects.items()}

@@ -1,6 +1,7 @@
 """New data of the named likelihoods in NumPy: moments, quantiles and draws, where ``f`` is normal at each draw."""
 
 import copy
+import warnings
 from collections.abc import Iterator, Sequence
 
 import jax
@@ -8,13 +9,16 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 
+from numpyro_gp.additive.columns import Column
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import fail
 from numpyro_gp.gam.answers.draws import Draws
 from numpyro_gp.gam.model.families import NAMED, OF_RATE, row_of
 from numpyro_gp.gam.model.features import ROWS
 from numpyro_gp.gam.model.model import Model, offset_at
-from numpyro_gp.gam.model.response_checks import at_rows, check_rows, trials_at, with_trials
+from numpyro_gp.gam.model.response_checks import check_same_rows, likelihood_at_rows, trials_at, with_trials
+from numpyro_gp.gam.model.term_kernels import SMOOTH
+from numpyro_gp.gam.table.layout import ReadTerm
 from numpyro_gp.likelihoods import Binomial, Gaussian, Likelihood
 from numpyro_gp.likelihoods.links import normal_cdf
 from numpyro_gp.likelihoods.quadrature import gauss_hermite
@@ -26,7 +30,7 @@ from numpyro_gp.sites import Observation
 NODES, SAMPLES = 48, 2000
 
 
-class NewData:
+class NewResponses:
     """The mixture over draws of new data, ``f`` normal with mean and variance ``(S, N)`` at each."""
 
     def __init__(self, likelihood: Likelihood) -> None:
@@ -45,7 +49,7 @@ class NewData:
         self.parameters = [value[:, None] for value in parameters]
         self.nodes, self.weights = gauss_hermite(NODES)
 
-    def of_trials(self, trials: np.ndarray | None) -> "NewData":
+    def of_trials(self, trials: np.ndarray | None) -> "NewResponses":
         """Successes among these trials ``(N,)`` of new rows; None: of no trials."""
         if trials is None:
             return self
@@ -133,7 +137,7 @@ def predicted(draws: Draws, X: np.ndarray, key: Array) -> Prediction:
     """The mixture over all draws of what each says of new data at encoded rows."""
     chunks, sizes, model = [], [], draws.model
     count, dtype = len(model.rows.y), draws.term_features.dtype
-    check_rows(draws.likelihood, len(X), count)
+    check_same_rows(draws.likelihood, len(X), count)
     offset, is_location = np.broadcast_to(offset_at(model, X), len(X)), model.family.link == "identity"
     step = float(np.abs(offset).max() * jnp.finfo(dtype).eps)
     level = offset if is_location and step > FINE * float(model.start.noise) else None
@@ -141,7 +145,7 @@ def predicted(draws: Draws, X: np.ndarray, key: Array) -> Prediction:
         own = mean if level is None else mean - level[rows]
         mean, variance = (padded(one, 0, ROWS, axis=1).astype(dtype) for one in (own, variance))
         places = padded(np.arange(rows.start, rows.stop), 0, ROWS)
-        likelihood = at_rows(draws.likelihood, model.layout, X[places], places, count)
+        likelihood = likelihood_at_rows(draws.likelihood, model.layout, X[places], places, count)
         chunks.append(observation(likelihood, mean, variance))
         sizes.append(rows.stop - rows.start)
     return Prediction(chunks, sizes, key, quantiles=quantiles_of_rows if has_draws(model) else None, level=level)
@@ -159,12 +163,12 @@ def quantiles_of_rows(chunk: Observation, rows: int, levels: np.ndarray, num_sam
         every = np.asarray(likelihood.trials)
         likelihood, trials = with_trials(likelihood, every[:, 0]), every[0, :rows]
     mean, variance = (np.asarray(one, float)[:, :rows] for one in (chunk.mean_latent, chunk.variance_latent))
-    return NewData(likelihood).of_trials(trials).quantiles(mean, variance, levels, num_samples)
+    return NewResponses(likelihood).of_trials(trials).quantiles(mean, variance, levels, num_samples)
 
 
 def quantiles_at(draws: Draws, X: np.ndarray, levels: np.ndarray) -> np.ndarray:
     """Quantiles ``(levels, N)`` of new data of a named family at encoded rows, by NumPy, which compiles nothing."""
-    new_data, layout, found = NewData(draws.likelihood), draws.model.layout, []
+    new_data, layout, found = NewResponses(draws.likelihood), draws.model.layout, []
     for rows, mean, variance in in_parts(draws, X):
         found.append(new_data.of_trials(trials_at(layout, X[rows])).quantiles(mean, variance, levels))
     return np.concatenate(found, axis=1).astype(float)
@@ -181,3 +185,73 @@ def observation(likelihood: Likelihood, mean: np.ndarray, variance: np.ndarray) 
     found.mean_latent, found.variance_latent = jnp.asarray(mean), jnp.asarray(variance)
     found.likelihood = jax.tree.map(jnp.asarray, likelihood)
     return found
+
+
+# --------------------------------------------------------------------------------------
+# Rows to predict outside of those of the fit: there most curves return to their mean, which is no forecast.
+
+
+# How far beyond the ends of a column a row may lie, in ranges of it: of a random split some rows always do.
+NEAR = 0.05
+# How far gaps of a series may be from whole multiples of the least one.
+EVEN = 1e-3
+
+
+def _returning(model: Model, part: ReadTerm) -> list[int]:
+    """Columns outside of which a term returns to its mean: not of a circle, a line, a trend or levels.
+
+    Nor of a column of which a line or a trend stands beside it, as the warning advises: to that it returns.
+    """
+    if part.term.kind not in SMOOTH or part.term.cyclic:
+        return []
+    goes_on = {other.columns[0] for other in model.layout.read_terms if other.term.kind in ("linear", "trend")}
+    return [at for at in part.columns if not model.layout.columns[at].is_category and at not in goes_on]
+
+
+def warn_outside(model: Model, X: np.ndarray, stacklevel: int) -> None:
+    """One warning of encoded rows ``(N, D)`` outside of those of the fit: each term and each column once.
+
+    ``warnings.filterwarnings("ignore", "Terms return to their mean")`` silences it: the first words are always these.
+    """
+    readers: dict[int, list[ReadTerm]] = {}
+    for part in model.layout.read_terms:
+        for at in _returning(model, part):
+            readers.setdefault(at, []).append(part)
+    said, columns, times = [], [], []
+    parts: dict[str, ReadTerm] = {}
+    for at, own in readers.items():
+        low, high, column = model.rows.X[:, at].min(), model.rows.X[:, at].max(), model.layout.columns[at]
+        beyond = np.maximum(X[:, at] - high, low - X[:, at])
+        if rows := int((beyond > NEAR * (high - low)).sum()):
+            furthest = float(column.decode(X[int(np.argmax(beyond)), at]))
+            ends = f"beyond {_written(column, column.low)} to {_written(column, column.high)}"
+            said.append(f"{rows} of {len(X)} rows have {column.name} up to {_written(column, furthest)}, {ends}")
+            columns.append(column.name)
+            times.append(column.is_date or _is_series(model.rows.X[:, at]))
+            parts |= {part.name: part for part in own}
+    if said:
+        text = "Terms return to their mean outside of the rows of the fit, which is no forecast: "
+        text += f"{', '.join(parts)}. {'; '.join(said)}."
+        is_curve = any(len(part.columns) == 1 for part in parts.values())
+        line = f"linear({columns[0]}) beside the {'curve' if is_curve else 'surface'}"
+        if is_curve and times[0]:
+            text += f" Write trend({columns[0]}) for a series over time, or {line}."
+        else:
+            text += f" Take what is predicted there for a guess, as its variance says, or write {line}, which goes on."
+        warnings.warn(text, UserWarning, stacklevel=stacklevel)
+
+
+def _is_series(x: np.ndarray) -> bool:
+    """Whether values stand in order, none of them twice, at whole multiples of a step, as those of a series do."""
+    gaps = np.diff(x)
+    if not len(gaps) or gaps.min() <= 0:
+        return False
+    steps = gaps / gaps.min()
+    return bool(np.abs(steps - np.round(steps)).max() < EVEN)
+
+
+def _written(column: Column, value: float) -> str:
+    """A number, or a date, as people write it."""
+    if not column.is_date:
+        return f"{value:.6g}"
+    return str(np.datetime64(0, "D") + np.timedelta64(round(value), "D"))

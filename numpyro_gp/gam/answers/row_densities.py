@@ -23,7 +23,7 @@ from numpyro_gp.gam.answers.variance_shares import Shares
 from numpyro_gp.gam.model.families import NAMED, FamilyRow, row_of
 from numpyro_gp.gam.model.features import ROWS, factored
 from numpyro_gp.gam.model.model import Model, offset_at
-from numpyro_gp.gam.model.response_checks import at_rows
+from numpyro_gp.gam.model.response_checks import likelihood_at_rows
 from numpyro_gp.likelihoods import Gaussian, Likelihood
 from numpyro_gp.likelihoods.links import normal_cdf
 from numpyro_gp.likelihoods.tails import KNOWN, log_tails
@@ -75,7 +75,7 @@ class RowDraws(NamedTuple):
     log_ratio : array (S, K)
         Log density of the whitened values under the prior, less that under the fit.
     without : pair of arrays (S, N), optional
-        Mean and variance of each datum from all others, where `LeaveOneOut` knows them.
+        Mean and variance of each datum from all others, where `GaussianLeftOut` knows them.
     """
 
     mean: np.ndarray
@@ -89,7 +89,7 @@ class RowDraws(NamedTuple):
     without: tuple[np.ndarray, np.ndarray] | None = None
 
 
-class LeaveOneOut:
+class GaussianLeftOut:
     """Mean and variance of each datum from all others, at each draw of the hyper-parameters: of Gaussian noise.
 
     Pseudo-data belong to the noise that they were found at: at a draw with less of it residuals would be huge. So the
@@ -110,7 +110,7 @@ class LeaveOneOut:
         self.columns = np.argsort(places)[self.first] if self.is_whole else None  # where `places` has these rows
 
     @classmethod
-    def of(cls, draws: Draws, places: np.ndarray) -> "LeaveOneOut | None":
+    def of(cls, draws: Draws, places: np.ndarray) -> "GaussianLeftOut | None":
         """That of rows of a fit with these numbers, where noise is Gaussian and features of all rows are not many."""
         M = len(draws.term_features.repeats)
         is_small = M <= MOST_JOINT and draws.size * M * len(draws.model.rows.y) <= MOST_LEFT_OUT
@@ -148,7 +148,7 @@ def row_draws(
     drawn: Iterable[np.ndarray],
     rng: np.random.Generator,
     shares: Shares | None = None,
-    without: LeaveOneOut | None = None,
+    without: GaussianLeftOut | None = None,
 ) -> RowDraws:
     """Those at encoded rows, with draws ``(M, K)`` of the whitened values at each draw of the hyper-parameters.
 
@@ -158,7 +158,10 @@ def row_draws(
     weighed = max(1, min(WEIGHED, MOST_EXPECTED // len(X)) // draws.size)
     for s, ((term_posterior, scaled), values) in enumerate(zip(draws.at(X), drawn, strict=True)):
         if found is None:
-            found = _room(draws.size, len(X), len(first), values.shape[1], weighed)
+            S, N, K = draws.size, len(X), values.shape[1]  # filled draw by draw: stacks would be as much memory again
+            shapes = (S, N), (S, N), (S, min(K, weighed), N), (S, N), (S, K, N), (S,), (S, len(first)), (S, K)
+            each: list[Any] = [np.empty(shape) for shape in shapes]
+            found = RowDraws(*each)
         of_each = scaled.prior - np.add.reduceat(scaled.A**2, first, axis=0)
         left = np.maximum(of_each.sum(axis=0), 0)
         points = offset + values.T @ scaled.A
@@ -178,13 +181,6 @@ def row_draws(
     return found if without is None else found._replace(without=without.moments())
 
 
-def _room(S: int, N: int, C: int, K: int, weighed: int) -> RowDraws:
-    """What is filled draw by draw: stacks of so many rows would be as much memory again."""
-    shapes = (S, N), (S, N), (S, min(K, weighed), N), (S, N), (S, K, N), (S,), (S, C), (S, K)
-    each: list[Any] = [np.empty(shape) for shape in shapes]
-    return RowDraws(*each)
-
-
 class Densities(NamedTuple):
     """At rows: the expected response ``(N,)``, log densities ``(S, K, N)`` at ``f``, sums ``(S, K')`` of expected ones.
 
@@ -202,7 +198,7 @@ def densities(draws: Draws, at: RowDraws, places: np.ndarray) -> Densities:
     mass, base = own.mass[places], shift_of(model, own.X[places])
     fitted, density, expected = np.zeros(N), np.empty((S, K, N)), np.zeros(at.points.shape[:2])
     if (named := row_of_formulas(draws.likelihood)) is not None:
-        likelihood = at_rows(draws.likelihood, model.layout, own.X[places], places, len(own.y))
+        likelihood = likelihood_at_rows(draws.likelihood, model.layout, own.X[places], places, len(own.y))
         y, parameters = own.y[places], parameters_of(likelihood, 3)
         for s in range(S):  # what belongs to one draw stays in the cache
             given = [one[s] for one in parameters]
@@ -216,7 +212,7 @@ def densities(draws: Draws, at: RowDraws, places: np.ndarray) -> Densities:
         parts = [padded(x, low, ROWS, axis=x.ndim - 1) for x in numbers]
         full, count = padded(places, low, ROWS), rows.stop - low
         arrays = [x.astype(draws.term_features.dtype) for x in (own.y[full] - padded(base, low, ROWS), *parts)]
-        likelihood = at_rows(draws.likelihood, model.layout, own.X[full], full, len(own.y))
+        likelihood = likelihood_at_rows(draws.likelihood, model.layout, own.X[full], full, len(own.y))
         found = _densities(likelihood, *arrays)
         means, logs, terms = (np.asarray(one, float)[..., :count] for one in found)
         fitted[rows], density[..., rows] = means.mean(axis=0) + base[rows], logs
@@ -279,7 +275,7 @@ def evidence_of(draws: Draws, at: RowDraws, found: Densities, places: np.ndarray
     base, X, rows = shift_of(model, model.rows.X[places]), model.rows.X, places[few]
     without = None if at.without is None else (at.without[0] - base, at.without[1])
     at = at._replace(mean=at.mean - base, points=at.points - base, f=at.f[:, :1] - base, without=without)
-    likelihood = at_rows(draws.likelihood, model.layout, X[rows], rows, len(X))
+    likelihood = likelihood_at_rows(draws.likelihood, model.layout, X[rows], rows, len(X))
     if (own := _seen(draws, likelihood, at, found, model.rows.y[rows] - base[few], few)) is not None:
         judgement = judged(own, len(places), isinstance(draws.likelihood, Gaussian))
         if are_known(draws, at) or (at.without is None and cannot_leave_out(to_leave_out(draws, at, found, places))):
@@ -312,7 +308,9 @@ def _seen(
         # Data that tie lie anywhere among their equals, by numbers of no seed that made a column.
         ties = np.random.default_rng([*b"ties"]).uniform(size=len(few))
         if named is None:
-            below = np.asarray(_below(likelihood, *(on_device(x.astype(dtype)) for x in (own, f, ties))), float)
+            below = np.asarray(
+                _probability_below(likelihood, *(on_device(x.astype(dtype)) for x in (own, f, ties))), float
+            )
         else:
             assert named.until is not None
             below = named.until(own, f, *parameters_of(likelihood, 2))
@@ -330,7 +328,7 @@ def _has_tails(likelihood: Likelihood, shape: tuple[int, int]) -> bool:
 
 
 @compiled
-def _below(likelihood: Likelihood, y: Array, f: Array, ties: Array) -> Array:
+def _probability_below(likelihood: Likelihood, y: Array, f: Array, ties: Array) -> Array:
     """``P(Y < y_n | f_n)`` at each draw, and a share of ``P(Y = y_n | f_n)``: ``(S, N)``."""
 
     def one(own: Likelihood, f: Array) -> Array:

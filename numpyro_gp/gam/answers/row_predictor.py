@@ -10,10 +10,10 @@ import numpy as np
 
 from numpyro_gp.additive.columns import columns_by_name
 from numpyro_gp.checks import fail
-from numpyro_gp.gam.answers.draws import Dense, Draws, Normal, Point
-from numpyro_gp.gam.answers.predictions import NewData, check_levels, over_draws
-from numpyro_gp.gam.model.column_kernels import Curve, Entries, average, deviation, distances
-from numpyro_gp.gam.model.features import fixed_matrices, inducing_of
+from numpyro_gp.gam.answers.draws import Dense, Draws, Normal, PointMass
+from numpyro_gp.gam.answers.predictions import NewResponses, check_levels, over_draws
+from numpyro_gp.gam.model.column_kernels import Curve, Entries, averages_over, deviations, distances
+from numpyro_gp.gam.model.features import fixed_matrices, inducing_inputs_of
 from numpyro_gp.gam.model.model import Model, offset_at
 from numpyro_gp.gam.model.response_checks import trials_at
 from numpyro_gp.gam.model.term_kernels import composed, count_lengthscales
@@ -36,19 +36,21 @@ class CurveAtRow:
     def __init__(self, kind: type, given: object, lengths: np.ndarray, Z: np.ndarray) -> None:
         self.curve, self.lengths = Curve(kind, given, Z, Z[:0]), lengths
         kind, gaps = self.curve.kind, self.curve.gaps
-        found = [self.curve.average(one, deviation(kind, gaps, one, is_sloped=False)) for one in map(float, lengths)]
+        found = [self.curve.average(one, deviations(kind, gaps, one, is_sloped=False)) for one in map(float, lengths)]
         self.a, self.b = np.stack([one.a.value for one in found]), np.array([[one.b.value] for one in found])
 
     def at(self, x: float) -> AtRow:
         """At one value of the column."""
         curve, size = self.curve, len(self.curve.weights)
         gaps = distances(x, curve.columns, curve.period)
-        d = deviation(curve.kind, gaps, self.lengths[:, None], is_sloped=False).value
+        d = deviations(curve.kind, gaps, self.lengths[:, None], is_sloped=False).value
         if size:
             a = d[:, :size] @ curve.weights[:, None]
         else:
             point = np.array([x])
-            a = np.stack([average(curve.kind, curve.measure, float(length), point).a.value for length in self.lengths])
+            a = np.stack(
+                [averages_over(curve.kind, curve.measure, float(length), point).a.value for length in self.lengths]
+            )
         return AtRow(d[:, size:] - of_average(a, self.a, self.b), -of_average(a, a, self.b)[:, 0])
 
 
@@ -57,7 +59,7 @@ class TermAtRow:
 
     def __init__(self, model: Model, part: ReadTerm, lengths: np.ndarray) -> None:
         self.term, self.columns, self.count = part.term, list(part.columns), count_lengthscales(part)
-        self.given, self.Z = model.kernel_data.column_data(part), inducing_of(model, part)
+        self.given, self.Z = model.kernel_data.column_data(part), inducing_inputs_of(model, part)
         if part.term.kind in TIME:
             cure = "Take fit.predict(data), which knows all terms."
             fail("terms of a fit with a predictor", "curves, surfaces, lines and levels", part.name, cure)
@@ -102,7 +104,7 @@ LEAST = 1e-6
 
 
 class RowPrediction:
-    """What `RowPredictor` returns.
+    """What `TableRowPredictor` returns.
 
     Attributes
     ----------
@@ -112,7 +114,7 @@ class RowPrediction:
         Of ``f``, on the scale of the link.
     """
 
-    def __init__(self, new_data: NewData, mean: np.ndarray, variance: np.ndarray) -> None:
+    def __init__(self, new_data: NewResponses, mean: np.ndarray, variance: np.ndarray) -> None:
         self._new_data, self._latent = new_data, (mean, variance)
         self.mean, self.variance = new_data.moments(mean, variance)
         self.function_mean, self.function_variance = over_draws(mean, variance)
@@ -122,7 +124,7 @@ class RowPrediction:
         return self._new_data.quantiles(*self._latent, check_levels(levels))
 
 
-class RowPredictor:
+class TableRowPredictor:
     """Predictions of a row, or of a few: the mixture of `Fit.predict`, by a few products for each row.
 
     It does not warn of rows far outside of those of the fit, as `Fit.predict` does.
@@ -130,7 +132,7 @@ class RowPredictor:
 
     def __init__(self, draws: Draws) -> None:
         self.model, self.layout, term_features = draws.model, draws.model.layout, draws.term_features
-        self.new_data = NewData(draws.likelihood)
+        self.new_data = NewResponses(draws.likelihood)
         counts = [count_lengthscales(part) for part in self.layout.read_terms]
         each = np.split(draws.lengths, np.cumsum(counts, dtype=int), axis=1)  # nothing is behind the last
         pairs = zip(self.layout.read_terms, each, strict=False)
@@ -170,7 +172,7 @@ class RowPredictor:
 
 def _known_directions(posterior: Normal) -> np.ndarray:
     """``R (r, M)`` with ``R^T R = 1 - S``."""
-    if isinstance(posterior, Point):
+    if isinstance(posterior, PointMass):
         return np.eye(len(posterior.mean))
     if not isinstance(posterior, Dense):
         cure = "Take fit.predict(data), which knows fits of many terms too."

@@ -25,7 +25,7 @@ from numpyro_gp.gam.model.family import Family, as_family
 from numpyro_gp.gam.model.model import Model
 from numpyro_gp.gam.model.term_kernels import KernelData
 from numpyro_gp.gam.model.time_kernels import TimePrior
-from numpyro_gp.gam.table.layout import ReadTerm, Rows, TableLayout
+from numpyro_gp.gam.table.layout import ReadTerm, TableLayout, TableRows
 from numpyro_gp.gam.table.terms import Term, Terms
 from numpyro_gp.kernels import RBF, Empirical, Gaussian, Kernel, Matern12, Matern32, Matern52, Uniform
 from numpyro_gp.posterior import Posterior
@@ -42,7 +42,7 @@ CLASSES: dict[str, tuple[type, str]] = {
     "Model": (Model, "terms layout kernel_data family start rows measure start_values jitter"),
     "Prior": (Prior, "median spread shape"),
     "ReadTerm": (ReadTerm, "term columns"),
-    "Rows": (Rows, "X y weights left_out"),
+    "Rows": (TableRows, "X y weights left_out"),
     "Start": (Start, "constant size noise"),
     "TableLayout": (TableLayout, "columns read_terms offsets response_column trials"),
     "Term": (Term, "kind columns by cyclic kernel num_inducing scale lengthscale period"),
@@ -113,24 +113,24 @@ def decoded(value: object, arrays: list[np.ndarray]) -> Any:
     if kind == "dict":
         return {decoded(key, arrays): decoded(one, arrays) for key, one in own}
     if kind == "prior":
-        return _prior_of(own)(**decoded(value["parameters"], arrays))
+        found = getattr(dist, own, None)  # a name is all that a file may say there
+        if not (isinstance(found, type) and issubclass(found, dist.Distribution)):
+            refuse_word("prior", ["a distribution of numpyro.distributions"], own)
+        return found(**decoded(value["parameters"], arrays))
     if kind == "class":
-        return _with_fields(own, decoded(value["fields"], arrays))
+        of_class, words = _meaning(own, CLASSES, "class")
+        fields = DEFAULTS.get(own, {}) | decoded(value["fields"], arrays)
+        check_words(f"fields of {own}", words.split(), fields)
+        return of_class(**fields)
     if kind == "kernel":
-        return _known(own, KERNELS, "kernel")
-    return _known(kind, DATES, "kind of value").fromisoformat(own)
+        return _meaning(own, KERNELS, "kernel")
+    return _meaning(kind, DATES, "kind of value").fromisoformat(own)
 
 
-def _known(word: str, words: Mapping[str, object], what: str) -> Any:
+def _meaning(word: str, words: Mapping[str, object], what: str) -> Any:
     if word not in words:
         refuse_word(what, words, word)
     return words[word]
-
-
-def _with_fields(word: str, fields: dict[str, object]) -> Any:
-    (kind, words), fields = _known(word, CLASSES, "class"), DEFAULTS.get(word, {}) | fields
-    check_words(f"fields of {word}", words.split(), fields)
-    return kind(**fields)
 
 
 def check_words(what: str, words: Iterable[str], found: Iterable[str]) -> None:
@@ -143,14 +143,6 @@ def refuse_word(what: str, words: Iterable[str], got: str) -> NoReturn:
     """Of a file that another version of the library wrote."""
     cure = "Load it with the version of numpyro_gp that wrote it, or fit anew and save that: fit.save(path)."
     fail(f"{what} in a file of a fit", f"{', '.join(words)}", got, cure)
-
-
-def _prior_of(name: str) -> type[dist.Distribution]:
-    """A class of NumPyro by its name, which is all that a file may name there."""
-    found = getattr(dist, name, None)
-    if not (isinstance(found, type) and issubclass(found, dist.Distribution)):
-        refuse_word("prior", ["a distribution of numpyro.distributions"], name)
-    return found
 
 
 # --------------------------------------------------------------------------------------
@@ -211,29 +203,21 @@ def read(path: str | os.PathLike[str], family: object = None) -> Saved:
     """What `write` wrote. ``family`` is that of the fit, where it had no name."""
     cure = "Check the path, or save it anew: fit.save(path)."
     found, text, arrays = read_whole(Path(path), "path", "a file written by fit.save of ngp.gam", cure, _parts_of)
-    _check_format(found)
-    content = decoded(text, arrays)
-    check_words("parts", (*Saved._fields, "precision"), content)
-    _check_precision(content.pop("precision"), content["is_double"])
-    model, parts = _with_family(content["model"], family), content["posterior"]
-    posterior = None if parts is None else Posterior.of_parts(parts, model)
-    own = {"model": model, "key": jax.random.wrap_key_data(content["key"]), "posterior": posterior}
-    return Saved(**(content | own))
-
-
-def _check_format(found: str) -> None:
     if found.startswith(KIND) and found != FORMAT:
         refuse_word("format", [repr(FORMAT)], repr(found))
     if found != FORMAT:
         cure = "Read a posterior with ngp.Posterior.load."
         fail("path", f"a file of format {FORMAT!r}", f"{found!r}", cure)
-
-
-def _check_precision(of_fit: str, is_double: bool) -> None:
-    """Whitened values of programs of JAX belong to their factors, whose jitter is that of the precision."""
-    if not is_double and of_fit != jnp.result_type(float).name:
-        cure = f"Set JAX_ENABLE_X64={int(of_fit == 'float64')} before JAX is imported."
-        fail("the precision of JAX", f"that of the fit, {of_fit}", jnp.result_type(float).name, cure)
+    content = decoded(text, arrays)
+    check_words("parts", (*Saved._fields, "precision"), content)
+    precision, now = content.pop("precision"), jnp.result_type(float).name
+    if not content["is_double"] and precision != now:  # whitened values belong to factors, whose jitter has a precision
+        cure = f"Set JAX_ENABLE_X64={int(precision == 'float64')} before JAX is imported."
+        fail("the precision of JAX", f"that of the fit, {precision}", now, cure)
+    model, parts = _with_family(content["model"], family), content["posterior"]
+    posterior = None if parts is None else Posterior.of_parts(parts, model)
+    own = {"model": model, "key": jax.random.wrap_key_data(content["key"]), "posterior": posterior}
+    return Saved(**(content | own))
 
 
 def _parts_of(stored: dict[str, np.ndarray]) -> tuple[str, Any, list[np.ndarray]]:

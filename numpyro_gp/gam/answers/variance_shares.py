@@ -44,7 +44,7 @@ class Row(NamedTuple):
     partner: str
 
 
-class Spread:
+class SpreadOverDraws:
     """Covariances ``(C, C)`` over draws of ``C`` functions, averaged over rows, from values ``(C, N)`` one by one."""
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class Shares:
         self.few = some_rows(count, few) if few < count else slice(None)
         self.of_few = mass[self.few] / mass[self.few].mean()
         self.expected, self.shares, self.means, self.traces = (list[np.ndarray]() for _ in range(4))
-        self.within, self.constant, self.at_few = np.zeros((parts, parts)), MixtureMoments(), Spread()
+        self.within, self.constant, self.at_few = np.zeros((parts, parts)), MixtureMoments(), SpreadOverDraws()
 
     def add(self, term_posterior: Normal, scaled: ScaledFeatures, left: np.ndarray, drawn: np.ndarray) -> None:
         """One draw: ``D_c = v_c^T G_c v_c + k_c - tr G_c`` with the covariance ``G_c`` of features over rows.
@@ -97,10 +97,7 @@ class Shares:
         # The constant has one whitened value, and is the same at every row.
         change = scaled.A[-1, 0] ** 2 * self.traces[-1][-1]
         self.constant.add(term_posterior.mean[-1] * scaled.A[-1, 0], left[-1, 0] + change)
-        self._between(term_posterior, scaled, left)
-
-    def _between(self, term_posterior: Normal, scaled: ScaledFeatures, left: np.ndarray) -> None:
-        """Covariances between components averaged over a few rows, and the means there."""
+        # Covariances between components averaged over a few rows, and the means there.
         A = scaled.A[:, self.few] * np.sqrt(self.of_few)  # so that an average is one over weights
         stacks = self.blocks.apart(A)
         self.within += np.diag((left[:, self.few] * self.of_few).mean(axis=1))

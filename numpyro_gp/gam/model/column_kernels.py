@@ -76,19 +76,19 @@ class KernelMatrices(Entries):
 MatrixFunction = Callable[[np.ndarray], KernelMatrices]
 
 
-def deviation(kind: type, gaps: np.ndarray, lengthscale: float | np.ndarray, is_sloped: bool = True) -> Sloped:
+def deviations(kind: type, gaps: np.ndarray, lengthscale: float | np.ndarray, is_sloped: bool = True) -> Sloped:
     """``kappa - 1`` at gaps of zero or more, with its slope in the lengthscale, or without any in half of the time."""
     z = gaps * (RATES[kind] / lengthscale)
     if kind is RBF:
         z *= z
-    d, last = profiles.deviation(kind, z, np)
+    d, last = profiles.deviation_of(kind, z, np)
     if not is_sloped:
         return without_slopes(d, 0)
     z *= last
     return Sloped(d, ((z + last) / (3 * lengthscale) if kind is Matern52 else z / lengthscale)[None])
 
 
-class Average(NamedTuple):
+class MeasureAverages(NamedTuple):
     """``a`` at points ``(N,)``, and ``b``."""
 
     a: Sloped
@@ -115,7 +115,7 @@ class Average(NamedTuple):
         return Sloped(value, slopes / (1 + self.b.value))
 
 
-def average(kind: type, measure: Measure, lengthscale: float, x: np.ndarray) -> Average:
+def averages_over(kind: type, measure: Measure, lengthscale: float, x: np.ndarray) -> MeasureAverages:
     """Of an interval or a normal distribution."""
     if isinstance(measure, Gaussian):
         mean, sd = float(measure.mean), float(measure.sd)
@@ -123,31 +123,31 @@ def average(kind: type, measure: Measure, lengthscale: float, x: np.ndarray) -> 
         a, b = over_normal(x, lengthscale, mean, sd, np)
         a_slope = (a + 1) * (ratio / (1 + ratio) / lengthscale + squares * lengthscale / total**2)
         b_slope = (b + 1) * 2 * ratio / (1 + 2 * ratio) / lengthscale
-        return Average(Sloped(a, a_slope[None]), Sloped(b, np.array([b_slope])))
+        return MeasureAverages(Sloped(a, a_slope[None]), Sloped(b, np.array([b_slope])))
     assert isinstance(measure, Uniform)
     low, length = float(measure.low), float(measure.high) - float(measure.low)
     found = _over_unit(kind, lengthscale / length, (x - low) / length)
-    return Average(*(Sloped(one.value, one.slopes / length) for one in found))
+    return MeasureAverages(*(Sloped(one.value, one.slopes / length) for one in found))
 
 
-def _over_unit(kind: type, l: float, x: np.ndarray) -> Average:
+def _over_unit(kind: type, l: float, x: np.ndarray) -> MeasureAverages:
     """Of ``[0, 1]``: in closed form for short lengthscales, else by quadrature of the deviation on both sides of x."""
     if l >= CLOSED_FORM_BELOW:
         nodes, weights = legendre(NODES)
-        sides = [(ends, deviation(kind, np.abs(ends)[:, None] * nodes, l)) for ends in (x, 1 - x)]
+        sides = [(ends, deviations(kind, np.abs(ends)[:, None] * nodes, l)) for ends in (x, 1 - x)]
         left, right = (Sloped(ends * (d.value @ weights), ends * (d.slopes @ weights)) for ends, d in sides)
-        d, double = deviation(kind, nodes, l), 2 * weights * (1 - nodes)
-        return Average(left + right, Sloped(d.value @ double, d.slopes @ double))
+        d, double = deviations(kind, nodes, l), 2 * weights * (1 - nodes)
+        return MeasureAverages(left + right, Sloped(d.value @ double, d.slopes @ double))
 
     def part(ends: np.ndarray) -> Sloped:
         """``int_0^x kappa(u / l) du``, odd in x, and its slope in l."""
         u = np.abs(ends) / l
         value = np.sign(ends) * integral(kind, u, np)
-        return Sloped(l * value, (value - np.sign(ends) * u * (1 + deviation(kind, u, 1.0, False).value))[None])
+        return Sloped(l * value, (value - np.sign(ends) * u * (1 + deviations(kind, u, 1.0, False).value))[None])
 
     both, whole = part(x) + part(1 - x), part(np.ones(())).value
     mean = double_mean(kind, np.asarray(l), np)
-    return Average(Sloped(both.value - 1, both.slopes), Sloped(mean - 1, np.array([2 * (mean - whole) / l])))
+    return MeasureAverages(Sloped(both.value - 1, both.slopes), Sloped(mean - 1, np.array([2 * (mean - whole) / l])))
 
 
 def distances(x: Any, columns: np.ndarray, period: float | None) -> np.ndarray:
@@ -187,18 +187,18 @@ class Curve:
         self.columns, self.weights, self.is_sloped = np.concatenate([points, Z, X]), weights, is_sloped
         self.gaps = distances(self.columns[: len(points) + len(Z), None], self.columns, self.period)
 
-    def average(self, lengthscale: float, d: Sloped) -> Average:
-        """Of inducing inputs and rows, from what `deviation` says of all gaps."""
+    def average(self, lengthscale: float, d: Sloped) -> MeasureAverages:
+        """Of inducing inputs and rows, from what `deviations` says of all gaps."""
         count = len(self.weights)
         if not count:
-            found = average(self.kind, self.measure, lengthscale, self.columns)
-            return Average(*(Sloped(one.value, one.slopes[: len(d.slopes)]) for one in found))
+            found = averages_over(self.kind, self.measure, lengthscale, self.columns)
+            return MeasureAverages(*(Sloped(one.value, one.slopes[: len(d.slopes)]) for one in found))
         a, slopes = self.weights @ d.value[:count], self.weights @ d.slopes[:, :count]
         b = Sloped(self.weights @ a[:count], slopes[:, :count] @ self.weights)
-        return Average(Sloped(a[count:], slopes[:, count:]), b)
+        return MeasureAverages(Sloped(a[count:], slopes[:, count:]), b)
 
     def __call__(self, lengthscale: float) -> KernelMatrices:
-        d, count = deviation(self.kind, self.gaps, lengthscale, self.is_sloped), len(self.weights)
+        d, count = deviations(self.kind, self.gaps, lengthscale, self.is_sloped), len(self.weights)
         own, size = self.average(lengthscale, d), len(d.value) - count
         shared, alone = own.from_first(size), own.at_points()
         value, slopes = d.value[count:, count:], d.slopes[:, count:, count:]

@@ -19,7 +19,7 @@ from numpyro_gp import likelihoods
 from numpyro_gp.arrays import Array, ArrayLike, value_type
 from numpyro_gp.gam.model.node_rules import (
     NARROW,
-    expected,
+    by_nodes,
     in_a_strip,
     over_nodes,
     sigmoid,
@@ -133,14 +133,14 @@ def student_t_value(
     """``-(df + 1) / 2 E log(1 + (y - f)^2 / (df scale^2))``, and what does not depend on f."""
     width = scale * np.sqrt(df)
     wide = lambda *given: _log_square_of_wide(*given)[:1]  # noqa: E731
-    (log,) = expected(_log_square, wide, np.hypot(mean - y, width), mean, variance, y, width)
+    (log,) = by_nodes(_log_square, wide, np.hypot(mean - y, width), mean, variance, y, width)
     return _student_constant(df, scale) - 0.5 * (df + 1) * log
 
 
 def student_t(y: np.ndarray, mean: np.ndarray, variance: np.ndarray, df: float, scale: float) -> ExpectedDensities:
     """`student_t_value` with its slopes."""
     width, power = scale * math.sqrt(df), 0.5 * (df + 1)
-    log, of_mean, curvature, of_width = expected(
+    log, of_mean, curvature, of_width = by_nodes(
         _log_square_slopes, _log_square_of_wide, np.hypot(mean - y, width), mean, variance, y, np.asarray(width)
     )
     of_df = 0.5 * (scipy.special.digamma(0.5 * df + 0.5) - scipy.special.digamma(0.5 * df) - 1 / df - log)
@@ -198,7 +198,7 @@ def _bernoulli(y: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> Expecte
     return ExpectedDensities(y * mean - value, y - p, -0.5 * curvature)
 
 
-def _binomial(
+def _successes(
     y: np.ndarray, mean: np.ndarray, variance: np.ndarray, trials: np.ndarray | None = None
 ) -> ExpectedDensities:
     """Successes ``y`` among trials; without these the labels of a fit, of which the share ``y`` is 1."""
@@ -481,7 +481,7 @@ NAMED = {
         likelihoods.Binomial,
         "logit",
         is_discrete=True,
-        expected=_binomial,
+        expected=_successes,
         until=_until_binomial,
         variance=lambda link, f, trials: trials * _label_variance(link, f),
         draw=lambda rng, link, f, trials: rng.binomial(trials.astype(int), mean_of(link, f)),

@@ -53,7 +53,7 @@ class Features(NamedTuple):
     variance_slopes: np.ndarray
 
 
-class Whitened(NamedTuple):
+class WhitenedFeatures(NamedTuple):
     """One component at its different rows: features ``(M, U)``, prior variances ``(U,)``, ``L^-1`` and ``L (M, M)``."""
 
     features: Sloped
@@ -70,7 +70,7 @@ def factored(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return factor, dtrtri(factor, lower=1)[0]
 
 
-def whitened(kernel: KernelMatrices, relative: float, is_sloped: bool = True) -> Whitened:
+def whitened(kernel: KernelMatrices, relative: float, is_sloped: bool = True) -> WhitenedFeatures:
     """Features of a kernel, with a jitter ``relative`` to the mean of the diagonal of ``k(Z, Z)``, and their slopes."""
     gram, cross, diagonal = kernel
     size = len(gram.value)
@@ -82,7 +82,7 @@ def whitened(kernel: KernelMatrices, relative: float, is_sloped: bool = True) ->
         turn = np.tril(inverse @ moved @ inverse.T)  # dL = L Phi(W dK W^T), the lower half
         turn[np.diag_indices(size)] *= 0.5
         slopes[at] = inverse @ cross.slopes[at] - turn @ values
-    return Whitened(Sloped(values, slopes), diagonal, inverse, factor)
+    return WhitenedFeatures(Sloped(values, slopes), diagonal, inverse, factor)
 
 
 class ComponentRows(NamedTuple):
@@ -110,7 +110,7 @@ class RowFeatures:
             keys = read[:, 0] if len(part.columns) == 1 else read  # which is sorted sooner
             rows, place = np.unique(keys, axis=0, return_inverse=True)
             jitter = JITTER_OF_TIME if part.term.kind in TIME else JITTER if count else 0.0
-            kernel = kernel_of(model, part, inducing_of(model, part), rows.reshape(len(rows), -1), is_sloped)
+            kernel = kernel_of(model, part, inducing_inputs_of(model, part), rows.reshape(len(rows), -1), is_sloped)
             self.components.append(ComponentRows(kernel, count, place.reshape(-1), jitter))
         one = Sloped(np.ones((1, 1)), np.zeros((0, 1, 1)))
         constant = KernelMatrices(one, one, Sloped(np.ones(1), np.zeros((0, 1))))
@@ -133,7 +133,12 @@ class RowFeatures:
         for at, (place, own) in enumerate(zip(self.components, self.slices, strict=True)):
             if before is not None and np.array_equal(before[at, : place.moved], lengths[at, : place.moved]):
                 continue
-            found = self._whitened(place, lengths[at])
+            kernel, jitter = place.kernel(lengths[at][: place.moved]), self.jitter
+            if self.of_programs is not None:
+                jitter = least_jitter_of(kernel.gram.value, self.of_programs) if jitter is None else jitter
+            else:
+                jitter = place.jitter if jitter is None or place.jitter == 0 else jitter
+            found = whitened(kernel, jitter, self.is_sloped)
             np.take(found.features.value, place.rows, axis=1, out=values[own], mode="clip")
             np.take(found.variances.value, place.rows, out=variances[at], mode="clip")
             for slot in range(place.moved if self.is_sloped else 0):
@@ -143,14 +148,6 @@ class RowFeatures:
         self._lengths = lengths.copy()
         return self.features, self.inverse
 
-    def _whitened(self, place: ComponentRows, lengths: np.ndarray) -> Whitened:
-        kernel, amount = place.kernel(lengths[: place.moved]), self.jitter
-        if self.of_programs is not None:
-            jitter = least_jitter_of(kernel.gram.value, self.of_programs) if amount is None else amount
-        else:
-            jitter = place.jitter if amount is None or place.jitter == 0 else amount
-        return whitened(kernel, jitter, self.is_sloped)
-
 
 def row_chunks(model: Model, X: np.ndarray, size: int = CHUNK) -> Iterator[tuple[slice, RowFeatures]]:
     """Rows in chunks."""
@@ -159,7 +156,7 @@ def row_chunks(model: Model, X: np.ndarray, size: int = CHUNK) -> Iterator[tuple
         yield rows, RowFeatures(model, X[rows])
 
 
-def inducing_of(model: Model, part: ReadTerm) -> np.ndarray:
+def inducing_inputs_of(model: Model, part: ReadTerm) -> np.ndarray:
     """Inducing inputs of a term ``(M_c, P)`` in the columns that it reads, as programs of JAX see them."""
     rounded = np.asarray(model.kernel_data.inducing[part.name], jnp.result_type(float))
     return rounded[:, list(part.columns)].astype(float)

@@ -28,7 +28,7 @@ from numpyro_gp.gam.model.response_checks import (
 )
 from numpyro_gp.gam.model.term_kernels import MEASURES, KernelData, count_lengthscales, kernel_data_of
 from numpyro_gp.gam.model.time_kernels import FEWEST_TIMES, TimePrior, series_scales, time_priors
-from numpyro_gp.gam.table.layout import Rows, TableLayout, as_labels, lay_out
+from numpyro_gp.gam.table.layout import TableLayout, TableRows, as_labels, lay_out
 from numpyro_gp.gam.table.terms import TIME, Terms
 from numpyro_gp.kernels import Constant
 from numpyro_gp.kernels.members import Batch, KernelBatches
@@ -85,7 +85,7 @@ class Model:
     kernel_data: KernelData
     family: Family
     start: Start
-    rows: Rows
+    rows: TableRows
     measure: str
     start_values: Array
     jitter: float | None = None
@@ -157,7 +157,7 @@ class Model:
         own = [numpyro.sample(f"f_scale {name}", prior) for name, prior in given.items()]
         own += [defaults[f"f_scale {name}"].sample(f"f_scale {name}") for name in of_time]
         own = [jnp.reshape(one, (1,)) for one in own] + ([defaults["f_scale"].sample("f_scale")] if plain else [])
-        return _in_order(own, [*given, *of_time, *plain], [part.name for part in parts], dtype)
+        return _reordered(own, [*given, *of_time, *plain], [part.name for part in parts], dtype)
 
     def _lengthscales(self, dtype: np.dtype) -> Array:
         """Of the columns of each curve and surface, and the numbers of terms of time ``(L,)``; none of other terms."""
@@ -172,7 +172,7 @@ class Model:
             own.append(numpyro.sample(f"f_lengthscale {part.name}", each))
         both = plain + others, smooth
         drawn, wanted = ([(p.name, at) for p in some for at in range(count_lengthscales(p))] for some in both)
-        return _in_order(own, drawn, wanted, dtype)
+        return _reordered(own, drawn, wanted, dtype)
 
 
 def offset_at(model: Model, X: Values) -> Values:
@@ -221,7 +221,7 @@ def default_priors(model: Model, entries: AnyArray | None = None) -> dict[str, P
     return priors | (NAMED[model.family.spec].priors(start) if isinstance(model.family.spec, str) else {})
 
 
-def _in_order(values: list[Array], names: Sequence[object], wanted: Sequence[object], dtype: np.dtype) -> Array:
+def _reordered(values: list[Array], names: Sequence[object], wanted: Sequence[object], dtype: np.dtype) -> Array:
     """Values by name in another order, as one array."""
     if not values:
         return jnp.zeros((0,), dtype)
@@ -295,7 +295,7 @@ def model(
 
 
 def _with_series(
-    kernel_data: KernelData, family: Family, start: Start, rows: Rows, offset: np.ndarray
+    kernel_data: KernelData, family: Family, start: Start, rows: TableRows, offset: np.ndarray
 ) -> tuple[KernelData, Start]:
     """Priors of the terms of time, column by column, and the noise that is beside them."""
     layout = kernel_data.layout

@@ -46,7 +46,7 @@ def over_nodes(
     return np.concatenate(parts, axis=-1)
 
 
-def expected(
+def by_nodes(
     functions: Functions,
     beyond: Functions,
     distance: np.ndarray,
@@ -93,7 +93,7 @@ def in_a_strip(
         weights = step * np.exp(-0.5 * nodes**2) / math.sqrt(2 * math.pi)
         return tuple(over_nodes(functions, (nodes, weights), mean, variance, *given))
 
-    return expected(functions, beyond, np.asarray(math.pi), mean, variance, *given)
+    return by_nodes(functions, beyond, np.asarray(math.pi), mean, variance, *given)
 
 
 def softplus(mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -88,7 +88,9 @@ def trials_at(layout: TableLayout, X: Values) -> Values | None:
     return None if layout.trials is None else X[..., layout.trials]
 
 
-def at_rows(likelihood: Likelihood, layout: TableLayout, X: np.ndarray, places: np.ndarray, count: int) -> Likelihood:
+def likelihood_at_rows(
+    likelihood: Likelihood, layout: TableLayout, X: np.ndarray, places: np.ndarray, count: int
+) -> Likelihood:
     """Draws of a likelihood at encoded rows ``X (K, D)`` with these numbers ``(K,)`` of ``count`` rows of the fit."""
     trials, found = trials_at(layout, X), at_places(likelihood, places, count)
     if trials is None:
@@ -130,7 +132,7 @@ def check_any_rows(family: Family, count: int) -> None:
         fail("family", "a function that works at any rows", "one with a number for each row of the fit", cure)
 
 
-def check_rows(likelihood: Likelihood, rows: int, count: int) -> None:
+def check_same_rows(likelihood: Likelihood, rows: int, count: int) -> None:
     """Refuse a table of another number of rows than the fit has, where draws of a likelihood have a number for each."""
     if rows != count and any(are_per_row(likelihood, count, 1)):
         required = f"a table of {count} rows, as {type(likelihood).__name__} has one number for each row of the fit"

@@ -13,8 +13,8 @@ from numpyro_gp.additive.columns import grid_points
 from numpyro_gp.additive.component_kernels import Component, batches_of, column_kernel
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import fail
-from numpyro_gp.gam.model.column_kernels import deviation
-from numpyro_gp.gam.model.time_kernels import TimePrior, circle_of, points_of, time_inducing, time_kernel
+from numpyro_gp.gam.model.column_kernels import deviations
+from numpyro_gp.gam.model.time_kernels import TimePrior, circle_of, measure_points, time_inducing, time_kernel
 from numpyro_gp.gam.table.layout import ReadTerm, TableLayout, is_difference
 from numpyro_gp.gam.table.terms import TIME, Term
 from numpyro_gp.kernels import CategoryDelta, Empirical, Gaussian, Kernel, Linear, Matern52, Uniform, ZeroMeanLinear
@@ -108,7 +108,7 @@ class KernelData:
         found = [self.measures[at] for at in part.columns]
         with jax.ensure_compile_time_eval():  # numbers also where a model is traced
             if part.name not in self.periods:
-                return [points_of(found[0])] if part.term.kind in TIME else found
+                return [measure_points(found[0])] if part.term.kind in TIME else found
             low, high = self.periods[part.name]
             if part.term.kind == "season" or not isinstance(found[0], Empirical):
                 found[0] = circle_of(low, high - low)
@@ -161,7 +161,9 @@ def kernel_data_of(layout: TableLayout, X: np.ndarray, weights: np.ndarray | Non
     bare = KernelData(layout, tuple(found), periods, {})
     mass = np.ones(len(X)) if weights is None else weights
     is_surface = {part.name: part.term.kind in ("te", "ti") for part in layout.read_terms}
-    inducing = {part.name: _inducing(part, bare, X, mass) for part in layout.read_terms if not is_surface[part.name]}
+    inducing = {
+        part.name: _inducing_inputs(part, bare, X, mass) for part in layout.read_terms if not is_surface[part.name]
+    }
     left = MOST_TOGETHER - 1 - sum(map(len, inducing.values()))
     usual = [p.name for p in layout.read_terms if is_surface[p.name] and p.term.num_inducing is None]
     share = min(SURFACES, left) // max(len(usual), 1)
@@ -204,7 +206,7 @@ def _period(part: ReadTerm, layout: TableLayout, X: np.ndarray) -> tuple[float, 
     return (low - column.shift) / column.scale, (high - column.shift) / column.scale
 
 
-def _inducing(part: ReadTerm, kernel_data: KernelData, X: np.ndarray, mass: np.ndarray) -> np.ndarray:
+def _inducing_inputs(part: ReadTerm, kernel_data: KernelData, X: np.ndarray, mass: np.ndarray) -> np.ndarray:
     """Inducing inputs ``(M, D)`` of a term, zero in the columns that it does not read.
 
     They depend on the different values and on how many rows each has by their weights ``mass (N,)``: on no order of
@@ -225,12 +227,12 @@ def _inducing(part: ReadTerm, kernel_data: KernelData, X: np.ndarray, mass: np.n
         has_many = bool(term.by) and len(codes[-1]) > FEW_LEVELS
         curves = sum(one.term.kind == "s" and not one.term.by for one in kernel_data.layout.read_terms)
         usual = LEVEL_CURVE if has_many else CURVE if curves <= MANY_CURVES else CURVE_OF_MANY
-        rows = _line(part, kernel_data, X[:, own[0]], mass, term.num_inducing or usual)[:, None]
+        rows = _inducing_values(part, kernel_data, X[:, own[0]], mass, term.num_inducing or usual)[:, None]
         if term.by:
             is_own = not is_difference(part, kernel_data.layout.read_terms)
             levels = codes[-1] if is_own else _but_one(codes[-1], X[:, own[-1]], mass)
             rows = grid_points([rows[:, 0], levels])
-    return _placed(rows, own, len(columns))
+    return _in_all_columns(rows, own, len(columns))
 
 
 def _surface(part: ReadTerm, X: np.ndarray, mass: np.ndarray, share: int) -> np.ndarray:
@@ -239,10 +241,10 @@ def _surface(part: ReadTerm, X: np.ndarray, mass: np.ndarray, share: int) -> np.
     if size is None:
         by_work = int((MOST_WORK / mass.sum()) ** 0.5)
         size = max(SURFACE[len(own)], min(share, by_work))
-    return _placed(_centres(X[:, own], size), own, X.shape[1])
+    return _in_all_columns(_k_means(X[:, own], size), own, X.shape[1])
 
 
-def _placed(rows: np.ndarray, own: Sequence[int], count: int) -> np.ndarray:
+def _in_all_columns(rows: np.ndarray, own: Sequence[int], count: int) -> np.ndarray:
     """Rows of some columns as rows of all ``count`` columns."""
     points = np.zeros((len(rows), count))
     points[:, own] = rows
@@ -251,16 +253,16 @@ def _placed(rows: np.ndarray, own: Sequence[int], count: int) -> np.ndarray:
 
 def _but_one(codes: np.ndarray, x: np.ndarray, mass: np.ndarray) -> np.ndarray:
     """All but the most frequent: a function that averages to zero is determined by the others."""
-    return np.delete(codes, _largest(np.array([mass[x == code].sum() for code in codes])))
+    return np.delete(codes, _first_largest(np.array([mass[x == code].sum() for code in codes])))
 
 
-def _largest(values: np.ndarray, tie: float = TIE) -> int:
+def _first_largest(values: np.ndarray, tie: float = TIE) -> int:
     """The place of the first of those that are largest to rounding: weights and rows round sums differently."""
     most = values.max()
     return int(np.argmax(values >= most - tie * abs(most)))
 
 
-def _line(part: ReadTerm, kernel_data: KernelData, x: np.ndarray, mass: np.ndarray, size: int) -> np.ndarray:
+def _inducing_values(part: ReadTerm, kernel_data: KernelData, x: np.ndarray, mass: np.ndarray, size: int) -> np.ndarray:
     """Values of a column that are spread over it; where there are few all but one of them.
 
     The largest gaps are then filled until there are as many as of any column: curves that are alike are one batch.
@@ -270,16 +272,16 @@ def _line(part: ReadTerm, kernel_data: KernelData, x: np.ndarray, mass: np.ndarr
         points = list(_but_one(values, x, mass))
         while len(points) < size and len(values) > 1:
             known = np.sort(np.concatenate([values, points]))
-            widest = _largest(np.diff(known), TIE_OF_GAPS)
+            widest = _first_largest(np.diff(known), TIE_OF_GAPS)
             points.append(0.5 * (known[widest] + known[widest + 1]))
         return np.asarray(points)
     if part.name in kernel_data.periods:
         low, high = kernel_data.periods[part.name]
         return low + (high - low) * np.arange(size) / size
-    return _spread(x, mass, size)
+    return _pivots(x, mass, size)
 
 
-def _spread(x: np.ndarray, mass: np.ndarray, size: int) -> np.ndarray:
+def _pivots(x: np.ndarray, mass: np.ndarray, size: int) -> np.ndarray:
     """Values of a column, each where those before leave open most of a curve, times the root of the weight of its rows.
 
     The curve is a Matern 5/2 process with a lengthscale of half a standard deviation: a pivoted Cholesky factorisation.
@@ -291,8 +293,8 @@ def _spread(x: np.ndarray, mass: np.ndarray, size: int) -> np.ndarray:
     left, columns = np.ones(len(values)), np.zeros((size, len(values)))
     chosen: list[int] = []
     for at in range(size):
-        pivot = _largest(left * weight)
-        kappa = 1 + deviation(Matern52, np.abs(values - values[pivot]), TURN, is_sloped=False).value
+        pivot = _first_largest(left * weight)
+        kappa = 1 + deviations(Matern52, np.abs(values - values[pivot]), TURN, is_sloped=False).value
         column = kappa - columns[:at, pivot] @ columns[:at]
         columns[at] = column / np.sqrt(max(column[pivot], 1e-12))  # of values that are almost one nothing is left
         left = np.maximum(left - columns[at] ** 2, 0)
@@ -301,7 +303,7 @@ def _spread(x: np.ndarray, mass: np.ndarray, size: int) -> np.ndarray:
     return np.sort(values[chosen])
 
 
-def _centres(X: np.ndarray, size: int) -> np.ndarray:
+def _k_means(X: np.ndarray, size: int) -> np.ndarray:
     """Centres of k-means of the different rows, of at most 5000 of them."""
     ordered, rng = X[np.lexsort(X.T[::-1])], np.random.default_rng(0)
     rows: np.ndarray = ordered[np.append(True, (ordered[1:] != ordered[:-1]).any(axis=1))]

@@ -15,10 +15,17 @@ import numpy as np
 from numpyro_gp import kernels
 from numpyro_gp.additive.columns import Column
 from numpyro_gp.arrays import Array
-from numpyro_gp.gam.model.column_kernels import Curve, KernelMatrices, MatrixFunction, Sloped, deviation, without_slopes
+from numpyro_gp.gam.model.column_kernels import (
+    Curve,
+    KernelMatrices,
+    MatrixFunction,
+    Sloped,
+    deviations,
+    without_slopes,
+)
 from numpyro_gp.gam.model.families import Prior, Start
 from numpyro_gp.gam.model.family import Family
-from numpyro_gp.gam.table.layout import Rows
+from numpyro_gp.gam.table.layout import TableRows
 from numpyro_gp.gam.table.terms import Term
 from numpyro_gp.kernels import Empirical, Gaussian, Kernel, Matern32
 from numpyro_gp.kernels.profiles import integrated_walk, less_average
@@ -63,7 +70,7 @@ def time_priors(terms: dict[str, Term], column: Column, scales: series.Scales) -
 
 
 def series_scales(
-    t: np.ndarray, rows: Rows, periods: tuple[float, ...], family: Family, start: Start, offset: np.ndarray
+    t: np.ndarray, rows: TableRows, periods: tuple[float, ...], family: Family, start: Start, offset: np.ndarray
 ) -> series.Scales:
     """Scales of a response on the scale of its link, of the mean of all rows of one time by their weights."""
     times, place = np.unique(t, return_inverse=True)
@@ -81,7 +88,7 @@ def series_scales(
     return series.scales_of(times, response, periods)
 
 
-def points_of(measure: Any) -> Empirical:
+def measure_points(measure: Any) -> Empirical:
     """The points over which trends and cycles average to zero: those of the rows, or some of another measure."""
     if isinstance(measure, Empirical):
         return measure
@@ -124,7 +131,9 @@ class _Centring:
         return [found[:, : self.size], found[:, self.size :], less_average(diagonal, a, a, c)[Q + self.size :]]
 
 
-def _of_two(value: list[np.ndarray], of_first: list[np.ndarray], of_second: list[np.ndarray]) -> KernelMatrices:
+def _with_two_slopes(
+    value: list[np.ndarray], of_first: list[np.ndarray], of_second: list[np.ndarray]
+) -> KernelMatrices:
     """Gram, cross and diagonal with their slopes in two parameters."""
     leaves = zip(value, of_first, of_second, strict=True)
     return KernelMatrices(*(Sloped(one, np.stack(slopes)) for one, *slopes in leaves))
@@ -142,7 +151,7 @@ def trend_matrices(measure: Empirical, Z: np.ndarray, X: np.ndarray) -> MatrixFu
     def at(lengths: np.ndarray) -> KernelMatrices:
         level, slope = map(float, lengths)
         whole = [one + level**2 * w + slope**2 * s for one, w, s in zip(line, walk, smooth, strict=True)]
-        return _of_two(whole, [2 * level * one for one in walk], [2 * slope * one for one in smooth])
+        return _with_two_slopes(whole, [2 * level * one for one in walk], [2 * slope * one for one in smooth])
 
     return at
 
@@ -155,7 +164,7 @@ def cycle_matrices(measure: Empirical, Z: np.ndarray, X: np.ndarray) -> MatrixFu
 
     def at(lengths: np.ndarray) -> KernelMatrices:
         memory, period = map(float, lengths)
-        found = deviation(Matern32, gaps, memory)
+        found = deviations(Matern32, gaps, memory)
         d, slope = found.value, found.slopes[0]
         d += 1
         turns = gaps * (2 * math.pi / period)
@@ -164,7 +173,7 @@ def cycle_matrices(measure: Empirical, Z: np.ndarray, X: np.ndarray) -> MatrixFu
         turns *= np.sin(turns)
         turns *= d / period
         d *= wave
-        return _of_two(less(d, one), less(slope, none), less(turns, none))
+        return _with_two_slopes(less(d, one), less(slope, none), less(turns, none))
 
     return at
 
@@ -176,7 +185,7 @@ def season_matrices(given: tuple[Empirical, float], Z: np.ndarray, X: np.ndarray
 
     def at(lengths: np.ndarray) -> KernelMatrices:
         shape, memory = map(float, lengths)
-        d = deviation(Matern32, gaps, memory)
+        d = deviations(Matern32, gaps, memory)
         gram, cross = (Sloped(1 + d.value[:, own], d.slopes[..., own]) for own in (slice(size), slice(size, None)))
         fall = KernelMatrices(gram, cross, without_slopes(np.ones(len(X)), 1)).merged(lambda leaf: leaf.at(1, 2))
         return curve(shape).merged(lambda leaf: leaf.at(0, 2)) * fall

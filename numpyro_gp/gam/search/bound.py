@@ -28,7 +28,14 @@ from numpyro_gp.gam.model.hyperparameters import (
 from numpyro_gp.gam.model.model import Model, offset_at
 from numpyro_gp.gam.model.response_checks import trials_at
 from numpyro_gp.gam.search import bound_formulas as bounds
-from numpyro_gp.gam.search.bound_formulas import BoundValue, ExpectedTotal, Marginals, PseudoData, ResponseSums, Sums
+from numpyro_gp.gam.search.bound_formulas import (
+    BoundValue,
+    ExpectedTotal,
+    ResponseSums,
+    RowMarginals,
+    RowPseudoData,
+    Sums,
+)
 from numpyro_gp.gam.search.tables import Tables, summed_tables
 from numpyro_gp.gam.table.layout import as_labels
 from numpyro_gp.programs.compiled import prepared
@@ -91,14 +98,14 @@ class Evaluation(NamedTuple):
     at rows, and ``next_pseudo_data`` one natural step further.
     """
 
-    pseudo_data: PseudoData
+    pseudo_data: RowPseudoData
     free: np.ndarray
     loss: float
     slopes: np.ndarray
     found: BoundValue | None = None
     inverse: np.ndarray | None = None
-    marginals: Marginals | None = None
-    next_pseudo_data: PseudoData | None = None
+    marginals: RowMarginals | None = None
+    next_pseudo_data: RowPseudoData | None = None
 
 
 # ``(free, y, mean, variance, weights)``.
@@ -171,7 +178,7 @@ class Bound:
         self.is_exact, self.start = parts.vector_layout.is_exact, parts.evaluator.start
         self.residual = data.weights * (data.y - data.offset)
         self.response = ResponseSums(data.weights.sum(), float(np.sum(self.residual * (data.y - data.offset))))
-        self.pseudo_data = PseudoData(np.zeros(len(data.y)), np.zeros(len(data.y)))
+        self.pseudo_data = RowPseudoData(np.zeros(len(data.y)), np.zeros(len(data.y)))
         self.losses: list[float] = []
         self.last: Evaluation | None = None
         self.mode: Evaluation | None = None
@@ -231,7 +238,7 @@ class Bound:
 
     def _at_pseudo_data(
         self, free: np.ndarray, values: BoundArguments[np.ndarray]
-    ) -> tuple[BoundValue, np.ndarray, np.ndarray, Marginals, PseudoData]:
+    ) -> tuple[BoundValue, np.ndarray, np.ndarray, RowMarginals, RowPseudoData]:
         density, data = self.parts.density, self.data
         assert self._row_features is not None
         assert density is not None
@@ -244,7 +251,7 @@ class Bound:
             found, at, total = bounds.bound_at_pseudo_data(
                 features, values.scales, self.parts.sizes, self.pseudo_data, data.offset, expected
             )
-            return found, inverse, -total.of_free, at, PseudoData.by(total, at.mean)
+            return found, inverse, -total.of_free, at, RowPseudoData.by(total, at.mean)
 
     def fit_pseudo_data(self, free: np.ndarray) -> None:
         """Site steps at fixed hyper-parameters, from the prior, until they gain little; none where sites are exact."""
@@ -266,9 +273,9 @@ class Bound:
         assert at is not None
         if np.isfinite(cap) and self.parts.density is not None:
             narrow = self.parts.density(free, self.data.y, at.mean, np.minimum(at.variance, cap), self.data.weights)
-            new = PseudoData.by(narrow, at.mean)
+            new = RowPseudoData.by(narrow, at.mean)
         for part in 0.5 ** np.arange(MOST_HALVINGS):
-            self.pseudo_data = PseudoData(*((1 - part) * a + part * b for a, b in zip(old, new, strict=True)))
+            self.pseudo_data = RowPseudoData(*((1 - part) * a + part * b for a, b in zip(old, new, strict=True)))
             try:
                 loss = self(free)[0]
             except np.linalg.LinAlgError:

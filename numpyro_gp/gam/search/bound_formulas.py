@@ -56,14 +56,14 @@ class ResponseSums(NamedTuple):
     squares: float
 
 
-class PseudoData(NamedTuple):
+class RowPseudoData(NamedTuple):
     """What data say about ``f`` at each row ``(N,)``: a normal density by its natural parameters."""
 
     shift: np.ndarray
     weight: np.ndarray
 
     @classmethod
-    def by(cls, expected: ExpectedTotal, mean: np.ndarray) -> "PseudoData":
+    def by(cls, expected: ExpectedTotal, mean: np.ndarray) -> "RowPseudoData":
         """Those of a natural step of length one, from the slopes of the expected log density at a marginal mean.
 
         Of what is not log-concave, as Student's t far from its centre, a weight may be negative: cut at zero the step
@@ -140,7 +140,7 @@ def gaussian_bound(
     return BoundValue(loss, of_scales, by_component, of_noise, rate * gram, rate * projected)
 
 
-class Marginals(NamedTuple):
+class RowMarginals(NamedTuple):
     """Mean and variance of ``f`` at each row ``(N,)``."""
 
     mean: np.ndarray
@@ -151,10 +151,10 @@ def bound_at_pseudo_data(
     features: Features,
     scales: np.ndarray,
     sizes: np.ndarray,
-    pseudo_data: PseudoData,
+    pseudo_data: RowPseudoData,
     offset: np.ndarray,
     expected: Callable[[np.ndarray, np.ndarray], ExpectedTotal],
-) -> tuple[BoundValue, Marginals, ExpectedTotal]:
+) -> tuple[BoundValue, RowMarginals, ExpectedTotal]:
     """With pseudo-data ``(shift, weight)`` that stay, of a belief that need not be the best one.
 
     Weights may be negative, as long as the belief has a covariance: else `inverse_of` fails.
@@ -187,4 +187,4 @@ def bound_at_pseudo_data(
         for one, spread in zip(slopes, variance_slopes, strict=True)
     ]
     by_component = np.reshape(np.transpose(of_lengths), (len(scales), -1))
-    return BoundValue(loss, of_scales, by_component, 0.0, gram, projected), Marginals(mean, variance), total
+    return BoundValue(loss, of_scales, by_component, 0.0, gram, projected), RowMarginals(mean, variance), total

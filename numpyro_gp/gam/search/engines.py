@@ -123,15 +123,15 @@ def still_rose(steps: int, is_flat: bool) -> tuple[str, ...]:
 def set_up(guide: AutoGP, model: Model) -> AutoGP:
     """A guide that knows the sites of the model, of which it keeps shapes: its parameters come from elsewhere."""
 
-    def run() -> None:
+    def run_engine() -> None:
         with handlers.block(), handlers.seed(rng_seed=0):
             guide(*model.arguments)
 
     if vector_layout_of(model).priors is not None:
-        jax.eval_shape(run)
+        jax.eval_shape(run_engine)
         swapped(guide, lambda tracer: jnp.zeros(tracer.shape, tracer.dtype))
     else:  # supports may hold numbers
-        in_one_program(run, guide)
+        in_one_program(run_engine, guide)
     return guide
 
 
@@ -166,7 +166,7 @@ def chains(key: Array, model: Model, num_samples: int, progress: bool, first: En
     return EngineResult(None, num_samples, notes, Posterior.from_mcmc(target, mcmc))
 
 
-def particles(key: Array, model: Model, num_particles: int, progress: bool) -> EngineResult:
+def by_particles(key: Array, model: Model, num_particles: int, progress: bool) -> EngineResult:
     """Stein particles, as `ngp.stein.auto` starts and stops them."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -176,7 +176,7 @@ def particles(key: Array, model: Model, num_particles: int, progress: bool) -> E
     return EngineResult(result, len(result.losses), notes, Posterior.from_stein(model, svgd, result.params))
 
 
-def run(
+def run_engine(
     key: Array | None, model: Model, engine: str, num_steps: int | None, batch: int | None, tables: bool, progress: bool
 ) -> EngineResult:
     """Fit by an engine, with what there is to say of the data.
@@ -192,7 +192,7 @@ def run(
         return jax.random.split(jax.random.split(jax.random.key(0) if key is None else key)[0])[number]
 
     if engine == "svgd":
-        found = particles(key_of(1), model, num_steps or 20, progress)
+        found = by_particles(key_of(1), model, num_steps or 20, progress)
     elif batch is None and is_joint(model) and (is_held or (tables and has_tables(model))):
         found = by_quasi_newton(model, most, tables)
     else:

@@ -14,7 +14,7 @@ from numpyro_gp.gam.model.hyperparameters import vector_layout_of
 from numpyro_gp.gam.model.model import Model
 from numpyro_gp.gam.model.response_checks import has_numbers
 from numpyro_gp.gam.search.bound import FLAT, WALL, Bound, BoundParts, Data
-from numpyro_gp.gam.search.tables import columns_of, tabulated
+from numpyro_gp.gam.search.tables import tabulated, tabulated_columns
 
 # Rows above which the mode is looked for with tables of them, or with some of them first.
 MANY_ROWS = 10_000
@@ -50,7 +50,7 @@ class Collapsed(NamedTuple):
 
 def has_tables(model: Model) -> bool:
     """Whether rows of a model may be counted in tables, however many there are."""
-    return bool(columns_of(model)) and vector_layout_of(model).is_exact
+    return bool(tabulated_columns(model)) and vector_layout_of(model).is_exact
 
 
 def collapsed(model: Model, most_steps: int, tables: bool = True, other_start: np.ndarray | None = None) -> Collapsed:

@@ -19,7 +19,7 @@ from numpyro_gp.gam.model.hyperparameters import BoundArguments, vector_layout_o
 from numpyro_gp.gam.model.model import Model
 from numpyro_gp.gam.model.term_kernels import count_lengthscales
 from numpyro_gp.gam.search.bound import Bound, BoundParts, Data, Evaluation
-from numpyro_gp.gam.search.bound_formulas import PseudoData, inverse_of
+from numpyro_gp.gam.search.bound_formulas import RowPseudoData, inverse_of
 from numpyro_gp.gam.search.modes import Collapsed, collapsed, without_walls
 from numpyro_gp.gam.table.layout import ReadTerm
 
@@ -49,17 +49,19 @@ def of_series(model: Model, most_steps: int, tables: bool = True) -> Collapsed:
     """
     rows, parts = merged(Data.of(model)), BoundParts(model)
     last, count = last_rows(model, rows.data.X), len(rows.data.y)
-    evidence = Evidence(parts, rows if len(last) == count else merged(Data(*(one[last] for one in rows.data[:4]))))
+    evidence = SeriesEvidence(
+        parts, rows if len(last) == count else merged(Data(*(one[last] for one in rows.data[:4])))
+    )
     free, is_flat = evidence.search(most_steps, np.random.default_rng(0))
     losses = evidence.losses[:]
     mean, root = weighted(evidence, free, evidence.covariance_root(free))
-    said = pseudo_data(parts, rows.data, mean)
+    said = series_pseudo_data(parts, rows.data, mean)
     if len(last) == count:
         return Collapsed(mean, root, said.shift, said.precision, without_walls(losses), is_flat)
     if said.gap < TIGHT:
         found = collapsed(model, most_steps, tables, free)
         mean, root = weighted(Bound(parts, Data.of(model)), found.location, found.root)
-        said = pseudo_data(parts, rows.data, mean)
+        said = series_pseudo_data(parts, rows.data, mean)
         return found._replace(location=mean, root=root, shift=said.shift, precision=said.precision)
     words = f"Scales, lengthscales and noise are those of the last {len(last)} of {count} different rows"
     words += f": {max(parts.sizes)} inducing inputs of a term do not follow all of them"
@@ -98,7 +100,7 @@ class Said(NamedTuple):
     gap: float
 
 
-def pseudo_data(parts: BoundParts, data: Data, free: np.ndarray) -> Said:
+def series_pseudo_data(parts: BoundParts, data: Data, free: np.ndarray) -> Said:
     """What rows say of the inducing values; what these leave open of a row is noise that it has alone."""
     values, M = parts.evaluator(free).values, int(parts.sizes.sum())
     noise = float(values.noise) ** 2 + least_variance_of(parts)
@@ -122,7 +124,7 @@ def least_variance_of(parts: BoundParts) -> float:
     return (LEAST_NOISE * float(parts.model.start.size)) ** 2
 
 
-class Evidence(Bound):
+class SeriesEvidence(Bound):
     """The negative log evidence of rows and its gradient at hyper-parameters, less their log density."""
 
     def __init__(self, parts: BoundParts, rows: Merged) -> None:
@@ -130,7 +132,7 @@ class Evidence(Bound):
         self.data, self.others, self.within = data, _, _ = rows
         self.least_variance = least_variance_of(parts)
         self.start, self.losses, self.last, self.mode = parts.evaluator.start, [], None, None
-        self.pseudo_data = PseudoData(np.zeros(0), np.zeros(0))  # rows say exactly what they say
+        self.pseudo_data = RowPseudoData(np.zeros(0), np.zeros(0))  # rows say exactly what they say
         self.kernels = [_at_rows(parts.model, part, data.X) for part in parts.model.layout.read_terms]
 
     def _evaluated(self, free: np.ndarray) -> Evaluation:

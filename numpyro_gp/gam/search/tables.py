@@ -39,7 +39,7 @@ class Tables(NamedTuple):
     reads: np.ndarray
 
 
-def columns_of(model: Model) -> list[int]:
+def tabulated_columns(model: Model) -> list[int]:
     """The columns that the terms read, where each reads one and their grids are not too many; else none."""
     parts = [part.columns for part in model.layout.read_terms]
     columns = sorted({at for own in parts for at in own})
@@ -48,7 +48,7 @@ def columns_of(model: Model) -> list[int]:
 
 def tabulated(model: Model, X: np.ndarray, weights: np.ndarray, residual: np.ndarray) -> Tables | None:
     """Tables of rows with weights ``w`` and ``t = w (y - offset)``; None where a term reads more than one column."""
-    columns = columns_of(model)
+    columns = tabulated_columns(model)
     if not columns:
         return None
     nodes = {at: nodes_of(X[:, at], model.layout.columns[at].levels is not None) for at in columns}

@@ -51,12 +51,12 @@ def formula(text: str) -> Terms:
     line = re.sub(r"\s", " ", text).strip()
     bare = re.sub(r"\"[^\"]*\"|'[^']*'", lambda found: "_" * len(found[0]), line)  # names in quotes may have any sign
     if bare.count("~") != 1:
-        _refuse(line, len(line) if "~" not in bare else bare.rfind("~"), f"{bare.count('~')} signs ~")
+        _refuse_formula(line, len(line) if "~" not in bare else bare.rfind("~"), f"{bare.count('~')} signs ~")
     split = bare.index("~")
     for side, name in ((line[:split], "left"), (line[split + 1 :], "right")):
         if not side.strip():
-            _refuse(line, split, f"nothing {name} of ~")
-    response = _column(line, _parsed(line[:split], line))
+            _refuse_formula(line, split, f"nothing {name} of ~")
+    response = _column_name(line, _parsed(line[:split], line))
     # As many spaces as the left side had letters: places are those of the whole line.
     items: list[Term] = []
     nodes = [_parsed(" " * (split + 1) + line[split + 1 :], line)]
@@ -67,14 +67,14 @@ def formula(text: str) -> Terms:
             continue
         if isinstance(node, ast.Constant) and node.value == 1:
             continue
-        term = _term(line, node)
+        term = _read_term(line, node)
         if term.name in {one.name for one in items}:
-            _refuse(line, node.col_offset - 1, f"{term.name} twice", "Leave one of them out.")
+            _refuse_formula(line, node.col_offset - 1, f"{term.name} twice", "Leave one of them out.")
         items.append(term)
     return Terms(tuple(items), response)
 
 
-def _refuse(
+def _refuse_formula(
     line: str, place: int, got: str, cure: str = LIKE, what: str = "formula", must: str = "response ~ term + term"
 ) -> NoReturn:
     """An error with the formula, and a mark under the place."""
@@ -92,34 +92,34 @@ def _parsed(part: str, line: str) -> ast.expr:
         place = min(max((error.offset or 1) - 2, 0), len(line))
         cure = f"Write one like {EXAMPLE!r}; names with spaces, signs or words of Python are in quotes."
         if line[place : place + 1] == ":":
-            cure = _of_two("a", "b")
+            cure = _joint_terms("a", "b")
         elif line[place:].strip() == ".":
             cure = "Write every column out, as s(age) + s(dose): which of them are curves is yours to say."
         elif "never closed" in str(error.msg):
             cure, place = "Close the bracket.", max(line.rfind("("), 0)
-        _refuse(line, place, "what Python cannot read there", cure)
+        _refuse_formula(line, place, "what Python cannot read there", cure)
 
 
-def _term(line: str, node: ast.expr) -> Term:
+def _read_term(line: str, node: ast.expr) -> Term:
     called = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else None
     if called not in FUNCTIONS:  # the name of a column, or a function of one
-        return Term("column", (_column(line, node),))
+        return Term("column", (_column_name(line, node),))
     assert isinstance(node, ast.Call)
-    columns = [_column(line, argument) for argument in node.args]
+    columns = [_column_name(line, argument) for argument in node.args]
     options = {word.arg: _option(line, word) for word in node.keywords if word.arg}
     known, place = OPTIONS[called], node.col_offset - 1
     if called == "season" and "period" not in options:
         cure = f"Write season({', '.join(columns)}, period=12) of months, 365.25 of dates, which are days."
-        _refuse(line, place, "none", cure, "season(...)", "with a period")
+        _refuse_formula(line, place, "none", cure, "season(...)", "with a period")
     if unknown := [name for name in options if name not in known]:
         cure = f"Write num_inducing={options['k']}." if "k" in options and "num_inducing" in known else ""
         if options.get("bs") == "cc" and "cyclic" in known and columns:
             cure = f"Write {called}({columns[0]}, cyclic=True)."
         cure = cure or f"Leave {' and '.join(unknown)} out, or take one of these."
-        _refuse(line, place, f"{unknown}", cure, f"options of {called}(...)", f"among {known}")
+        _refuse_formula(line, place, f"{unknown}", cure, f"options of {called}(...)", f"among {known}")
     if called not in ("te", "ti") and len(columns) > 1:
         got = f"{len(columns)} of them, {columns}"
-        _refuse(line, place, got, _of_two(*columns[:2]), f"columns of {called}(...)", "one")
+        _refuse_formula(line, place, got, _joint_terms(*columns[:2]), f"columns of {called}(...)", "one")
     try:
         term: Term = FUNCTIONS[called](*columns, **options)
     except (TypeError, ValueError) as error:
@@ -128,18 +128,18 @@ def _term(line: str, node: ast.expr) -> Term:
     return term
 
 
-def _column(line: str, node: ast.expr) -> str:
+def _column_name(line: str, node: ast.expr) -> str:
     """The name of a column, ``age`` or ``"age of onset"``, or a function of one, ``log(age)``."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and len(node.args) == 1 and not node.keywords:
-        return f"{node.func.id}({_column(line, node.args[0])})"
-    _refuse(line, max(node.col_offset - 1, 0), f"{ast.unparse(node)!r}, which is no term", _habit(node))
+        return f"{node.func.id}({_column_name(line, node.args[0])})"
+    _refuse_formula(line, max(node.col_offset - 1, 0), f"{ast.unparse(node)!r}, which is no term", _habit(node))
 
 
-def _of_two(a: str, b: str) -> str:
+def _joint_terms(a: str, b: str) -> str:
     """How two columns act together, whatever they are."""
     of_levels = f"s({a}, by={b}) for a curve of {a} at each level of {b}, s({b}, by={a}) the other way round"
     return f"Write {of_levels}, or te({a}, {b}) of two numbers."
@@ -149,7 +149,7 @@ def _habit(node: ast.expr) -> str:
     """What is written here for what formulas of other libraries write so."""
     names = [one.id for one in ast.walk(node) if isinstance(one, ast.Name) and one.id not in FUNCTIONS]
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) and len(names) == 2:
-        return _of_two(names[0], names[1])
+        return _joint_terms(names[0], names[1])
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr) and names:
         slope = "" if len(names) == 1 else f", and re({names[-1]}, by={names[0]}) for slopes of {names[0]}"
         return f"Write re({names[-1]}) for an intercept of each level{slope}."
@@ -169,10 +169,10 @@ def _habit(node: ast.expr) -> str:
 
 def _option(line: str, word: ast.keyword) -> object:
     if word.arg == "by":
-        return _column(line, word.value)
+        return _column_name(line, word.value)
     try:
         return ast.literal_eval(word.value)
     except ValueError:
         if isinstance(word.value, ast.Name):  # kernel=RBF
             return word.value.id
-        _refuse(line, word.value.col_offset - 1, f"{ast.unparse(word.value)!r} for {word.arg}")
+        _refuse_formula(line, word.value.col_offset - 1, f"{ast.unparse(word.value)!r} for {word.arg}")

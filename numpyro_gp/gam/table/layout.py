@@ -135,7 +135,7 @@ def is_difference(part: ReadTerm, parts: tuple[ReadTerm, ...]) -> bool:
 
 
 @dataclasses.dataclass(frozen=True)
-class Rows:
+class TableRows:
     """What a fit is given: inputs, response and weights of the rows without missing values, and how many had some."""
 
     X: np.ndarray
@@ -156,12 +156,18 @@ def lay_out(
     weights: object,
     trials: str | None = None,
     has_labels: bool = False,
-) -> tuple[TableLayout, Rows]:
+) -> tuple[TableLayout, TableRows]:
     """Read a table: what each column is, and the rows of the fit. A response of labels may be two levels."""
     columns.check_order(data, weights=weights)
     reader: dict[tuple[str, str], str] = {}  # of an expression and what it is read as the first term that does
     reads: list[tuple[Term, list[tuple[str, str]]]] = []
-    own = [_of_its_column(term, data) if term.kind == "column" else term for term in terms.items]
+    own = []
+    for term in terms.items:
+        if term.kind == "column":  # by its name alone: a straight line of numbers, the levels of a category
+            at = term.columns[0]
+            is_line = is_numeric(column_values(data, at)) and not is_category(data, at)
+            term = dataclasses.replace(term, kind="linear" if is_line else "factor")
+        own.append(term)
     refuse_twice(own)  # a line and the name of its column are one term
     for term in own:
         role, role_of_by = ROLES.get(term.kind, ("number", "by"))
@@ -184,7 +190,9 @@ def lay_out(
         cure = f"Leave out {' and '.join(empty)}: no row has a value." if empty else "Leave a column out."
         fail("data", "rows without missing values", f"{len(y)} rows, none of which is complete", cure)
     y, mass, values = y[~missing], mass[~missing], {key: column[~missing] for key, column in values.items()}
-    own_columns = tuple(_column(key, column, mass, columns.order_of(data, key[0])) for key, column in values.items())
+    own_columns = tuple(
+        _read_column(key, column, mass, columns.order_of(data, key[0])) for key, column in values.items()
+    )
     number = {key: at for at, key in enumerate(reader)}
     parts = tuple(ReadTerm(term, tuple(number[key] for key in keys)) for term, keys in reads if term.kind != "offset")
     offsets = tuple(number[keys[0]] for term, keys in reads if term.kind == "offset")
@@ -192,10 +200,10 @@ def lay_out(
     place = None if trials is None else len(reader) - 1
     layout = TableLayout(own_columns, parts, offsets, response_column, place)
     X = layout.encoded(list(zip(own_columns, values.values(), strict=True)), len(y))
-    return layout, Rows(X, response_column.encode(y), None if weights is None else mass, int(missing.sum()))
+    return layout, TableRows(X, response_column.encode(y), None if weights is None else mass, int(missing.sum()))
 
 
-def as_labels(layout: TableLayout, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
+def as_labels(layout: TableLayout, rows: TableRows) -> tuple[np.ndarray, np.ndarray]:
     """Response and weights ``(N,)``; of successes among trials their share, with as many labels as trials."""
     if layout.trials is None:
         return rows.y, rows.mass
@@ -221,13 +229,7 @@ def _missing(values: dict[str, np.ndarray]) -> np.ndarray:
     return np.any([is_missing(column) for column in values.values()], axis=0)
 
 
-def _of_its_column(term: Term, data: object) -> Term:
-    """The name of a column alone: a straight line of numbers, the levels of a category."""
-    is_line = is_numeric(column_values(data, term.columns[0])) and not is_category(data, term.columns[0])
-    return dataclasses.replace(term, kind="linear" if is_line else "factor")
-
-
-def _column(key: tuple[str, str], values: np.ndarray, weights: np.ndarray, order: tuple[object, ...]) -> Column:
+def _read_column(key: tuple[str, str], values: np.ndarray, weights: np.ndarray, order: tuple[object, ...]) -> Column:
     name, role = key
     if role == "number":
         return columns.number_column(name, values, weights)

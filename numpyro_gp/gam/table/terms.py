@@ -135,7 +135,7 @@ def _check_columns(argument: str, names: tuple[str, ...], count: tuple[int, ...]
         fail(argument, required, f"{list(names)}", "Name each column once.")
 
 
-def _term(kind: str, columns: tuple[str, ...], **options: Any) -> Term:
+def _make_term(kind: str, columns: tuple[str, ...], **options: Any) -> Term:
     """A term with its options as they are kept; a kernel by its class or the name of that."""
     argument, count = COLUMNS.get(kind, ("column", (1,)))
     _check_columns(argument, columns, count)
@@ -201,7 +201,7 @@ def s(
             fail("cyclic", "True or the two ends of a period", f"{cyclic!r:.60}", "Pass cyclic=(0, 24).")
         cyclic = (float(cyclic[0]), float(cyclic[1]))
     options = dict(kernel=kernel, num_inducing=num_inducing, scale=scale, lengthscale=lengthscale)
-    return _term("s", (column,), by=by, cyclic=cyclic, **options)
+    return _make_term("s", (column,), by=by, cyclic=cyclic, **options)
 
 
 def te(
@@ -232,7 +232,7 @@ def te(
     >>> ngp.gam.te("longitude", "latitude").name
     'te(longitude, latitude)'
     """
-    return _term("te", columns, kernel=kernel, num_inducing=num_inducing, scale=scale, lengthscale=lengthscale)
+    return _make_term("te", columns, kernel=kernel, num_inducing=num_inducing, scale=scale, lengthscale=lengthscale)
 
 
 def ti(
@@ -260,7 +260,7 @@ def ti(
     >>> str(ngp.gam.s("a") + ngp.gam.s("b") + ngp.gam.ti("a", "b"))
     's(a) + s(b) + ti(a, b)'
     """
-    return _term("ti", columns, kernel=kernel, num_inducing=num_inducing, scale=scale, lengthscale=lengthscale)
+    return _make_term("ti", columns, kernel=kernel, num_inducing=num_inducing, scale=scale, lengthscale=lengthscale)
 
 
 def re(group: str, *, by: str | None = None, scale: object = None) -> Term:
@@ -287,7 +287,7 @@ def re(group: str, *, by: str | None = None, scale: object = None) -> Term:
     >>> str(ngp.gam.re("site") + ngp.gam.re("site", by="dose"))
     're(site) + re(site, by=dose)'
     """
-    return _term("re", (group,), by=by, scale=scale)
+    return _make_term("re", (group,), by=by, scale=scale)
 
 
 def linear(column: str, *, scale: object = None) -> Term:
@@ -309,7 +309,7 @@ def linear(column: str, *, scale: object = None) -> Term:
     >>> ngp.gam.linear("log(income)").name
     'linear(log(income))'
     """
-    return _term("linear", (column,), scale=scale)
+    return _make_term("linear", (column,), scale=scale)
 
 
 def factor(column: str, *, scale: object = None) -> Term:
@@ -331,7 +331,7 @@ def factor(column: str, *, scale: object = None) -> Term:
     >>> ngp.gam.factor("kind").name
     'factor(kind)'
     """
-    return _term("factor", (column,), scale=scale)
+    return _make_term("factor", (column,), scale=scale)
 
 
 def offset(column: str) -> Term:
@@ -351,7 +351,7 @@ def offset(column: str) -> Term:
     >>> ngp.gam.offset("log(exposure)").name
     'offset(log(exposure))'
     """
-    return _term("offset", (column,))
+    return _make_term("offset", (column,))
 
 
 def trend(column: str, *, num_inducing: int | None = None) -> Term:
@@ -378,7 +378,7 @@ def trend(column: str, *, num_inducing: int | None = None) -> Term:
     >>> str(ngp.gam.trend("month") + ngp.gam.season("month", period=12))
     'trend(month) + season(month, period=12)'
     """
-    return _term("trend", (column,), num_inducing=num_inducing)
+    return _make_term("trend", (column,), num_inducing=num_inducing)
 
 
 def season(column: str, *, period: float, num_inducing: int | None = None) -> Term:
@@ -407,7 +407,7 @@ def season(column: str, *, period: float, num_inducing: int | None = None) -> Te
     if not is_number or not 0 < period < float("inf"):
         cure = "Pass its length in the units of the column: period=12 for months, 7 for days."
         fail("period", "a positive number", f"{period!r:.60}", cure, ValueError if is_number else TypeError)
-    return _term("season", (column,), period=float(period), num_inducing=num_inducing)
+    return _make_term("season", (column,), period=float(period), num_inducing=num_inducing)
 
 
 def cycle(column: str, *, num_inducing: int | None = None) -> Term:
@@ -432,4 +432,4 @@ def cycle(column: str, *, num_inducing: int | None = None) -> Term:
     >>> ngp.gam.cycle("year").name
     'cycle(year)'
     """
-    return _term("cycle", (column,), num_inducing=num_inducing)
+    return _make_term("cycle", (column,), num_inducing=num_inducing)

@@ -4,7 +4,8 @@
 ``s = w^(1/2)`` and ``e = 1``, values of the function itself ``e = 0``. With inducing points ``f = A^T w + g``:
 ``w (M,)``, standard normal before the data, is global, and neighbours are for the rest ``g`` of covariance
 ``k - A^T A``. A block of a row behind its neighbours has one factor ``x``; with ``z = x . r`` and ``b = A_B x``
-``log p(r_i | r_N(i), w) = log x_last - (z - b . w)^2 / 2 - log(2 pi) / 2`` (mathematics.md sections 16.2, 16.3, 16.5).
+``log p(r_i | r_N(i), w) = log x_last - (z - b . w)^2 / 2 - log(2 pi) / 2`` (mathematics.md section 16.5, and
+16.2 and 16.3 without inducing points).
 """
 
 from dataclasses import replace
