@@ -153,7 +153,7 @@ def predicted(draws: Draws, X: np.ndarray, key: Array) -> Prediction:
 
 def has_draws(model: Model) -> bool:
     """Whether quantiles of the family need no program."""
-    return isinstance(model.family.spec, str) and NAMED[model.family.spec].draw is not None
+    return model.family.named is not None and model.family.named.draw is not None
 
 
 def quantiles_of_rows(chunk: Observation, rows: int, levels: np.ndarray, num_samples: int) -> np.ndarray:

@@ -348,7 +348,7 @@ def _probability_below(likelihood: Likelihood, y: Array, f: Array, ties: Array) 
 @alone
 def lower_ends(model: Model) -> dict[str, float]:
     """Lower ends above zero of the priors of a likelihood's parameters. Those of families with a name have none."""
-    if isinstance(model.family.spec, str):
+    if model.family.named is not None:
         return {}
     with handlers.block(), handlers.trace() as trace, handlers.seed(rng_seed=0):
         model.family.likelihood(model.start)

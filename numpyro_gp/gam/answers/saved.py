@@ -185,7 +185,7 @@ class Saved(NamedTuple):
 def write(path: str | os.PathLike[str], saved: Saved) -> None:
     """Write it whole, or leave the file that was there."""
     target, model = check_place(path), saved.model
-    if not isinstance(model.family.spec, str):  # a likelihood, or a function of the user's own
+    if model.family.named is None:  # a likelihood, or a function of the user's own
         model = dataclasses.replace(model, family=model.family._replace(spec=None))
     content = saved._asdict() | {
         "model": model,

@@ -62,17 +62,21 @@ class Family(NamedTuple):
     link: str
     spec: Any
 
+    @property
+    def named(self) -> FamilyRow | None:
+        """The row of a family that was given by its name; None of a likelihood or a function."""
+        return NAMED[self.spec] if isinstance(self.spec, str) else None
+
     def likelihood(self, start: Start) -> Likelihood:
         """The likelihood inside of a model."""
-        if isinstance(self.spec, str):
-            own = NAMED[self.spec]
-            return own.kind(*(prior.sample(name) for name, prior in own.priors(start).items()))
+        if (row := self.named) is not None:
+            return row.kind(*(prior.sample(name) for name, prior in row.priors(start).items()))
         return self.spec if isinstance(self.spec, Likelihood) else as_likelihood(self.spec())
 
     def stacked(self, values: dict[str, np.ndarray], count: int, dtype: np.dtype) -> Likelihood:
         """The likelihood of a name at several values of its parameters, its leaves with these on their first axis."""
-        own = NAMED[self.spec]
-        likelihood = own.kind(*(values[name] for name in own.priors(Start())))
+        row = NAMED[self.spec]
+        likelihood = row.kind(*(values[name] for name in row.priors(Start())))
         return jax.tree.map(lambda leaf: np.array(np.broadcast_to(np.asarray(leaf, dtype), (count,))), likelihood)
 
     @property

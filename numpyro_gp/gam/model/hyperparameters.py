@@ -134,7 +134,7 @@ def vector_layout_of(model: Model) -> VectorLayout:
     """The hyper-parameters of a model, in the order of their names; exact where noise is Gaussian and of one size."""
     dtype = np.dtype(jnp.result_type(float))
     has_own = any(part.term.scale is not None or part.term.lengthscale is not None for part in model.layout.read_terms)
-    if has_own or not isinstance(model.family.spec, str):
+    if has_own or model.family.named is None:
         return _traced_layout(model, dtype)
     priors = default_priors(model)
     shapes = {name: priors[name].shape for name in sorted(priors)}

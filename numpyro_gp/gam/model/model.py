@@ -15,7 +15,7 @@ from numpyro_gp.additive.component_kernels import AnyArray
 from numpyro_gp.arrays import Array, ArrayLike, Values
 from numpyro_gp.beliefs.members import picked
 from numpyro_gp.checks import check_choice, fail
-from numpyro_gp.gam.model.families import NAMED, Prior, Start
+from numpyro_gp.gam.model.families import Prior, Start
 from numpyro_gp.gam.model.family import Family, as_family, quick_glm
 from numpyro_gp.gam.model.response_checks import (
     at_places,
@@ -218,7 +218,7 @@ def default_priors(model: Model, entries: AnyArray | None = None) -> dict[str, P
         stack = jnp.stack if of_time and not isinstance(entries, np.ndarray) else np.stack
         each = stack([np.asarray(one, entries.dtype) if isinstance(one, float) else one for one in medians])
         priors["f_lengthscale"] = Prior(each, np.asarray(spreads, entries.dtype), each.shape)
-    return priors | (NAMED[model.family.spec].priors(start) if isinstance(model.family.spec, str) else {})
+    return priors | ({} if model.family.named is None else model.family.named.priors(start))
 
 
 def _reordered(values: list[Array], names: Sequence[object], wanted: Sequence[object], dtype: np.dtype) -> Array:

@@ -20,7 +20,7 @@ from numpyro import handlers
 
 from numpyro_gp.arrays import Array, ArrayLike, Values
 from numpyro_gp.checks import fail
-from numpyro_gp.gam.model.families import NAMED, Start
+from numpyro_gp.gam.model.families import Start
 from numpyro_gp.gam.model.family import TRIALS, Family
 from numpyro_gp.gam.table.formula import formula
 from numpyro_gp.gam.table.layout import TableLayout
@@ -102,7 +102,7 @@ def likelihood_at_rows(
 
 def has_numbers(family: Family, count: int) -> bool:
     """Whether the likelihood of a family has one number for each of ``count`` rows; those of a name have none."""
-    if isinstance(family.spec, str):
+    if family.named is not None:
         return False
     return any(family.look(lambda own: are_per_row(own, count, 0)))
 
@@ -112,7 +112,7 @@ def check_any_rows(family: Family, count: int) -> None:
 
     The summary and predictions look at some rows, or at others.
     """
-    if isinstance(family.spec, str):
+    if family.named is not None:
         return
     if family.look(lambda own: own.uncensored is not own and any(are_per_row(own, count, 0))):
         cure = "Write the model yourself, as the page of censored data does: its predictions are of values as they are."
@@ -151,8 +151,9 @@ def check_response(name: str, family: Family, y: np.ndarray, trials: np.ndarray 
         fail(f"response {name!r}", "finite", f"{y[~np.isfinite(y)][0]}", "Leave these rows out.")
     if family.link == "identity" and len(y) > 1:
         _check_spread(name, y)
-    if isinstance(family.spec, str):  # what the parameters are does not matter: to draw them compiles little programs
-        one, named = np.ones((), jnp.result_type(float)), NAMED[family.spec]
+    if (named := family.named) is not None:
+        # What the parameters are does not matter: to draw them compiles little programs.
+        one = np.ones((), jnp.result_type(float))
         likelihood = named.kind(*(one for _ in named.priors(Start())))
     else:
         with handlers.block(), handlers.seed(rng_seed=0):

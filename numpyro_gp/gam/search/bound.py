@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from numpyro_gp.arrays import Array
-from numpyro_gp.gam.model.families import NAMED, Start
+from numpyro_gp.gam.model.families import Start
 from numpyro_gp.gam.model.features import CHUNK, RowFeatures, row_chunks
 from numpyro_gp.gam.model.hyperparameters import (
     BoundArguments,
@@ -114,7 +114,7 @@ Density = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray],
 
 def density_of(model: Model, vector_layout: VectorLayout) -> Density:
     """The expected log density of the likelihood of a model; parameters of a named one are not of the terms."""
-    row = NAMED[model.family.spec] if isinstance(model.family.spec, str) else None
+    row = model.family.named
     if row is None or (expected := row.expected) is None:
         return compiled_density(model, vector_layout)
     own = [int(at) for name in row.priors(Start()) for at in vector_layout.places[name]]
