@@ -89,7 +89,7 @@ class Group:
         """A function of each basis and of the columns of ``X`` that it reads."""
         if not self.columns:
             return function(self.basis, X)[None]
-        return jax.vmap(function)(self.basis, _read(X, self.columns))
+        return jax.vmap(function)(self.basis, _columns_read(X, self.columns))
 
     def matrix(self, X: Float[Array, "N D"]) -> Float[Array, "N N"]:
         """The sum of ``k_c(X, X)``, one after the other, so that only one is held at a time."""
@@ -99,7 +99,7 @@ class Group:
         def add(total: Array, one: tuple[Basis, Array]) -> tuple[Array, None]:
             return total + one[0].matrix(one[1]), None
 
-        rows = _read(X, self.columns)
+        rows = _columns_read(X, self.columns)
         start = jnp.zeros((X.shape[0], X.shape[0]), jnp.result_type(self.basis.dtype, X))
         return lax.scan(add, start, (self.basis, rows))[0]
 
@@ -114,7 +114,7 @@ class Group:
         return found
 
 
-def _read(X: Float[Array, "N D"], columns: tuple[tuple[int, ...], ...]) -> Float[Array, "C N A"]:
+def _columns_read(X: Float[Array, "N D"], columns: tuple[tuple[int, ...], ...]) -> Float[Array, "C N A"]:
     """The columns of the inputs that each component reads."""
     return jnp.swapaxes(picked(X.T, np.asarray(columns)), -1, -2)
 
@@ -122,7 +122,7 @@ def _read(X: Float[Array, "N D"], columns: tuple[tuple[int, ...], ...]) -> Float
 def _read_each(points: Sequence[Array], columns: tuple[tuple[int, ...], ...]) -> Float[Array, "*batch C M A"]:
     """Those of the inducing inputs ``(..., M, D)`` of each; where all are known, one constant of a program."""
     if points[0].ndim == 2 and all(own is points[0] for own in points):
-        return _read(points[0], columns)
+        return _columns_read(points[0], columns)
     own = np.asarray(columns)[:, None]
     if points[0].ndim == 2 and all(map(is_known, points)):
         read = [np.asarray(one)[:, list(at)] for one, at in zip(points, columns, strict=True)]

@@ -360,7 +360,7 @@ def spread(tree: Tree, lead: Shape, target: Shape) -> Tree:
     return jax.tree.map(one, tree)
 
 
-def fits(shape: Shape, target: Shape) -> bool:
+def broadcasts_to(shape: Shape, target: Shape) -> bool:
     """Whether a shape broadcasts to another."""
     tail = target[len(target) - len(shape) :]
     return len(shape) <= len(target) and all(a in (1, b) for a, b in zip(shape, tail, strict=True))
@@ -373,9 +373,9 @@ def in_plates(tree: Tree, lead: Shape, batch: Shape, site: str) -> Tree:
     one of data, they may leave it out.
     """
     without_data = batch[:-1] if batch and batch[-1] == 1 else batch
-    if fits(lead, batch):
+    if broadcasts_to(lead, batch):
         return spread(tree, lead, batch)
-    if fits(lead, without_data):
+    if broadcasts_to(lead, without_data):
         return jax.tree.map(lambda leaf: jnp.expand_dims(leaf, len(without_data)), spread(tree, lead, without_data))
     required = f"a batch of the plates around it, {batch}" if batch else "no batch outside of every plate"
     cure = 'Call it inside numpyro.plate("group", G). For outputs pass outputs=P, for rows of data noise of shape (N,).'

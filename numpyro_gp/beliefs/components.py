@@ -35,7 +35,9 @@ def _squares(basis: AdditiveBasis, features: Float[Array, "M N"]) -> Float[Array
     return basis.stacks.squares(basis.stacks.apart(features))
 
 
-def _products(basis: AdditiveBasis, left: Float[Array, "M R"], features: Float[Array, "M N"]) -> Float[Array, "C R N"]:
+def _component_products(
+    basis: AdditiveBasis, left: Float[Array, "M R"], features: Float[Array, "M N"]
+) -> Float[Array, "C R N"]:
     """``B_c^T A_c`` of each component."""
     stacks = basis.stacks
     pairs = zip(stacks.apart(left), stacks.apart(features), strict=True)
@@ -53,7 +55,7 @@ def _factor(belief: object, basis: AdditiveBasis) -> Float[Array, "M M"]:
 @singledispatch
 def change_of(belief: AbstractBelief | Point, basis: AdditiveBasis, features: Float[Array, "M N"]) -> Change:
     """The `Change` of a belief, from the features of all components."""
-    return Change(-_squares(basis, features), _products(basis, _factor(belief, basis), features))
+    return Change(-_squares(basis, features), _component_products(basis, _factor(belief, basis), features))
 
 
 @change_of.register
@@ -63,7 +65,7 @@ def _(belief: Point, basis: AdditiveBasis, features: Float[Array, "M N"]) -> Cha
 
 @change_of.register
 def _(belief: MeanField, basis: AdditiveBasis, features: Float[Array, "M N"]) -> Change:
-    return Change(_products(basis, (belief.scale**2 - 1)[:, None], features**2)[:, 0])
+    return Change(_component_products(basis, (belief.scale**2 - 1)[:, None], features**2)[:, 0])
 
 
 @change_of.register
@@ -74,7 +76,7 @@ def _(belief: BlockDiagonal, basis: AdditiveBasis, features: Float[Array, "M N"]
 
 @change_of.register
 def _(belief: Structured, basis: AdditiveBasis, features: Float[Array, "M N"]) -> Change:
-    shared = _products(basis, belief.root().T, features)
+    shared = _component_products(basis, belief.root().T, features)
     return Change(jnp.zeros((shared.shape[0], shared.shape[2]), belief.dtype), shared, -1)
 
 
@@ -89,7 +91,7 @@ def _mean(belief: AbstractBelief | Point, basis: AdditiveBasis, features: Float[
     whitened = belief.v if isinstance(belief, Point) else belief.whitened_mean
     if whitened.ndim != 1:
         fail("the value of the site", "one vector of whitened values", f"shape {whitened.shape}", "Map with jax.vmap.")
-    return _products(basis, whitened[:, None], features)[:, 0]
+    return _component_products(basis, whitened[:, None], features)[:, 0]
 
 
 def component_marginals(belief: AbstractBelief | Point, basis: AdditiveBasis, X: Float[Array, "N D"]) -> Marginals:

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from numpyro_gp.arrays import Array, ArrayField, over_axes, store, value_type
 from numpyro_gp.beliefs.base import AbstractBelief, Joint, Marginals
 from numpyro_gp.beliefs.basis import AbstractBasis, Frame, Whitened
-from numpyro_gp.beliefs.coupled import Coupled, Moments, check_mean
+from numpyro_gp.beliefs.coupled import Coupled, CovarianceMoments, check_mean
 from numpyro_gp.checks import check_symmetric, fail
 from numpyro_gp.linalg import (
     flipped,
@@ -117,7 +117,7 @@ class Conditional(AbstractBelief):
         if self.is_natural:  # whose rule is written in the turn: no zeros go back through the factor
             frame = Frame(*lax.stop_gradient((frame.factor, frame.inverse)), frame.turn)
         found = over_axes(function, self.shift.ndim - 1, axes)(self.shift, self.precision, frame, level, weight)
-        return Coupled(found.mean, found.root, Moments(found.covariance, found.divergence))
+        return Coupled(found.mean, found.root, CovarianceMoments(found.covariance, found.divergence))
 
     def whitened(self, basis: AbstractBasis | None = None) -> Whitened:
         return super().whitened() if basis is None else self.at(basis).whitened()
@@ -135,7 +135,7 @@ class Conditional(AbstractBelief):
         return self.at(basis).kl(basis)
 
 
-class Posterior(NamedTuple):
+class NormalPosterior(NamedTuple):
     """``N(m, S)``, a lower root of ``S``, ``S`` itself and the KL divergence from ``N(0, I)``."""
 
     mean: Float[Array, " M"]
@@ -147,9 +147,9 @@ class Posterior(NamedTuple):
 Said = tuple[Array, Array, Frame, Array | None, Array | None]
 
 
-def _solved(
+def _solve_posterior(
     shift: Array, precision: Array, frame: Frame, level: Array | None, weight: Array | None
-) -> tuple[Posterior, tuple[object, ...]]:
+) -> tuple[NormalPosterior, tuple[object, ...]]:
     """The posterior; for its rule ``C^-1``, ``Lambda L``, ``G = L^T Lambda L``, ``p = L^T (shift - Lambda m_Z)``.
 
     Of pseudo-data that are ``weight`` times those stored.
@@ -165,23 +165,23 @@ def _solved(
     mean = matmul(root, matmul(pulled, root))
     covariance = outer_square(root)
     spread = 0.5 * (matmul(mean, mean) + jnp.trace(covariance) - mean.size)
-    return Posterior(mean, root, covariance, spread - half_log_det(root)), (root_inverse, side, inner, pulled)
+    return NormalPosterior(mean, root, covariance, spread - half_log_det(root)), (root_inverse, side, inner, pulled)
 
 
-def _posterior(*said: Any) -> Posterior:
-    return _solved(*said)[0]
+def _posterior(*said: Any) -> NormalPosterior:
+    return _solve_posterior(*said)[0]
 
 
 _natural_posterior = jax.custom_vjp(_posterior)
 
 
-def _forward(*said: object) -> tuple[Posterior, tuple[object, ...]]:
+def _natural_forward(*said: object) -> tuple[NormalPosterior, tuple[object, ...]]:
     given: Said = jax.tree.map(lambda one: one.value, said, is_leaf=lambda one: hasattr(one, "value"))
-    found, kept = _solved(*given)
+    found, kept = _solve_posterior(*given)
     return found, (found, kept, given)
 
 
-def _backward(residuals: tuple[Any, ...], cotangents: Posterior) -> tuple[object, ...]:
+def _natural_backward(residuals: tuple[Any, ...], cotangents: NormalPosterior) -> tuple[object, ...]:
     """Natural gradients in the pseudo-data, and ordinary ones in the kernel and the mean function.
 
     With ``q = S (dm + dKL m)`` and ``H = -S (dS - dKL G / 2) S - (q m^T + m q^T) / 2``, the gradient in ``G``: that of
@@ -216,4 +216,4 @@ def _backward(residuals: tuple[Any, ...], cotangents: Posterior) -> tuple[object
     return d_shift + d_kl * shift, turned + d_kl * precision, d_frame, d_level, d_weight
 
 
-_natural_posterior.defvjp(_forward, _backward, symbolic_zeros=True)
+_natural_posterior.defvjp(_natural_forward, _natural_backward, symbolic_zeros=True)

@@ -30,7 +30,7 @@ def joint_covariance(
     return jnp.broadcast_to(prior - matmul(features.T, features), spread.shape) + spread
 
 
-class Moments(NamedTuple):
+class CovarianceMoments(NamedTuple):
     """``S = C C^T`` and the KL divergence, where they are not made of ``C``: derivatives then pass it by."""
 
     covariance: Float[Array, "*batch M M"]
@@ -60,7 +60,7 @@ class Coupled(AbstractBelief):
 
     mean: ArrayField
     scale_tril: ArrayField
-    moments: Moments | None = None
+    moments: CovarianceMoments | None = None
 
     def __post_init__(self) -> None:
         mean = check_mean("mean", self.mean)

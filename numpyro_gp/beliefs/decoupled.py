@@ -28,7 +28,7 @@ from numpyro_gp.beliefs.curvature_taps import (
 )
 from numpyro_gp.beliefs.mean_basis import (
     check_coefficients,
-    check_columns,
+    check_sampled_rows,
     gamma_scale,
     mean_norm,
     projected,
@@ -128,7 +128,7 @@ class Decoupled(AbstractBelief):
         points = check_points("Z_alpha", self.Z_alpha)
         a = check_coefficients("a", self.a, "Z_alpha", points)
         factor = check_triangle("B_tril", self.B_tril, (*a.shape[:-1], None), positive=False)
-        store(self, Z_alpha=points, a=a, B_tril=factor, columns=check_columns(self.columns, points.shape[0]))
+        store(self, Z_alpha=points, a=a, B_tril=factor, columns=check_sampled_rows(self.columns, points.shape[0]))
 
     @property
     def whitened_mean(self) -> Float[Array, "*batch M"]:
@@ -179,7 +179,7 @@ class WithMeanBasis(AbstractBelief):
             cure = "With outputs=P every array but the inputs has a leading axis P."
             fail("mean", f"of as many outputs as a: leading axes {lead}", f"shape {mean.shape}", cure)
         factor = check_triangle("scale_tril", self.scale_tril, mean.shape, positive=True)
-        rows = check_columns(self.columns, points.shape[0])
+        rows = check_sampled_rows(self.columns, points.shape[0])
         store(self, Z_gamma=points, a=weights, mean=mean, scale_tril=factor, columns=rows)
 
     def coefficients(self, site: Basis) -> Float[Array, "*batch G"]:  # noqa: ARG002

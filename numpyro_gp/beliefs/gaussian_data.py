@@ -219,7 +219,7 @@ def pseudo_data_of(
     axes = tuple(0 if array.ndim > rank else None for array, rank in arrays)
     # What all members share is not repeated.
     whole = [jnp.broadcast_to(a, lead + a.shape[a.ndim - r :]) if a.ndim > r else a for a, r in arrays]
-    return over_axes(_pseudo_data, len(lead), axes)(*whole)
+    return over_axes(_scaled_pseudo_data, len(lead), axes)(*whole)
 
 
 def positive_part(precision: Square) -> Square:
@@ -229,7 +229,9 @@ def positive_part(precision: Square) -> Square:
     return matmul(root, jnp.swapaxes(root, -1, -2))
 
 
-def _pseudo_data(mean: Array, scale_tril: Array, factor: Array, level: Array | float = 0.0) -> tuple[Array, Array]:
+def _scaled_pseudo_data(
+    mean: Array, scale_tril: Array, factor: Array, level: Array | float = 0.0
+) -> tuple[Array, Array]:
     inverse = solve_lower(scale_tril, identity_like(scale_tril))
     values, vectors = jnp.linalg.eigh(matmul(inverse.T, inverse) - identity_like(inverse))
     root = vectors * jnp.sqrt(jnp.maximum(values, 0))[None]

@@ -11,14 +11,14 @@ from numpyro_gp.beliefs.base import AbstractBelief, Joint, Marginals
 from numpyro_gp.beliefs.basis import AbstractBasis, Basis, covariance_kl
 from numpyro_gp.beliefs.coupled import joint_covariance
 from numpyro_gp.beliefs.decoupled import InverseCovariance, inverse_covariance
-from numpyro_gp.beliefs.mean_basis import check_coefficients, check_columns, mean_norm, single
+from numpyro_gp.beliefs.mean_basis import check_coefficients, check_sampled_rows, mean_norm, single
 from numpyro_gp.beliefs.moments import whitened_marginals
 from numpyro_gp.checks import check_choice, check_points, check_triangle, fail
 from numpyro_gp.kernels.jitter import least_factor, unit_of
 from numpyro_gp.linalg import add_to_diagonal, factorise_from, matmul, row_times
 
 
-class Shared(NamedTuple):
+class LayerParts(NamedTuple):
     """What marginals and KL divergence of a layer share, of one factorisation each."""
 
     coefficients: Float[Array, "*batch G"]
@@ -70,7 +70,7 @@ class DecoupledLayer(AbstractBelief):
     scale_tril: Array | None = None
     B_tril: Array | None = None
     columns: Array | None = None
-    shared: Shared | None = None  # at the basis that `ready` was asked about
+    shared: LayerParts | None = None  # at the basis that `ready` was asked about
 
     def __post_init__(self) -> None:
         check_choice("mean", self.mean, ("gpcent", "gp", "cb"))
@@ -84,7 +84,7 @@ class DecoupledLayer(AbstractBelief):
         factor = check_triangle(name, getattr(self, name), (*parameter.shape[:-1], None), positive=name == "scale_tril")
         if self.columns is not None and self.mean != "cb":
             fail("columns", "left out but for mean='cb', whose norm is a sum over rows", "given", "Pass columns=None.")
-        rows = check_columns(self.columns, points.shape[0])
+        rows = check_sampled_rows(self.columns, points.shape[0])
         store(self, Z_mean=points, mean_parameter=parameter, columns=rows, **{name: factor})
 
     @property
@@ -108,7 +108,7 @@ class DecoupledLayer(AbstractBelief):
     def ready(self, basis: AbstractBasis) -> "DecoupledLayer":
         return replace(self, shared=replace(self, shared=None)._parts(basis)) if isinstance(basis, Basis) else self
 
-    def _parts(self, site: Basis) -> Shared:
+    def _parts(self, site: Basis) -> LayerParts:
         """``a`` of the mean ``K_Xa a``, its norm where that is no sum over rows, and the covariance of ``B_tril``."""
         if self.shared is not None:
             return self.shared
@@ -119,7 +119,7 @@ class DecoupledLayer(AbstractBelief):
             white = parameter if self.mean == "gpcent" else matmul(parameter, inverse.T)
             parameter, norm = matmul(white, inverse), jnp.sum(white**2)
         own = None if self.B_tril is None else inverse_covariance(site.kernel.matrix(site.inducing), self.B_tril)
-        return Shared(parameter, norm, own)
+        return LayerParts(parameter, norm, own)
 
     def coefficients(self, basis: Basis) -> Float[Array, "*batch G"]:
         """``a`` of the mean ``K_Xa a``: once, so that data cost ``N M_a``."""

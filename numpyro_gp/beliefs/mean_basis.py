@@ -74,7 +74,7 @@ def check_coefficients(argument: str, a: ArrayLike, name: str, points: Float[Arr
     return array
 
 
-def check_columns(columns: ArrayLike | None, size: int) -> Rows:
+def check_sampled_rows(columns: ArrayLike | None, size: int) -> Rows:
     """Return an index set of the mean basis: whole numbers, at most one of each."""
     if columns is None:
         return None

@@ -131,11 +131,11 @@ class Stacks(NamedTuple):
 
     def together(self, stacks: Sequence[Values]) -> Values:
         """Stacks ``(C_s, M_s, ...)`` as all values ``(M, ...)``, one component after the other."""
-        return picked(_joined([stack.reshape(-1, *stack.shape[2:]) for stack in stacks]), _orders(self)[1])
+        return picked(_concatenated([stack.reshape(-1, *stack.shape[2:]) for stack in stacks]), _orders(self)[1])
 
     def in_order(self, stacks: Sequence[Values]) -> Values:
         """What each stack has one entry of for each of its components, ``(C_s, ...)``, in the order of these."""
-        return picked(_joined(stacks), _orders(self)[2])
+        return picked(_concatenated(stacks), _orders(self)[2])
 
     def diagonal(self, stacks: Sequence[Array]) -> Float[Array, "M M"]:
         """Matrices ``(C_s, M_s, M_s)`` of all components as blocks on one diagonal."""
@@ -159,7 +159,7 @@ def _orders(stacks: Stacks) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
     return places, of_values, np.argsort(np.concatenate(stacks.members))
 
 
-def _joined(stacks: Sequence[Values]) -> Values:
+def _concatenated(stacks: Sequence[Values]) -> Values:
     return (np if isinstance(stacks[0], np.ndarray) else jnp).concatenate(stacks)
 
 

@@ -27,8 +27,8 @@ from numpyro_gp.beliefs.products import (
     lower_times,
     outer_square_in_forms,
     quadratic_forms,
-    rows_of,
     symmetric_moved,
+    triangle_rows,
 )
 from numpyro_gp.linalg import flipped, half_diagonal, identity_like, matmul, outer_square, row_times
 
@@ -109,7 +109,7 @@ def _at_many_rows(
     def in_full(cross: Array, prior: Array) -> Array:
         return plain_marginals(lower_times(inverse, cross), prior, mean, factor, left).variance
 
-    return lax.stop_gradient(at_blocks(rows_of(inverse, mean, factor, left), at, X, basis.size, in_full))
+    return lax.stop_gradient(at_blocks(triangle_rows(inverse, mean, factor, left), at, X, basis.size, in_full))
 
 
 @jax.custom_jvp

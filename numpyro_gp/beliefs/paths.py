@@ -35,10 +35,10 @@ class PriorDraw:
     weights: Float[Array, "*batch F"]
 
     def __call__(self, X: Float[Array, "N D"]) -> Float[Array, "*batch N"]:
-        return matmul(self.weights, _flat(self.features, X).T)
+        return matmul(self.weights, _features_in_rows(self.features, X).T)
 
 
-def _flat(make: Features, X: Float[Array, "N D"]) -> Float[Array, "N F"]:
+def _features_in_rows(make: Features, X: Float[Array, "N D"]) -> Float[Array, "N F"]:
     """All features in a row for each input, scaled so that their inner products are the kernel's."""
     return jnp.concatenate([b.reshape(b.shape[0], -1) / b.shape[1] ** 0.5 for b in make(X)], axis=1)
 
@@ -49,7 +49,7 @@ def prior_draw(
     """A draw from the prior for inputs like ``points``; None for kernels without features."""
     if (make := features(kernel, key, num, points)) is None:
         return None
-    count = jax.eval_shape(lambda X: _flat(make, X), points[:1]).shape[1]
+    count = jax.eval_shape(lambda X: _features_in_rows(make, X), points[:1]).shape[1]
     return PriorDraw(make, normal(name, (*batch, count)))
 
 
@@ -108,7 +108,7 @@ def corrections(process: Process, basis: AbstractBasis, priors: Priors, normal: 
     fail("the process", "one whose functions are known", f"a {type(process).__name__}", cure, TypeError)
 
 
-def _conditioned(basis: AbstractBasis, v: Float[Array, "*batch M"], priors: Priors, normal: Normal) -> Corrections:
+def _given_values(basis: AbstractBasis, v: Float[Array, "*batch M"], priors: Priors, normal: Normal) -> Corrections:
     """``k(x, Z) L^-T (v - L^-1 (f0(Z) + eps^(1/2) xi))``: the prior given the whitened values ``v``."""
     parts = basis.parts if isinstance(basis, AdditiveBasis) else (basis,)
     noise, found = normal("jitter", v.shape), []
@@ -123,25 +123,25 @@ def _conditioned(basis: AbstractBasis, v: Float[Array, "*batch M"], priors: Prio
 
 @corrections.register
 def _(process: Point, basis: AbstractBasis, priors: Priors, normal: Normal) -> Corrections:
-    return _conditioned(basis, process.v, priors, normal)
+    return _given_values(basis, process.v, priors, normal)
 
 
 @corrections.register
 def _(process: AbstractBelief, basis: AbstractBasis, priors: Priors, normal: Normal) -> Corrections:
     mean, factor = process.whitened(basis)
-    return _conditioned(basis, _drawn(mean, factor, normal), priors, normal)
+    return _given_values(basis, _draw_values(mean, factor, normal), priors, normal)
 
 
-def _drawn(mean: Float[Array, "*batch M"], factor: Float[Array, "*batch M M"], normal: Normal) -> Array:
+def _draw_values(mean: Float[Array, "*batch M"], factor: Float[Array, "*batch M M"], normal: Normal) -> Array:
     return mean + einsum("...ij,...j->...i", factor, normal("value", mean.shape))
 
 
 @corrections.register
 def _(process: WithMeanBasis, basis: AbstractBasis, priors: Priors, normal: Normal) -> Corrections:
     site = single(process, basis)
-    v = _drawn(process.remaining(site), process.scale_tril, normal)
+    v = _draw_values(process.remaining(site), process.scale_tril, normal)
     own = Correction(site.kernel, process.Z_gamma, process.coefficients(site))
-    return (*_conditioned(site, v, priors, normal), own)
+    return (*_given_values(site, v, priors, normal), own)
 
 
 @corrections.register
@@ -157,8 +157,8 @@ def _(process: DecoupledLayer, basis: AbstractBasis, priors: Priors, normal: Nor
     own = Correction(site.kernel, process.Z_mean, process.coefficients(site))
     if process.scale_tril is None:
         return (_inverse(site, process._factor, priors[0], normal), own)
-    v = _drawn(jnp.zeros_like(process.whitened_mean), process.scale_tril, normal)
-    return (*_conditioned(site, v, priors, normal), own)
+    v = _draw_values(jnp.zeros_like(process.whitened_mean), process.scale_tril, normal)
+    return (*_given_values(site, v, priors, normal), own)
 
 
 def _inverse(site: Basis, B_tril: Float[Array, "*batch M M"], prior: PriorDraw, normal: Normal) -> Correction:

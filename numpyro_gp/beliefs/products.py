@@ -148,7 +148,7 @@ def quadratic_forms(inner: Float[Array, "*batch M M"], rows: Float[Array, "M N"]
 # Mean and variance of ``N(m, S)`` over whitened values at very many rows, where no derivative is asked for.
 #
 # Half of the operations of one product, in blocks of rows that stay in a processor's cache. All that does not depend
-# on the rows is found once for each posterior draw (`rows_of`), and `at_blocks` multiplies.
+# on the rows is found once for each posterior draw (`triangle_rows`), and `at_blocks` multiplies.
 
 
 # Numbers of a block of ``k(Z, X)``: two of them and a quarter of a triangle fit into a processor's own cache.
@@ -165,7 +165,7 @@ Factor = Float[Array, "*batch M M"]
 Moments = tuple[Float[Array, "*batch N"], Float[Array, "*batch N"]]
 
 
-class Rows(NamedTuple):
+class TriangleRows(NamedTuple):
     """What ``k = k(Z, x)`` is multiplied with.
 
     The mean is ``m^T W k``, the variance ``(1 + slack) k_xx + sum_i sign_i (B k)_i^2``.
@@ -180,9 +180,9 @@ class Rows(NamedTuple):
     is_lower: Array
 
 
-def rows_of(
+def triangle_rows(
     inverse: Float[Array, "M M"], mean: Vector, factor: Factor, left: Float[Array, "M M"] | None = None
-) -> Rows:
+) -> TriangleRows:
     """The rows of a belief whose ``S = C C^T`` the data have narrowed, ``S <= I``, or of any other.
 
     Less ``R R^T`` for ``left``, what a jitter leaves of the variance (`AbstractBasis.left_by_jitter`).
@@ -211,15 +211,15 @@ def rows_of(
 
     matrix, signs = lax.cond(is_lower, lower, any_other)
     joined = jnp.concatenate([matrix, matmul(mean, inverse)[..., None, :]], axis=-2)
-    return Rows(joined, signs, jnp.where(is_lower, slack, 0), is_lower)
+    return TriangleRows(joined, signs, jnp.where(is_lower, slack, 0), is_lower)
 
 
-def _in_one(rows: Rows, cross: Float[Array, "M N"]) -> Moments:
+def _in_one(rows: TriangleRows, cross: Float[Array, "M N"]) -> Moments:
     products = matmul(rows.matrix, cross)
     return products[..., -1, :], jnp.sum(rows.signs[..., None] * products[..., :-1, :] ** 2, axis=-2)
 
 
-def _in_parts(rows: Rows, cross: Float[Array, "M N"]) -> Moments:
+def _in_parts(rows: TriangleRows, cross: Float[Array, "M N"]) -> Moments:
     size = cross.shape[0]
     ends = [-(-size * part // PARTS) for part in range(1, PARTS)]
     limits = pairwise([0, *ends, size + 1])
@@ -229,14 +229,14 @@ def _in_parts(rows: Rows, cross: Float[Array, "M N"]) -> Moments:
 
 
 @custom_vmap
-def _products(rows: Rows, cross: Float[Array, "M N"]) -> Moments:
+def _products_in_parts(rows: TriangleRows, cross: Float[Array, "M N"]) -> Moments:
     """``m^T W k`` and ``sum_i sign_i (B k)_i^2``, in parts of a triangle if it is one."""
     return lax.cond(rows.is_lower, _in_parts, _in_one, rows, cross)
 
 
-@_products.def_vmap
+@_products_in_parts.def_vmap
 def _products_of_each(
-    size: int, is_mapped: tuple[Rows, bool], rows: Rows, cross: Array
+    size: int, is_mapped: tuple[TriangleRows, bool], rows: TriangleRows, cross: Array
 ) -> tuple[Moments, tuple[bool, bool]]:
     """One product for each member: of a choice that they make apart, `vmap` would compute both sides."""
     axes = jax.tree.map(lambda mapped: 0 if mapped else None, is_mapped)
@@ -244,7 +244,7 @@ def _products_of_each(
 
 
 def at_blocks(
-    rows: Rows,
+    rows: TriangleRows,
     at: Callable[[Array], tuple[Array, Array]],
     X: Float[Array, "N D"],
     size: int,
@@ -259,7 +259,7 @@ def at_blocks(
 
     def moments(points: Array) -> Moments:
         cross, prior = at(points)
-        mean, change = (_products if jax.default_backend() == "cpu" else _in_one)(rows, cross)
+        mean, change = (_products_in_parts if jax.default_backend() == "cpu" else _in_one)(rows, cross)
         variance = jnp.broadcast_to((1 + rows.slack) * prior, change.shape) + change
         is_small = jnp.any(variance < ROUNDED[variance.dtype.itemsize] * jnp.broadcast_to(prior, variance.shape))
         return mean, lax.cond(is_small, in_full, lambda *_: variance, cross, prior)

@@ -28,7 +28,7 @@ Blocks = tuple[Array, ...] | Stacked
 BlocksField = Converted[Blocks, Mapping[str, ArrayLike] | Sequence[ArrayLike]]
 
 
-def check_mean(mean: ArrayLike) -> Array:
+def check_mean_of_one(mean: ArrayLike) -> Array:
     """Whitened means ``(M,)``, with the axes of plates on their left."""
     axes = (None,) * max(1, jnp.ndim(mean))
     return check_shape("mean", mean, axes, "whitened values of all components", "Stack them in component order.")
@@ -54,7 +54,7 @@ def check_factors(argument: str, value: object, mean: Array) -> tuple[Blocks, tu
     return tuple(blocks), names
 
 
-def check_components(
+def check_components_of(
     argument: str, blocks: Blocks, names: tuple[str, ...] | None, basis: AbstractBasis
 ) -> AdditiveBasis:
     """Refuse a site whose components are not those of the belief."""
@@ -74,12 +74,12 @@ def sum_of_squares(stacks: Sequence[Array]) -> Float[Array, ""]:
     return jnp.sum(jnp.stack([jnp.sum(stack**2) for stack in stacks]))
 
 
-def rows_of(stacks: Sequence[Array]) -> Float[Array, "R N"]:
+def stacked_rows(stacks: Sequence[Array]) -> Float[Array, "R N"]:
     """Rows of stacks ``(C_s, M_s, N)`` one after the other, for what does not depend on their order."""
     return jnp.concatenate([stack.reshape(-1, stack.shape[-1]) for stack in stacks])
 
 
-def check_columns(W: ArrayLike, mean: Array) -> Array:
+def check_low_rank(W: ArrayLike, mean: Array) -> Array:
     """The part of low rank ``W (M, r)``."""
     meaning, cure = "rows as mean, a column for each rank", "Pass W of shape (M, rank)."
     array = check_shape("W", W, (*mean.shape, None), meaning, cure)
@@ -103,7 +103,7 @@ def probed(
     return probe.seen(features, Stacks.of_sizes(basis.sizes).apart(features), variance)
 
 
-class LowRank(AbstractBelief):
+class LowRankBelief(AbstractBelief):
     """A belief whose precision is ``P P^T + W W^T``."""
 
     mean: ArrayField
@@ -162,7 +162,7 @@ class BlockDiagonal(AbstractBelief):
     names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        mean = check_mean(self.mean)
+        mean = check_mean_of_one(self.mean)
         blocks, names = check_factors("scale_trils", self.scale_trils, mean)
         store(self, mean=mean, scale_trils=blocks, names=self.names if names is None else names)
 
@@ -171,7 +171,7 @@ class BlockDiagonal(AbstractBelief):
 
     def check_site(self, basis: AbstractBasis) -> AdditiveBasis:
         """The site's basis, if its components are those of this belief."""
-        return check_components("scale_trils", self.scale_trils, self.names, basis)
+        return check_components_of("scale_trils", self.scale_trils, self.names, basis)
 
     def rooted(self, features: Float[Array, "M N"]) -> list[Array]:
         """``C_c^T A_c``, in stacks of components of one size."""
@@ -192,7 +192,7 @@ class BlockDiagonal(AbstractBelief):
 
     def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:
         features = self.check_site(basis).features(X)
-        rooted = rows_of(self.rooted(features))
+        rooted = stacked_rows(self.rooted(features))
         covariance = basis.matrix(X) - matmul(features.T, features) + matmul(rooted.T, rooted)
         return Joint(matmul(self.mean, features), covariance)
 
@@ -204,7 +204,7 @@ class BlockDiagonal(AbstractBelief):
 
 
 @value_type()
-class Structured(LowRank):
+class Structured(LowRankBelief):
     """A belief of an additive site that keeps couplings between components: ``q(v) = N(m, (I + W W^T)^-1)``.
 
     With ``W = A diag(lambda)^(1/2)`` and ``r = N`` it is the exact optimum; couplings between components
@@ -228,8 +228,8 @@ class Structured(LowRank):
     probe: BlockProbe | None = None
 
     def __post_init__(self) -> None:
-        mean = check_mean(self.mean)
-        store(self, mean=mean, W=check_columns(self.W, mean))
+        mean = check_mean_of_one(self.mean)
+        store(self, mean=mean, W=check_low_rank(self.W, mean))
 
     def whitened(self, basis: AbstractBasis | None = None) -> Whitened:  # noqa: ARG002
         return Whitened(self.mean, over_axes(ridge_factor, self.ndim - 1)(self.W))
@@ -272,7 +272,7 @@ class Structured(LowRank):
 
 
 @value_type(static=("names",))
-class BlockLowRank(LowRank):
+class BlockLowRank(LowRankBelief):
     """The richest belief of an additive site in few numbers: ``q(v) = N(m, (blockdiag(P_c P_c^T) + W W^T)^-1)``.
 
     ``W = 0`` is mean field over components, ``P_c = I`` is `Structured`: no worse than either at the same rank
@@ -299,14 +299,14 @@ class BlockLowRank(LowRank):
     probe: BlockProbe | None = None
 
     def __post_init__(self) -> None:
-        mean = check_mean(self.mean)
+        mean = check_mean_of_one(self.mean)
         blocks, names = check_factors("precision_trils", self.precision_trils, mean)
-        W = check_columns(self.W, mean)
+        W = check_low_rank(self.W, mean)
         store(self, mean=mean, precision_trils=blocks, W=W, names=self.names if names is None else names)
 
     def check_site(self, basis: AbstractBasis) -> AdditiveBasis:
         """The site's basis, if its components are those of this belief."""
-        return check_components("precision_trils", self.precision_trils, self.names, basis)
+        return check_components_of("precision_trils", self.precision_trils, self.names, basis)
 
     def roots(self) -> tuple[list[Array], list[Array], Array]:
         """``P_c^-1``, ``V_c = U_c P_c^-1`` ``(r, M_c)`` and ``L_H``: ``S_ce = d_ce P_c^-T P_c^-1 - V_c^T V_e``.
@@ -316,7 +316,7 @@ class BlockLowRank(LowRank):
         stacks = Stacks.of(self.precision_trils)
         inverses = [inverse_lower(P) for P in stacks.stacked(self.precision_trils)]
         scaled = [matmul(inverse, rows) for inverse, rows in zip(inverses, stacks.apart(self.W), strict=True)]
-        factor, inner = half_of(rows_of(scaled))
+        factor, inner = half_of(stacked_rows(scaled))
         pairs = zip(scaled, inverses, strict=True)
         shared = [matmul(matmul(inner, jnp.swapaxes(one, -1, -2)), inverse) for one, inverse in pairs]
         return inverses, shared, factor
@@ -364,7 +364,7 @@ class BlockLowRank(LowRank):
         blocks = stacks.apart(features)
         own = [matmul(inverse, A) for inverse, A in zip(inverses, blocks, strict=True)]
         explained = stacks.in_order([matmul(one, A) for one, A in zip(shared, blocks, strict=True)])
-        return stacks.squares(own) - stacks.squares(blocks), rows_of(own), explained
+        return stacks.squares(own) - stacks.squares(blocks), stacked_rows(own), explained
 
     def marginals(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Marginals:
         """``A^T m`` and ``k_n - sum |A_c|^2 + sum |B_c|^2 - |E_n|^2``."""

@@ -15,7 +15,7 @@ from numpyro.infer.autoguide import AutoGuide, AutoGuideList
 from numpyro_gp.arrays import is_key
 from numpyro_gp.beliefs import AdditiveBasis, Basis
 from numpyro_gp.checks import fail, is_known
-from numpyro_gp.primitives.inducing import Inducing, parts_of
+from numpyro_gp.primitives.inducing import Inducing, parts_of_neighbours
 from numpyro_gp.primitives.neighbours.latent import RowPrior
 from numpyro_gp.sites import Trace, is_latent, role, unwrap
 
@@ -161,7 +161,7 @@ def _points_of(fn: object) -> dict[str, np.ndarray]:
     """Inducing inputs by part, named as the primitives report them, where they are known; of neighbours their mark."""
     found: dict[str, object] = {}
     if isinstance(fn, RowPrior):
-        found.update(parts_of(fn.rows.near))
+        found.update(parts_of_neighbours(fn.rows.near))
     elif isinstance(basis := getattr(fn, "basis", None), Basis):
         found[""] = basis.inducing
     elif isinstance(basis, AdditiveBasis):

@@ -20,7 +20,7 @@ from numpyro.distributions import constraints
 
 from numpyro_gp.arrays import Array, ArrayLike, Shape
 from numpyro_gp.beliefs import Conditional, Coupled, MeanField
-from numpyro_gp.beliefs.coupled import Moments
+from numpyro_gp.beliefs.coupled import CovarianceMoments
 from numpyro_gp.beliefs.neighbours.pseudo_rows import PseudoRows
 from numpyro_gp.checks import check_positive, check_type, fail
 from numpyro_gp.guides.natural import lower_factor, natural_expectations, natural_param
@@ -120,7 +120,7 @@ def _coupled_natural(name: str, prior: InducingPrior, *, scale: float, mean: Arr
     shift = natural_param(name, "shift", start_mean(name, prior, mean) / scale**2, axes)
     start = identity_factor(prior.shape(), scale**-2, prior.dtype)
     found = natural_expectations(shift, natural_param(name, "precision", start, axes + 1))
-    return Coupled(found.mean, found.scale_tril, Moments(found.covariance, found.divergence))
+    return Coupled(found.mean, found.scale_tril, CovarianceMoments(found.covariance, found.divergence))
 
 
 def conditional(*, natural: bool = True, noise: str | None = None) -> Recipe:

@@ -5,7 +5,7 @@ import numpy as np
 
 from numpyro_gp.arrays import Array, ArrayLike, value_type
 from numpyro_gp.checks import check_count, check_points
-from numpyro_gp.neighbours.search import earlier, nearest, squares
+from numpyro_gp.neighbours.search import earlier, nearest, squared_distances_to
 from numpyro_gp.neighbours.value import Neighbours
 
 
@@ -38,7 +38,7 @@ def joint_rows(near: Neighbours, X: ArrayLike, num_neighbours: int, lengthscale:
     if number > 1:
         before = np.asarray(earlier(new, order, min(count, number - 1), None, np.arange(number)))
         found = np.concatenate([found, np.where(before >= 0, before + size, -1)], axis=1)
-    distances = squares(new, np.concatenate([rows, new]), found)
+    distances = squared_distances_to(new, np.concatenate([rows, new]), found)
     turn = np.argsort(np.where(found >= 0, distances, np.inf), axis=1, kind="stable")[:, :count]
     kept = np.take_along_axis(found, turn, axis=1).astype(np.int32)
     return JointRows(points, jnp.asarray(kept), jnp.asarray(order.astype(np.int32)))

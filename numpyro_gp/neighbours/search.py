@@ -42,7 +42,7 @@ def earlier(
     place = np.empty(size, np.int64)
     place[order] = np.arange(size)
     rows, kinds = scaled[order], None if twins is None else twins[order]
-    columns = _columns(scaled)
+    columns = _dimension(scaled)
     own = np.sort(place[asked])  # in the order of the ordering: the first need to look at few rows
     found, start = np.full((len(own), count), -1, np.int32), 0
     while start < len(own):
@@ -61,10 +61,10 @@ def _stop(own: np.ndarray, start: int, size: int, columns: float) -> int:
     """Where a part of the rows ends that share one look at those before them: it is at most twice as long for trees."""
     if _has_tree(size, columns):
         return int(np.searchsorted(own, max(2 * own[start], own[start] + BLOCK), side="right"))
-    return min(len(own), start + _together(size))
+    return min(len(own), start + _rows_at_once(size))
 
 
-def _columns(scaled: np.ndarray) -> float:
+def _dimension(scaled: np.ndarray) -> float:
     """In how many columns rows lie, as a tree feels it: where there are many, by distances of some rows to the nearest.
 
     One more than Levina and Bickel (2004) have, to be safe: one over the mean logarithm of the distance to the tenth
@@ -88,15 +88,15 @@ def _has_tree(size: int, columns: float) -> bool:
     return columns <= TREE_COLUMNS or ROWS_PER_LEAF * 2.0**columns <= size
 
 
-def _together(size: int) -> int:
+def _rows_at_once(size: int) -> int:
     return int(max(1, min(BLOCK, HELD // size)))
 
 
 def _before(rows: np.ndarray, own: np.ndarray, count: int, kinds: np.ndarray | None, columns: float) -> np.ndarray:
     """Places of the nearest of the rows before each of ``own``, nearest first."""
     if not _has_tree(len(rows), columns):
-        parts = range(0, len(own), _together(len(rows)))
-        ends = [own[at : at + _together(len(rows))] for at in parts]
+        parts = range(0, len(own), _rows_at_once(len(rows)))
+        ends = [own[at : at + _rows_at_once(len(rows))] for at in parts]
         return np.concatenate([_by_distances(rows[one], rows, count, one, kinds) for one in ends])
     tree, found = Tree(rows), np.full((len(own), count), -1)
     left, wanted = np.arange(len(own)), 2 * count + 8
@@ -105,7 +105,7 @@ def _before(rows: np.ndarray, own: np.ndarray, count: int, kinds: np.ndarray | N
         at = own[left]
         if len(left) * wanted > max(HELD // 8, 4 * (count + 4) * len(own)):
             # Many rows equal these: all distances take less than a tree's answers, and do not grow in memory.
-            for start in range(0, len(left), step := _together(len(rows))):
+            for start in range(0, len(left), step := _rows_at_once(len(rows))):
                 some = left[start : start + step]
                 found[some] = _by_distances(rows[own[some]], rows, count, own[some], kinds)
             break
@@ -128,9 +128,9 @@ def nearest(scaled: np.ndarray, new: np.ndarray, count: int, without: np.ndarray
     ``without``: the number of a row ``(B,)`` that does not count, as that of the row itself.
     """
     wanted, tree = count + (without is not None), None
-    if _has_tree(len(scaled), _columns(scaled)):
+    if _has_tree(len(scaled), _dimension(scaled)):
         tree = Tree(scaled)
-    step, parts = BLOCK * GROUP if tree is not None else _together(len(scaled)), []
+    step, parts = BLOCK * GROUP if tree is not None else _rows_at_once(len(scaled)), []
     for at in range(0, len(new), step):
         rows = new[at : at + step]
         if tree is None:
@@ -160,7 +160,7 @@ def around(scaled: np.ndarray, count: int, twins: np.ndarray | None, asked: np.n
     if len(different) == 1:
         return found
     kinds = nearest(different, different[own], min(count, len(different) - 1), own)
-    apart = squares(different[own], different, kinds)
+    apart = squared_distances_to(different[own], different, kinds)
     # Of kinds as far as another, as on both sides of a row, some of each: a number that they share.
     ranks = np.cumsum(np.diff(apart, axis=1, prepend=0) > EQUAL * apart, axis=1)
     rng = np.random.default_rng(2)
@@ -188,7 +188,7 @@ def _exponent(*arrays: np.ndarray) -> int:
     return int(np.frexp(max(np.abs(array).max(initial=0.0) for array in arrays))[1])
 
 
-def squares(wanted: np.ndarray, rows: np.ndarray, places: np.ndarray) -> np.ndarray:
+def squared_distances_to(wanted: np.ndarray, rows: np.ndarray, places: np.ndarray) -> np.ndarray:
     """Squared distances ``(B, K)`` to rows by their places, column by column, in units in which they are numbers."""
     exponent, total = _exponent(wanted, rows), np.zeros(places.shape)
     for own, column in zip(np.ldexp(wanted, -exponent).T, np.ldexp(rows, -exponent).T, strict=True):
@@ -226,7 +226,7 @@ def _by_distances(
     wanted, shuffled = np.ldexp(wanted, -exponent), np.ldexp(rows[order], -exponent)
     places, unsure = np.full((len(wanted), count), -1), np.arange(len(wanted))
     for dtype in (np.float32, np.float64, None):
-        left, step = [], max(1, _together(len(rows)) // (1 if dtype is np.float32 else 2))
+        left, step = [], max(1, _rows_at_once(len(rows)) // (1 if dtype is np.float32 else 2))
         for at in range(0, len(unsure), step):
             some = unsure[at : at + step]
             hidden = None if before is None else order[None] >= before[some, None]

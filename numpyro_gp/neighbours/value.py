@@ -266,7 +266,7 @@ class Neighbours:
         """
         self._check_known("rescaled")
         wanted = _Wanted(self.count, self.candidates, self.replicates, self.others is not None)
-        found = _found(self.inputs, wanted, lengthscale, self.order, self.rows)
+        found = _searched(self.inputs, wanted, lengthscale, self.order, self.rows)
         return replace(found, mark=self.mark and found.mark)
 
     def find(self, X_new: ArrayLike, num_neighbours: int = 256, *, lengthscale: ArrayLike | None = None) -> NewRows:
@@ -401,7 +401,7 @@ def neighbours(
     asked = None if rows is None else check_numbers("rows", rows, size)
     check_known_rows("X", points)
     wanted = _Wanted(count, check_candidates(candidates, count), bool(replicates), bool(others))
-    return _found(points, wanted, lengthscale, jnp.asarray(ordering_of(size, order)), asked)
+    return _searched(points, wanted, lengthscale, jnp.asarray(ordering_of(size, order)), asked)
 
 
 def _of_file(stored: dict[str, np.ndarray]) -> Neighbours | str:
@@ -422,7 +422,7 @@ class _Wanted(NamedTuple):
     has_others: bool
 
 
-def _found(inputs: Array, wanted: _Wanted, scale: ArrayLike, order: Array, rows: Array | None) -> Neighbours:
+def _searched(inputs: Array, wanted: _Wanted, scale: ArrayLike, order: Array, rows: Array | None) -> Neighbours:
     """The value, once it is known what to look for."""
     scale = check_scale(scale, inputs)
     raw, (count, candidates, replicates, has_others) = np.asarray(inputs, float), wanted

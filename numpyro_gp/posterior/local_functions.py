@@ -14,7 +14,7 @@ from numpyro_gp.kernels.jitter import ample_jitter
 from numpyro_gp.neighbours.joint_rows import JointRows
 from numpyro_gp.neighbours.value import Neighbours, NewRows
 from numpyro_gp.primitives.function_draw import level_at, settled
-from numpyro_gp.primitives.neighbours.local_process import LocalProcess, rows_of
+from numpyro_gp.primitives.neighbours.local_process import LocalProcess, new_rows_of
 from numpyro_gp.primitives.neighbours.row_data import GlobalPart, RowData
 from numpyro_gp.programs.compiled import compiled
 
@@ -83,7 +83,7 @@ class LocalFunctions:
 
     def __call__(self, X: NewRows | ArrayLike) -> Array:
         """Values at rows ``X`` ``(N, D)``, or ``near.find(X, K)``: ``(S, N)``."""
-        return _evaluated(self.draws, self.near, rows_of(self.near, X))
+        return _evaluated(self.draws, self.near, new_rows_of(self.near, X))
 
 
 @compiled

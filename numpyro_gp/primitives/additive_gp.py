@@ -17,7 +17,7 @@ from numpyro_gp.kernels.functionals import Functional
 from numpyro_gp.means import MeanLike
 from numpyro_gp.primitives.gp import mean_of_members
 from numpyro_gp.primitives.inducing import report
-from numpyro_gp.primitives.lifted import at_rows, components_of_functionals, deviation
+from numpyro_gp.primitives.lifted import components_of_functionals, lifted_at_rows, lifted_deviation
 from numpyro_gp.primitives.opening import open_process, record
 from numpyro_gp.primitives.process import GaussianProcess
 
@@ -62,14 +62,14 @@ class AdditiveGP(GaussianProcess):
 
     def components(self, X: Functional | ArrayLike) -> dict[str, dist.Normal]:
         """Marginals of each component at ``X`` ``(..., N, D)``, without the mean function: batch shape ``(..., N)``."""
-        own, inputs = at_rows(self, X)
+        own, inputs = lifted_at_rows(self, X)
 
         def moments(process: Any, basis: AdditiveBasis, rows: Array) -> list[Array]:
             found = component_marginals(process, basis, rows.reshape(-1, rows.shape[-1]))
             return [jnp.moveaxis(value.reshape(-1, *rows.shape[:-1]), 0, -1) for value in found]
 
         mean, variance = own.each(moments, inputs)
-        scale = deviation(own, variance)
+        scale = lifted_deviation(own, variance)
         return {name: dist.Normal(mean[..., c], scale[..., c]) for c, name in enumerate(self.names)}
 
     def component_covariance(self, X: Functional | ArrayLike) -> Array:
@@ -83,7 +83,7 @@ class AdditiveGP(GaussianProcess):
             flat = component_covariance(process, basis, rows.reshape(-1, rows.shape[-1]))
             return flat.reshape(*rows.shape[:-1], *flat.shape[1:])
 
-        own, inputs = at_rows(self, X)
+        own, inputs = lifted_at_rows(self, X)
         return own.each(covariances, inputs)
 
 

@@ -15,7 +15,7 @@ from numpyro_gp.arrays import Array, ArrayLike, Shape, over_axes, set_to, value_
 from numpyro_gp.beliefs import Coupled
 from numpyro_gp.beliefs.additive_basis import AdditiveBasis
 from numpyro_gp.beliefs.base import Process
-from numpyro_gp.beliefs.basis import AbstractBasis, BatchBasis, first_member, fits
+from numpyro_gp.beliefs.basis import AbstractBasis, BatchBasis, broadcasts_to, first_member
 from numpyro_gp.beliefs.members import each_member
 from numpyro_gp.beliefs.paths import Correction, Normal, PriorDraw, corrections, prior_draw
 from numpyro_gp.checks import check_points, fail
@@ -107,7 +107,7 @@ class FunctionDraw:
 def function_draw(process: Any, key: Array, num_features: int, normal: Normal) -> FunctionDraw | None:
     """One function of a `GaussianProcess`; None where a kernel has no features (`numpyro_gp.kernels.features`)."""
     basis, batch = process.basis, () if process.outputs is None else (process.outputs,)
-    found = _pieces(process.process, basis, key, max(1, num_features // 2), normal, batch)
+    found = _feature_pieces(process.process, basis, key, max(1, num_features // 2), normal, batch)
     if found is None:
         return None
     one = first_member(basis)
@@ -119,10 +119,10 @@ def function_draw(process: Any, key: Array, num_features: int, normal: Normal) -
 Pieces = tuple[tuple[Any, ...], tuple[Any, ...]]
 
 
-def _pieces(own: Any, basis: Any, key: Array, num: int, normal: Normal, batch: Shape) -> Pieces | None:
+def _feature_pieces(own: Any, basis: Any, key: Array, num: int, normal: Normal, batch: Shape) -> Pieces | None:
     """Draws of the prior, and what is added to them; members of plates have their axes on the left."""
     if isinstance(basis, BatchBasis):
-        return _each(own, basis, key, num, normal, batch)
+        return _for_each(own, basis, key, num, normal, batch)
     is_additive = isinstance(basis, AdditiveBasis)
     parts = basis.parts if is_additive else (basis,)
     found = [
@@ -148,7 +148,7 @@ class _Outputs:
         return self.parts.weights
 
 
-def _each(own: object, basis: BatchBasis, key: Array, num: int, normal: Normal, batch: Shape) -> Pieces | None:
+def _for_each(own: object, basis: BatchBasis, key: Array, num: int, normal: Normal, batch: Shape) -> Pieces | None:
     """Those of each member, whose noise is drawn together before."""
     lead, inner = (batch, ()) if basis.batch is None else (basis.batch, batch)
     keys, shapes = jax.random.split(key, lead), dict[str, Shape]()
@@ -158,7 +158,7 @@ def _each(own: object, basis: BatchBasis, key: Array, num: int, normal: Normal, 
             shapes[name] = shape
             return noise[name] if noise else jnp.zeros(shape, basis.dtype)
 
-        return _pieces(own, one, key, num, look, inner)
+        return _feature_pieces(own, one, key, num, look, inner)
 
     def every(noise: dict[str, Array]) -> Any:
         return each_member(pieces, own, basis, keys, noise)
@@ -209,11 +209,11 @@ def mean_at(mean: Mean, inputs: Array, shape: Shape, outputs: int | None, dtype:
         return applied(at, inputs, mean.columns, axis=-1 if outputs is None else -2)
     whole = shape + (() if outputs is None else (outputs,))
     value = jnp.asarray(mean(inputs), dtype)
-    if outputs is not None and value.shape != (*inputs.shape[:-1], outputs) and fits(value.shape, shape):
+    if outputs is not None and value.shape != (*inputs.shape[:-1], outputs) and broadcasts_to(value.shape, shape):
         if value.shape == (outputs,):
             _check_of_rows(mean, inputs, outputs)
         value = value[..., None]
-    if value.ndim and not fits(value.shape, whole):
+    if value.ndim and not broadcasts_to(value.shape, whole):
         required = f"a function whose value at X of shape {inputs.shape} has shape {whole}"
         cure = "Return one value for each row of X, or one for each row and output."
         fail("mean", required, f"shape {value.shape}", cure)

@@ -18,7 +18,7 @@ from numpyro_gp.kernels.jitter import scales
 from numpyro_gp.kernels.of_functionals import covariance
 from numpyro_gp.likelihoods.expectations import composite_cuts, expect
 from numpyro_gp.likelihoods.links import log_ndtr
-from numpyro_gp.primitives.lifted import at_rows
+from numpyro_gp.primitives.lifted import lifted_at_rows
 from numpyro_gp.primitives.opening import open_term
 from numpyro_gp.primitives.process import GaussianProcess
 
@@ -66,7 +66,7 @@ def positive(name: str, f: GaussianProcess, functional: Functional | ArrayLike, 
         cure = "Open a process for each function that has a shape."
         fail("f", "of one output", f"outputs={f.outputs}", cure)
     rows, small = as_functional(functional), check_positive("tolerance", tolerance)
-    own, inputs = at_rows(f, rows)
+    own, inputs = lifted_at_rows(f, rows)
     variance = own.each(lambda _, basis, at: jax.vmap(basis.diagonal)(at), inputs)
     normal: Any = f(rows)
     unit = small * jnp.sqrt(scales(variance))

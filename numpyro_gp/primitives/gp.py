@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from numpyro_gp.arrays import Array, ArrayLike, Shape
-from numpyro_gp.beliefs.basis import AbstractBasis, BatchBasis, batch_of_bases, fits, in_plates
+from numpyro_gp.beliefs.basis import AbstractBasis, BatchBasis, batch_of_bases, broadcasts_to, in_plates
 from numpyro_gp.checks import check_count, check_floating, fail
 from numpyro_gp.kernels.base import Kernel, KernelLike, as_kernel
 from numpyro_gp.kernels.functionals import Functional
@@ -30,7 +30,7 @@ _build = one_program(batch_of_bases)
 def _bases(kernel: Kernel, points: Array, outputs: int | None, jitter: float | None) -> AbstractBasis:
     """One factorisation, or one for each output or member of plates with a kernel or inducing inputs of its own."""
     own, sets = batch_shape(kernel), points.shape[:-2]
-    if own and sets and not (fits(own, sets) or fits(sets, own)):
+    if own and sets and not (broadcasts_to(own, sets) or broadcasts_to(sets, own)):
         required = f"of shape (M, D), shared, or ({', '.join(map(str, own))}, M, D), as the batch of kernels"
         cure = "Put the axes of plates on the left of the points, then that of outputs, or share the points."
         fail("inducing", required, f"shape {points.shape}", cure)
@@ -61,7 +61,7 @@ def mean_of_members(mean: MeanLike, plates: Plates, functional: int | None = Non
     if not plates.names or not hasattr(given, "shape") or not np.ndim(given):
         return lifted_mean(as_mean(mean), functional)
     levels = check_floating("mean", given)
-    target = next((shape for shape in (plates.batch, plates.lead) if fits(levels.shape, shape)), None)
+    target = next((shape for shape in (plates.batch, plates.lead) if broadcasts_to(levels.shape, shape)), None)
     if target is None:
         cure = "Sample it in the same plates, or pass a function of the inputs."
         fail("mean", f"one level for each member of {plates}", f"shape {levels.shape}", cure)

@@ -66,7 +66,7 @@ def report(site: str, points: Mapping[str, Array], *, is_given: bool = False) ->
             when_known(Told(asked.tell, site, part), own)
 
 
-def parts_of(near: Neighbours, is_point: bool = True) -> dict[str, Array]:
+def parts_of_neighbours(near: Neighbours, is_point: bool = True) -> dict[str, Array]:
     """What rows with neighbours are compared by: of pseudo-data, which belong to rows, these alone."""
     if near.mark is None:
         return {}

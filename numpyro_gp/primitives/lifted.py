@@ -34,7 +34,7 @@ class LiftedMean:
         return self.mean(X)
 
 
-def at_rows(
+def lifted_at_rows(
     process: AnyProcess, X: Functional | ArrayLike, leading: bool = True, argument: str = "X"
 ) -> tuple[AnyProcess, Array]:
     """The process that reads the rows ``X``, and these as one array ``(..., N, D)``, or longer rows of functionals."""
@@ -57,7 +57,7 @@ def check_functional(argument: str, X: Functional, columns: int, leading: bool =
     return X.rows
 
 
-def deviation(process: Any, variance: Array) -> Array:
+def lifted_deviation(process: Any, variance: Array) -> Array:
     """Standard deviations. A slope in a column that a kernel does not read is known to be zero: the smallest number."""
     least = jnp.finfo(variance.dtype).tiny
     return jnp.sqrt(jnp.maximum(variance, least) if isinstance(process.mean, LiftedMean) else variance)

@@ -14,7 +14,7 @@ from numpyro_gp.beliefs.basis import AbstractBasis, Basis, BatchBasis
 from numpyro_gp.beliefs.members import each_member, member_axes
 from numpyro_gp.checks import check_array, check_points, fail, when_known
 from numpyro_gp.linalg import materialised
-from numpyro_gp.primitives.opening import Layout
+from numpyro_gp.primitives.opening import PlateLayout
 
 # Numbers of a belief or a factor that are gathered for rows at a time.
 HELD = 2**22
@@ -104,7 +104,7 @@ AtRows = Callable[..., Any]
 
 
 def of_members(
-    function: AtRows, process: Process, basis: AbstractBasis, layout: Layout, inputs: Array, own: tuple[Array, ...]
+    function: AtRows, process: Process, basis: AbstractBasis, layout: PlateLayout, inputs: Array, own: tuple[Array, ...]
 ) -> Any:
     """A function of each member and its rows, results ``(*batch, R, ...)``."""
     rows = layout.rows(inputs)

@@ -78,7 +78,7 @@ def observe(
     if len(near) == len(parts):
         observation.seen_of = SeenProcesses(name, tuple(near), isinstance(f, tuple), observation.likelihood, offset)
     if obs is not None:
-        obs = check_data(name, obs, observation)
+        obs = check_observed_data(name, obs, observation)
         observation.likelihood.check_targets(obs)
     site = _opened(check_name("name", name), observation, obs)
     for own in members:
@@ -201,7 +201,7 @@ def likelihood_of(f: object, likelihood: Any) -> Likelihood:
     return as_likelihood(likelihood)
 
 
-def check_data(name: str, obs: ArrayLike, observation: Any) -> Array:
+def check_observed_data(name: str, obs: ArrayLike, observation: Any) -> Array:
     """Refuse data that would broadcast against the latent function instead of lying beside it."""
     data = check_array(f"obs of site {name!r}", obs)
     wanted = observation.batch_shape + observation.event_shape

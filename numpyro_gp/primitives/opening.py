@@ -59,7 +59,7 @@ class Plates(NamedTuple):
         """Members of each plate."""
         return tuple(self.batch[dim] for dim in self.dims)
 
-    def layout(self, argument: str, shape: tuple[int, ...]) -> "Layout":
+    def layout(self, argument: str, shape: tuple[int, ...]) -> "PlateLayout":
         """How the axes ``(..., N)`` of inputs, without their columns, stand to those of the plates."""
         left = shape[:-1]
         shared = [axis for axis in self.axes if -axis > len(left) or left[axis] == 1]
@@ -68,14 +68,14 @@ class Plates(NamedTuple):
             required = f"of shape (N, D), rows that all members share, or ({wanted}, N, D), rows of each"
             cure = f"Put the axes of {self} on their left."
             fail(argument, required, f"shape ({', '.join(map(str, shape))}, D)", cure)
-        return Layout(self, left, len(shared) < len(self.axes))
+        return PlateLayout(self, left, len(shared) < len(self.axes))
 
     def __str__(self) -> str:
         named = ", ".join(f"{name!r} of {size}" for name, size in zip(self.names, self.sizes, strict=True))
         return f"plate{'s' * (len(self.names) > 1)} {named}" if named else "no plate"
 
 
-class Layout(NamedTuple):
+class PlateLayout(NamedTuple):
     """Inputs and plates together; ``is_own``: whether members have inputs of their own."""
 
     plates: Plates

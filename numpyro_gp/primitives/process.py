@@ -21,7 +21,7 @@ from numpyro_gp.linalg import add_to_diagonal, einsum, lower_product, small_chol
 from numpyro_gp.means import Mean
 from numpyro_gp.neighbours.value import NeighbourRows
 from numpyro_gp.primitives.function_draw import FunctionDraw, drawn_through, function_draw, mean_at, values_to_draw
-from numpyro_gp.primitives.lifted import LiftedMean, at_rows, deviation
+from numpyro_gp.primitives.lifted import LiftedMean, lifted_at_rows, lifted_deviation
 from numpyro_gp.primitives.members import (
     AtRows,
     Levels,
@@ -95,7 +95,7 @@ class GaussianProcess:
         a function draw. In a model that is `draw`, for inputs that are all known beforehand, or `function`; after the
         fit it is ``Posterior.function_draws`` or ``Posterior.functions``.
         """
-        own, inputs = at_rows(self, X)
+        own, inputs = lifted_at_rows(self, X)
         record_call(own, inputs)
         return own._normal(None if inputs is own._inducing else inputs)
 
@@ -107,7 +107,7 @@ class GaussianProcess:
         ``O(N M^2)`` time and a memory that does not grow with N, whatever the number of members. ``f(X)`` has every
         member at every row instead.
         """
-        own, inputs = at_rows(self, X, leading=False)
+        own, inputs = lifted_at_rows(self, X, leading=False)
         record_call(own, inputs)
         lead = self.plates.batch if self.plates.names else (self.outputs or 0,)
         if lead == (0,):
@@ -118,7 +118,7 @@ class GaussianProcess:
         mean = mean + own._mean_of_rows(codes, inputs)
         # Inside of a program nobody sees the numbers: JAX would take the last member for those that do not exist.
         mean = jnp.where(exist if mean.ndim == 1 else exist[:, None], mean, jnp.nan)
-        normal = normal_of(mean, deviation(own, variance))
+        normal = normal_of(mean, lifted_deviation(own, variance))
         return self._given(normal.to_event(1) if self.plates.names and self.outputs is not None else normal)
 
     def _mean_of_rows(self, codes: Array, inputs: Array) -> Array:
@@ -160,10 +160,10 @@ class GaussianProcess:
         if isinstance(self.basis, Basis) and self.process.v.ndim == 1:
             values = lower_product(self.basis.gram, self.process.v, self.basis.factor, self.basis.inverse)
             return self._of_members(Certain(self._mean_at(self.basis.inducing, values.shape) + values))
-        return self._of_members(Certain(_moments(own, None)[0]))
+        return self._of_members(Certain(_moments_at(own, None)[0]))
 
     def _normal(self, inputs: Array | None) -> dist.Distribution:
-        return self._of_members(normal_of(*_moments(self, inputs)))
+        return self._of_members(normal_of(*_moments_at(self, inputs)))
 
     def _of_members(self, normal: dist.Distribution) -> dist.Distribution:
         """Marginals of all members and outputs, as `observe` takes them: the last axis is that of the data."""
@@ -186,7 +186,7 @@ class GaussianProcess:
 
     def _joint_moments(self, X: Functional | ArrayLike, relative: float | None = None) -> tuple[Array, Array]:
         """Mean ``(..., N)`` and covariance of `joint`; ``relative`` is the jitter (`_joint`)."""
-        own, inputs = at_rows(self, X)
+        own, inputs = lifted_at_rows(self, X)
         mean, covariance = own.each(partial(own._joint, relative=relative), inputs)
         return own.with_mean(mean, inputs), covariance
 
@@ -228,7 +228,7 @@ class GaussianProcess:
         Under `ImportanceWeightedELBO` draws of several inputs go through those of the whitened values of a coupled
         belief, with a noise site ``site/values`` of the model alone, unless ``site`` has a value already.
         """
-        own, inputs = at_rows(self, X)
+        own, inputs = lifted_at_rows(self, X)
         record_call(own, inputs)
         layout = self.plates.layout("X", inputs.shape[:-1])
         batch, event = layout.shape + inputs.shape[-2:-1], () if self.outputs is None else (self.outputs,)
@@ -236,7 +236,7 @@ class GaussianProcess:
         with handlers.trace() as trace:
             noise: Array = numpyro.sample(check_name("site", site), standard, infer={"numpyro_gp": "noise"})
         if layout.sets == 1:
-            mean, scale = _moments(own, inputs)
+            mean, scale = _moments_at(own, inputs)
             return mean + scale * noise
         white = layout.members(noise, 1 + len(event))
         belief = values_to_draw(own.process, own.basis, own.mean, next(iter(trace.values())))
@@ -330,7 +330,7 @@ class GaussianProcess:
 
 
 @one_program
-def _moments(f: GaussianProcess, at: Array | None) -> tuple[Array, Array]:
+def _moments_at(f: GaussianProcess, at: Array | None) -> tuple[Array, Array]:
     """Mean and standard deviation ``(..., N)`` or ``(..., N, P)`` at inputs, mean function included.
 
     None stands for the inducing inputs themselves: inside a program an array is told by its place, not by identity.
@@ -338,7 +338,7 @@ def _moments(f: GaussianProcess, at: Array | None) -> tuple[Array, Array]:
     if at is not None:
         mean, variance = f.each(marginals_of, at)
         shape = mean.shape if f.outputs is None else mean.shape[:-1]
-        return f._mean_at(at, shape) + mean, deviation(f, variance)
+        return f._mean_at(at, shape) + mean, lifted_deviation(f, variance)
     inducing = f._inducing
     assert inducing is not None
     size, columns = inducing.shape[-2:]
@@ -348,4 +348,4 @@ def _moments(f: GaussianProcess, at: Array | None) -> tuple[Array, Array]:
     event = () if f.outputs is None else (f.outputs,)
     mean, variance = (value.reshape(shape + event) for value in found)
     points = inducing if inducing.ndim == 2 else inducing.reshape(*shape, columns)
-    return f._mean_at(points, shape) + mean, deviation(f, variance)
+    return f._mean_at(points, shape) + mean, lifted_deviation(f, variance)

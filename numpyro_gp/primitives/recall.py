@@ -13,7 +13,7 @@ from numpyro_gp.beliefs.basis import AbstractBasis
 from numpyro_gp.checks import check_type, fail
 from numpyro_gp.linalg import einsum, matmul
 from numpyro_gp.primitives.additive_gp import AdditiveGP
-from numpyro_gp.primitives.lifted import at_rows
+from numpyro_gp.primitives.lifted import lifted_at_rows
 from numpyro_gp.primitives.opening import open_term
 from numpyro_gp.primitives.process import GaussianProcess
 
@@ -70,7 +70,7 @@ def recall(name: str, f: GaussianProcess, past: Any) -> None:
 
 def _of_process(f: GaussianProcess, past: Any) -> tuple[Array, Array]:
     """Mean, mean function included, and covariance of the values at the earlier inducing inputs."""
-    f, inputs = at_rows(f, past.inducing, argument="past.inducing")
+    f, inputs = lifted_at_rows(f, past.inducing, argument="past.inducing")
     is_apart = f.outputs is not None and inputs.ndim > 2
     if is_apart and (f.plates.names or inputs.ndim > 3):
         cure = "Share the inducing inputs between the outputs."
@@ -95,7 +95,7 @@ def _of_components(f: AdditiveGP, past: Any) -> tuple[Array, Array]:
         fail("past.inducing", f"one array for each of the components {list(f.names)}", got, cure)
     if f.plates.names:
         fail("f", "outside of plates", f"an additive process in {f.plates}", "Recall single additive processes.")
-    read = [at_rows(f, past.inducing[name], False, f"past.inducing[{name!r}]") for name in f.names]
+    read = [lifted_at_rows(f, past.inducing[name], False, f"past.inducing[{name!r}]") for name in f.names]
     parts, points = [own.basis.parts[c] for c, (own, _) in enumerate(read)], [rows for _, rows in read]
     features = block_diag(*(part.features(X) for part, X in zip(parts, points, strict=True)))
     prior = block_diag(*(part.matrix(X) for part, X in zip(parts, points, strict=True)))

@@ -14,7 +14,16 @@ from numpyro.distributions import constraints
 
 from numpyro_gp.arrays import Array, ArrayLike, Shape, over_axes
 from numpyro_gp.beliefs.base import Point, Process, positive
-from numpyro_gp.beliefs.basis import AbstractBasis, Basis, BatchBasis, batch_of_bases, fits, in_plates, placed, spread
+from numpyro_gp.beliefs.basis import (
+    AbstractBasis,
+    Basis,
+    BatchBasis,
+    batch_of_bases,
+    broadcasts_to,
+    in_plates,
+    placed,
+    spread,
+)
 from numpyro_gp.beliefs.coupled import Coupled
 from numpyro_gp.beliefs.gaussian_data import GaussianData
 from numpyro_gp.beliefs.members import each_member
@@ -44,7 +53,7 @@ from numpyro_gp.primitives.neighbours.gaussian_data import (
     regression_by_neighbours,
 )
 from numpyro_gp.primitives.neighbours.local_process import LocalProcess
-from numpyro_gp.primitives.observe import check_data
+from numpyro_gp.primitives.observe import check_observed_data
 from numpyro_gp.primitives.opening import Plates, as_asked, open_site, record, record_call
 from numpyro_gp.primitives.process import GaussianProcess
 
@@ -275,12 +284,12 @@ def gp_regression(
         cure = "Predict with posterior.predict_at(key, X_new, *arguments_of_the_fit), which finds them."
         fail("X", "the rows of the fit, near or near[idx]", "new rows", cure, TypeError)
     check_digits("X", X)
-    inputs, points, own, functional = _rows(X, inducing, as_kernel(kernel))
+    inputs, points, own, functional = _rows_and_points(X, inducing, as_kernel(kernel))
     check_plate_of_rows(name, inputs, obs)
     variance = _check_noise(given, inputs.shape[-2])
     data = _Data.of(name, own, inputs, variance, mean, functional)
-    marginal, basis = _exact(name, data, jitter) if points is None else _collapsed(name, data, points, jitter)
-    obs = None if obs is None else check_data(name, obs, marginal)
+    marginal, basis = _exact_marginal(name, data, jitter) if points is None else _collapsed(name, data, points, jitter)
+    obs = None if obs is None else check_observed_data(name, obs, marginal)
     site, plates, y = open_site(name, marginal, obs=obs)
     if jnp.shape(y) != plates.batch + marginal.event_shape:
         required = f"of the shape of f, {plates.batch + marginal.event_shape}, with the axes of {plates}"
@@ -288,7 +297,7 @@ def gp_regression(
     known = _noise_of_members(variance, plates, inputs.shape[-2], name)
     at_mean, columns = mean_of_members(mean, plates, functional), functional or inputs.shape[-1]
     at = placed(BatchBasis(basis, data.lead) if data.lead else basis, plates.batch, name)
-    process = _conditioned(marginal, at, y)
+    process = _process_given_data(marginal, at, y)
     at = at if points is None else as_asked(at, jitter)
     found = record(GaussianProcess(site, process, at, at_mean, None, columns, jitter, known, plates))
     record_call(found, inputs)
@@ -307,7 +316,7 @@ def _rows_of_process(X: object, mean: MeanLike, inducing: object) -> AnyNeighbou
     return X
 
 
-def _rows(
+def _rows_and_points(
     X: Functional | ArrayLike, inducing: Functional | ArrayLike | None, kernel: Kernel
 ) -> tuple[Array, Array | None, Kernel, int | None]:
     """Rows of data and inducing inputs, the kernel that reads them, and their columns if they are functionals."""
@@ -340,7 +349,7 @@ class _Data(NamedTuple):
         lead, rows = max(leads, key=lambda shape: (len(shape), shape)), inputs.shape[-2:-1]
         if noise.size > 1 and noise.shape == rows == lead:
             _refuse_of_both(noise)
-        if not all(fits(one, lead) for one in leads):
+        if not all(broadcasts_to(one, lead) for one in leads):
             cure = "Give each of them one entry for each member of the plates, as sites inside the plates have."
             got = f"leading axes {[one for one in leads if one]}"
             required = "of the same leading axes, or without"
@@ -397,7 +406,7 @@ def _noise_of_members(noise: Array, plates: Plates, rows: int, name: str) -> Arr
     return in_plates(noise, noise.shape[:-1], plates.batch, name).reshape(*plates.lead, noise.shape[-1])
 
 
-def _exact(name: str, data: _Data, jitter: float | None) -> tuple[ExactMarginal, Basis]:
+def _exact_marginal(name: str, data: _Data, jitter: float | None) -> tuple[ExactMarginal, Basis]:
     """The exact path: one Gram matrix of the data. Given them, the process is a point on a basis at the data."""
 
     def covariance(kernel: Kernel, inputs: Array, noise: Array) -> tuple[Array, Array]:
@@ -419,7 +428,7 @@ def _collapsed(name: str, data: _Data, points: Array, jitter: float | None) -> t
     return CollapsedMarginal(name, data.loc, features), basis
 
 
-def _conditioned(marginal: Marginal, basis: AbstractBasis, y: Array) -> Process:
+def _process_given_data(marginal: Marginal, basis: AbstractBasis, y: Array) -> Process:
     """The process given the data, less its mean function."""
     if isinstance(marginal, CollapsedMarginal):
         found = marginal.each(lambda loc, data, own: data.optimum((own - loc) / data.scale)[:2], y)

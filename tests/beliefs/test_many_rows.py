@@ -11,7 +11,7 @@ from numpyro_gp.beliefs import Basis
 from numpyro_gp.beliefs import moments as module
 from numpyro_gp.beliefs import products as many_rows
 from numpyro_gp.beliefs.moments import whitened_marginals
-from numpyro_gp.beliefs.products import at_blocks, rows_of
+from numpyro_gp.beliefs.products import at_blocks, triangle_rows
 from numpyro_gp.kernels import RBF, Matern52
 from numpyro_gp.linalg import matmul
 from tests.beliefs.test_moments import plain, values_of
@@ -66,7 +66,7 @@ def test_one_product_over_many_rows(many, kind, batch, jitter, monkeypatch):
 def test_half_of_a_product_is_enough_where_data_narrow_the_belief(many, kind, monkeypatch):
     """Above the diagonal blocks of the triangle nothing is read; a wide belief has no triangle."""
     basis = Basis.build(RBF(1.0, 1.0), jnp.asarray(many[0]), 1e-6)
-    rows = rows_of(basis.inverse, *belief(kind))
+    rows = triangle_rows(basis.inverse, *belief(kind))
     assert bool(rows.is_lower) == (kind != "wide")
     monkeypatch.setattr(many_rows, "BLOCK", 2**40)
     quarter = np.arange(module.SMALLEST + 1) // (module.SMALLEST // many_rows.PARTS)  # the last row is of the mean

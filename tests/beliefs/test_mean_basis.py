@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from numpyro_gp.beliefs import Basis, Decoupled, DecoupledLayer, Hybrid, Orthogonal
-from numpyro_gp.beliefs.mean_basis import check_columns, mean_norm, projected, residual_norm
+from numpyro_gp.beliefs.mean_basis import check_sampled_rows, mean_norm, projected, residual_norm
 from numpyro_gp.kernels import Matern32
 from numpyro_gp.linalg import row_times
 from tests.oracles.problems import gram
@@ -39,8 +39,8 @@ def test_norms_and_projection(points):
 
 
 def test_columns_may_be_absent_or_traced():
-    assert check_columns(None, 3) is None
-    assert check_columns(np.array([2, 0]), 3).dtype == jnp.int64
+    assert check_sampled_rows(None, 3) is None
+    assert check_sampled_rows(np.array([2, 0]), 3).dtype == jnp.int64
 
 
 @pytest.mark.parametrize("name", ["Decoupled", "Hybrid", "Orthogonal", "DecoupledLayer"])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from numpyro_gp.beliefs import Coupled
-from numpyro_gp.beliefs.coupled import Moments
+from numpyro_gp.beliefs.coupled import CovarianceMoments
 from numpyro_gp.guides.natural import natural_expectations, natural_to_mean, symmetric_gradient
 from numpyro_gp.likelihoods import Bernoulli, Gaussian
 from tests.oracles.build import basis_of
@@ -91,7 +91,7 @@ def test_the_covariance_itself_takes_the_gradient_as_its_factor_does(batch):
 
     def direct(*naturals):
         found = natural_expectations(*naturals)
-        return Coupled(found.mean, found.scale_tril, Moments(found.covariance, found.divergence))
+        return Coupled(found.mean, found.scale_tril, CovarianceMoments(found.covariance, found.divergence))
 
     through = lambda *naturals: Coupled(*natural_to_mean(*naturals))  # noqa: E731
     slopes = (jax.jit(jax.value_and_grad(lambda n, m=make: loss(m, n))) for make in (direct, through))

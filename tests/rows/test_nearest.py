@@ -35,7 +35,7 @@ def test_rows_that_lie_in_few_of_many_columns_are_found_by_a_tree(rng):
     """On a surface of three dimensions in twelve columns; where rows fill them, and where all are equal, by distances."""
     rows = np.sin(rng.normal(size=(8000, 3)) @ rng.normal(size=(3, 12))) + 1e-3 * rng.normal(size=(8000, 12))
     filled, equal = rng.normal(size=(8000, 12)), np.ones((8000, 12))
-    has_tree = [nearest_rows._has_tree(8000, nearest_rows._columns(one)) for one in (rows, filled, equal)]
+    has_tree = [nearest_rows._has_tree(8000, nearest_rows._dimension(one)) for one in (rows, filled, equal)]
     assert has_tree == [True, False, False]
     order, asked = rng.permutation(8000), rng.permutation(8000)[:20]
     assert np.array_equal(earlier(rows, order, 7, None, asked), by_sorting(rows, order, 7, asked))

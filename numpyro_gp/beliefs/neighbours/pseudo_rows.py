@@ -106,7 +106,7 @@ class PseudoRows(AbstractBelief):
         return self.shift[rows] * mean - 0.5 * self.precision[rows] * (jnp.square(mean) + variance)
 
 
-def left_out(
+def without_own_datum(
     shift: Float[Array, " N"], precision: Float[Array, " N"], rows: Int[Array, " B"], cavity: Cavity
 ) -> tuple[Array, Array]:
     """Mean and variance ``(B,)`` of ``f`` without the pseudo-datum of the row itself.
@@ -140,14 +140,14 @@ def natural_moments(
     return own * (mean + variance * shift[rows]), own * (variance + own * spread)
 
 
-def _forward(
+def _moments_forward(
     shift: Array, precision: Array, rows: Array, cavity: Cavity, scale: tuple[Array, ArrayLike]
 ) -> tuple[tuple[Array, Array], _Saved]:
     found = natural_moments(shift, precision, rows, cavity, scale)
     return found, (shift, precision, rows, found[0], cavity, *scale)
 
 
-def _backward(saved: _Saved, slopes: tuple[Array, Array]) -> tuple[object, ...]:
+def _moments_backward(saved: _Saved, slopes: tuple[Array, Array]) -> tuple[object, ...]:
     """``h - target`` and ``w - target``, where a full step leads: what the likelihood says at ``q``, of ``w >= 0``.
 
     A row that a minibatch holds twice has its gradient once.
@@ -162,4 +162,4 @@ def _backward(saved: _Saved, slopes: tuple[Array, Array]) -> tuple[object, ...]:
     return (*found, None, jax.tree.map(jnp.zeros_like, cavity), (jnp.zeros_like(prior), None))
 
 
-natural_moments.defvjp(_forward, _backward)
+natural_moments.defvjp(_moments_forward, _moments_backward)

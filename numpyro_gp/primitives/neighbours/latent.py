@@ -16,14 +16,14 @@ from numpyro.distributions.kl import kl_divergence
 from numpyro_gp.arrays import Array, ArrayLike, Shape, current_trace
 from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.beliefs.neighbours.blocks import HALF_LOG_2PI
-from numpyro_gp.beliefs.neighbours.pseudo_rows import Cavity, PseudoRows, left_out, natural_moments
+from numpyro_gp.beliefs.neighbours.pseudo_rows import Cavity, PseudoRows, natural_moments, without_own_datum
 from numpyro_gp.checks import check_floating, check_nonnegative, fail
 from numpyro_gp.kernels.base import Kernel
 from numpyro_gp.kernels.jitter import ample_jitter
 from numpyro_gp.means import Mean
 from numpyro_gp.neighbours.value import NeighbourRows, Neighbours, NewRows
 from numpyro_gp.primitives.function_draw import level_at
-from numpyro_gp.primitives.inducing import parts_of, report
+from numpyro_gp.primitives.inducing import parts_of_neighbours, report
 from numpyro_gp.primitives.neighbours.gaussian_data import check_handlers, check_one_process, global_part_of
 from numpyro_gp.primitives.neighbours.local_process import LocalProcess
 from numpyro_gp.primitives.neighbours.row_data import GlobalPart, RowData
@@ -134,7 +134,7 @@ class RowPrior(dist.Distribution):
             prior = lax.stop_gradient(self.kernel.diagonal(own))
             counted = rows.near.size / len(rows)
             found = natural_moments(belief.shift, belief.precision, rows.rows, cavity, (prior, counted))
-            outside = left_out(still.shift, still.precision, rows.rows, cavity)
+            outside = without_own_datum(still.shift, still.precision, rows.rows, cavity)
             self._known = value, current_trace(), (found, outside)
         return self._known[2]
 
@@ -159,7 +159,7 @@ def gp_by_neighbours(
     relative = ample_jitter(whole.inputs.dtype) if jitter is None else check_nonnegative("jitter", jitter)
     prior = RowPrior(check_name("name", name), kernel, rows, relative, shared)
     site, _, value = open_site(name, prior, infer={"numpyro_gp": "gp"})
-    report(site, parts_of(whole, not isinstance(value, AbstractBelief)), is_given=True)
+    report(site, parts_of_neighbours(whole, not isinstance(value, AbstractBelief)), is_given=True)
     inputs = rows.inputs
     if isinstance(value, AbstractBelief):
         data = prior.data(prior.checked(value), level)

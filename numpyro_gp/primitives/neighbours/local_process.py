@@ -81,7 +81,7 @@ class LocalProcess:
         Pass ``near.find(X, K)``, or an array for the nearest 256 of the data. Where that is traced, as in a layer of a
         compiled model, the program itself compares it with all rows of the data.
         """
-        rows = rows_of(self.data.near, X)
+        rows = new_rows_of(self.data.near, X)
         record_call(self, jnp.asarray(rows.inputs))
         mean, variance = self.data.at(rows)
         normal = normal_of(mean, jnp.sqrt(variance))
@@ -139,7 +139,7 @@ def shortest(scales: Sequence[Array | None]) -> Array | None:
     return functools.reduce(jnp.minimum, known) if known else None
 
 
-def rows_of(near: Neighbours, X: NewRows | ArrayLike) -> NewRows:
+def new_rows_of(near: Neighbours, X: NewRows | ArrayLike) -> NewRows:
     """New rows with the nearest 256 of the data, unless they have theirs."""
     columns = int(near.inputs.shape[-1])
     if isinstance(X, NewRows):
