@@ -17,7 +17,7 @@ from numpyro_gp.posterior.near import FEW_DRAWS, RowFinder, check_neighbours, fi
 from numpyro_gp.posterior.prediction import Prediction
 from numpyro_gp.posterior.sources import Source
 from numpyro_gp.programs.trace import is_traced
-from numpyro_gp.rows.batches import Layout, batch_of, layout_of
+from numpyro_gp.rows.batches import BatchLayout, batch_tree, layout_of
 from numpyro_gp.rows.call import Call
 from numpyro_gp.sites import Observation
 
@@ -53,7 +53,7 @@ class RowPredictor:
         self._index = posterior.spread(few, is_random)
         self._finder: RowFinder | None = None
         self._is_searched = False
-        self._first: Layout | None = None
+        self._first: BatchLayout | None = None
         self._reused = Reused()
 
     def __call__(self, X: ArrayLike) -> Prediction:
@@ -64,7 +64,7 @@ class RowPredictor:
         """Predictions of a stream of rows, each made when it is asked for."""
         self._reused.is_stream, start = True, 0
         for number, chunk in enumerate(chunks):
-            rows = _only(f"chunks[{number}]", batch_of(chunk))
+            rows = _only(f"chunks[{number}]", batch_tree(chunk))
             yield self._part(f"chunks[{number}]", rows, start, noise_variance)
             start += len(rows)
 

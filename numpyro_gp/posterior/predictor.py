@@ -12,7 +12,7 @@ from numpyro_gp.posterior.fitted import Fitted
 from numpyro_gp.posterior.new_data import Plan, check_parts, plan_of, predict_rows
 from numpyro_gp.posterior.prediction import Prediction
 from numpyro_gp.programs.trace import is_traced
-from numpyro_gp.rows.batches import Layout, batch_of, layout_of, with_batch
+from numpyro_gp.rows.batches import BatchLayout, batch_tree, layout_of, with_batch
 from numpyro_gp.rows.call import Arguments, Call, call_of
 
 
@@ -60,7 +60,7 @@ class Predictor:
         self._posterior, self._key, self._behind = posterior, check_key("key", key), behind
         self._site, self._num_samples, self._new = site, num_samples, new
         self._size = check_count("chunk_size", chunk_size)
-        self._first: Layout | None = None
+        self._first: BatchLayout | None = None
         self._plan: Plan | None = None
         self._call: Call | None = None
         self._reused = Reused()
@@ -73,7 +73,7 @@ class Predictor:
         """Predictions of a stream of arrays or batches, whose rows are numbered one after the other."""
         start, self._reused.is_stream = 0, True
         for number, chunk in enumerate(chunks):
-            found, length = self._at(f"chunks[{number}]", batch_of(chunk), start)
+            found, length = self._at(f"chunks[{number}]", batch_tree(chunk), start)
             yield found
             start += length
 

@@ -190,7 +190,7 @@ def _derived(
 # ---------------------------------------------------------------------------------------------- questions
 
 
-def check_values(found: Look, arrays: Sequence[object]) -> None:
+def check_argument_values(found: Look, arrays: Sequence[object]) -> None:
     """The checks that the model makes of its arrays, of other values than it was traced with."""
     for check in found.checks:
         check.run(arrays)
@@ -212,7 +212,7 @@ def check_behind(found: Look, call: Call, behind: Iterable[str], plate: str, whe
             fail(name, required, "one argument for all of them", f"Put its rows into each of the {where}.")
 
 
-def check_rows(found: Look, call: Call) -> None:
+def check_row_counts(found: Look, call: Call) -> None:
     """Refuse an array that a model reads by the rows of a plate and that has fewer."""
     for number, count in found.repeated.items():
         held = jnp.shape(call.arrays[number])[0]
@@ -239,7 +239,7 @@ def are_drawn(found: Look, call: Call, as_long: Sequence[bool]) -> list[bool]:
 def check_rows_of(model: Model, call: Call) -> None:
     """Refuse arguments with fewer rows than their plate, for a model that is about to run, unless it needs values."""
     with suppress(*NEEDS_VALUES):
-        check_rows(look(model, call), call)
+        check_row_counts(look(model, call), call)
 
 
 def plate_of(sites: Trace, rows: int, num_data: int) -> str:
