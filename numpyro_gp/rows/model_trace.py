@@ -25,7 +25,7 @@ from numpyro_gp.programs.set_up import NEEDS_VALUES, Feasible, as_shapes
 from numpyro_gp.programs.trace import as_function, needed, traced, written_out
 from numpyro_gp.rows.batch_plates import BatchPlate
 from numpyro_gp.rows.call import Call, note_neighbours
-from numpyro_gp.rows.row_readers import Fact, Readers
+from numpyro_gp.rows.row_readers import Readers, RowFact
 from numpyro_gp.sites import Trace
 
 
@@ -150,7 +150,7 @@ def look(model: Model, call: Call) -> Look:
     rows = dict(zip(reversed(program.jaxpr.outvars), reversed([*own]), strict=False))
     captured = range(-len(program.consts), 0)
     facts = Readers({var: plate for var, plate in rows.items() if not isinstance(var, Literal)})
-    known = map(Fact, (*captured, *range(len(call.arrays))))
+    known = map(RowFact, (*captured, *range(len(call.arrays))))
     _, found = facts.follow(program.jaxpr, dict(zip((*program.jaxpr.constvars, *program.jaxpr.invars), known)))
     numbers = jax.tree.unflatten(jax.tree.structure(shapes), [fact.array for fact in found])[0]
     values, kept = iter(program.jaxpr.outvars), list[ArgumentCheck]()

@@ -51,7 +51,7 @@ class Target(NamedTuple):
         with keyed_rows():
             values = trace(seed(substitute(self.guide, data=params), guide_key)).get_trace(*args, **kwargs)
             density, sites = log_density(replay(seed(self.model, model_key), values), args, kwargs, params)
-        check_plates(values, sites)
+        check_plate_sizes(values, sites)
         masked = {}
         for name, x in free.items():
             site = sites[site_of(self.guide, name)]
@@ -69,7 +69,7 @@ def site_of(guide: object, parameter: str) -> str:
     return parameter.removesuffix(f"_{guide.prefix}_loc")
 
 
-def check_plates(guide: Mapping[str, Any], model: Mapping[str, Any]) -> None:
+def check_plate_sizes(guide: Mapping[str, Any], model: Mapping[str, Any]) -> None:
     """Refuse a plate of latent values that has other rows than the guide, which draws those of its start."""
     for name, site in model.items():
         if site["type"] != "plate" or name not in guide:
