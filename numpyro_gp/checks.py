@@ -318,10 +318,10 @@ def check_sharding(argument: str, sharding: object) -> int:
             "Use jax.make_mesh((8,), ('data',), axis_types=(jax.sharding.AxisType.Auto,))."
         )
         fail(argument, "of a mesh whose axes are all Auto", f"axes {sharding.mesh.axis_types}", cure)
-    return math.prod(sharding.mesh.shape[axis] for axis in axes_of(sharding))
+    return math.prod(sharding.mesh.shape[axis] for axis in axes_of_sharding(sharding))
 
 
-def axes_of(sharding: NamedSharding) -> tuple[str, ...]:
+def axes_of_sharding(sharding: NamedSharding) -> tuple[str, ...]:
     """Axes of the mesh that the first axis of an array lies over."""
     first = sharding.spec[0]
     return first if isinstance(first, tuple) else (first,)

@@ -196,7 +196,7 @@ def minibatches(engine, rows, build):
     """Each device has rows of its own piece, and the step's program sends no more than with all rows."""
     from numpyro_gp.rows.call import call_of
     from numpyro_gp.rows.devices import Placement
-    from numpyro_gp.rows.feeds import Drawn, _drawn
+    from numpyro_gp.rows.feeds import Drawn, _drawn_rows
 
     placement, programs = Placement(rows), []
     drawn = Drawn(KEY, call_of(None, (jnp.arange(32), jnp.arange(32.0)), {}), (True, True), 16, placement)
@@ -207,13 +207,13 @@ def minibatches(engine, rows, build):
     numbers = np.stack(numbers)
     say("own", bool((numbers // 4 == np.arange(8)[None, :, None]).all() and (numbers[..., 0] != numbers[..., 1]).all()))
     say("counts", np.bincount(numbers.ravel(), minlength=32).tolist())
-    say("drawing", collectives(_drawn.lower(drawn.whole[:2], KEY, 0, 16, placement).compile()))
+    say("drawing", collectives(_drawn_rows.lower(drawn.whole[:2], KEY, 0, 16, placement).compile()))
     loop.compiled_loop = watched(build, programs)
     first = fit(engine, X, Y, batch=16, sharding=rows)
     loop.compiled_loop = build
     longer = fit(engine, X, Y, batch=16, sharding=rows, steps=5)
     resumed = fit(engine, X, Y, batch=16, sharding=rows, steps=5, resume=first)
-    taken = [np.asarray(part) for part in _drawn([X, Y], KEY, 0, 16, placement)]
+    taken = [np.asarray(part) for part in _drawn_rows([X, Y], KEY, 0, 16, placement)]
     one = fit(engine, steps=1, batches=[taken], num_data=32)
     say("minibatch", {"difference": abs(float(one.losses[0] - first.losses[0])), "collectives": programs[0]})
     say("resumed", difference(resumed, longer))

@@ -33,7 +33,7 @@ from numpyro_gp.programs.private import (
     make_plates,
     set_plates,
 )
-from numpyro_gp.rows.argument_shapes import described
+from numpyro_gp.rows.argument_shapes import shapes_in_words
 from numpyro_gp.rows.batch_plates import inside_blocks, keyed_rows
 from numpyro_gp.rows.call import Arguments, named_arguments
 from numpyro_gp.sites import Site, Trace, fits, is_latent, role, unwrap
@@ -85,7 +85,7 @@ class GuideOfSites(AutoGuide):
     def _learn_model(self, *args: object, **kwargs: object) -> None:
         with noted_inducing(self._holds) as self.inducing:
             self.prototype_trace = self._run_model(args, kwargs)
-        fits_of(self)[:] = [FitRecord(None, self.inducing, described(Arguments(args, dict(kwargs))))]
+        fits_of(self)[:] = [FitRecord(None, self.inducing, shapes_in_words(Arguments(args, dict(kwargs))))]
         local_sites.check_masks(self.prototype_trace)
         latent, mine = self._latent(), set(self._mine())
         if unknown := sorted(set(self.recipes) - set(latent)):

@@ -24,7 +24,7 @@ from numpyro_gp.primitives.neighbours.local_process import LocalProcess
 from numpyro_gp.primitives.process import GaussianProcess
 from numpyro_gp.rows.batches import row_axes, rows_to_cut
 from numpyro_gp.rows.call import Call
-from numpyro_gp.rows.model_trace import Look, check_rows, check_values
+from numpyro_gp.rows.model_trace import Look, check_argument_values, check_row_counts
 from numpyro_gp.sites import Observation, unwrap
 
 
@@ -72,7 +72,7 @@ def plan_of(posterior: Fitted, call: Call, rows: Sequence[str] | None, site: str
             got = f"{held} of {size} rows at random, in plate {plate!r}"
             cure = "Pass None for the argument that sets its subsample_size, as batch=None."
             fail("args and kwargs", "arguments with which the model holds all rows", got, cure)
-    check_rows(found, call)
+    check_row_counts(found, call)
     if not (batch := unwrap(found.sites[name]["fn"]).batch_shape):
         cure = 'Observe them in a plate: with numpyro.plate("data", len(X)).'
         fail(f"the data of site {name!r}", "of rows, in a plate", "one number", cure)
@@ -96,7 +96,7 @@ def predict_rows(
     ``first``: of rows that are a part of more, how many come before; ``known``: what their parts share.
     """
     posterior = plan.posterior
-    check_values(plan.found, call.arrays)
+    check_argument_values(plan.found, call.arrays)
     index = posterior.spread(num_samples, plan.is_random)
     axis, total, places = rows_to_cut(plan.found, call, plan.named, plan.batch(call), chunk_size)
     part = {number: call.arrays[number] for number in places}

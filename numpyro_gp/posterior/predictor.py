@@ -24,7 +24,7 @@ from numpyro_gp.posterior.new_data import plan_of, predict_rows
 from numpyro_gp.posterior.prediction import Prediction
 from numpyro_gp.posterior.sources import Source
 from numpyro_gp.programs.trace import is_traced
-from numpyro_gp.rows.batches import Layout, batch_of, layout_of, with_batch
+from numpyro_gp.rows.batches import BatchLayout, batch_tree, layout_of, with_batch
 from numpyro_gp.rows.call import Arguments, Call, call_of
 from numpyro_gp.rows.model_trace import check_behind, check_numbering
 from numpyro_gp.sites import Observation
@@ -35,7 +35,7 @@ class RepeatedPredictor(ABC):
 
     def __init__(self, key: Array, chunk_size: int) -> None:
         self._key, self._size = check_key("key", key), check_count("chunk_size", chunk_size)
-        self._first: Layout | None = None
+        self._first: BatchLayout | None = None
         self._reused = Reused()
         self._kept: Any = None
 
@@ -43,7 +43,7 @@ class RepeatedPredictor(ABC):
         """Predictions of a stream of arrays or batches, made when they are asked for, with rows numbered throughout."""
         start, self._reused.is_stream = 0, True
         for number, chunk in enumerate(chunks):
-            found, length = self._at(f"chunks[{number}]", batch_of(chunk), start, *others)
+            found, length = self._at(f"chunks[{number}]", batch_tree(chunk), start, *others)
             yield found
             start += length
 

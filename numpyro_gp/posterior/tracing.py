@@ -30,7 +30,7 @@ from numpyro_gp.programs.compiled import run
 from numpyro_gp.programs.handler_lock import alone
 from numpyro_gp.programs.private import Message, active_handlers
 from numpyro_gp.rows.call import Arguments, Call
-from numpyro_gp.rows.model_trace import ArgumentCheck, Look, check_rows, check_values, look
+from numpyro_gp.rows.model_trace import ArgumentCheck, Look, check_argument_values, check_row_counts, look
 from numpyro_gp.sites import Observation, Site, Trace, fits, in_plate, in_scan, is_latent, role, unwrap
 
 # The key and the number of a draw of a posterior, or of several, on the first axis of both.
@@ -247,8 +247,8 @@ def plates_at(posterior: Fitted, call: Call) -> DataPlates:
     """The plates of data in a call of a posterior's model, whose values, rows and sites are checked."""
     found = look_again(posterior, call)
     data = new_data(posterior, call, found.sites)
-    check_rows(found, call)
-    check_values(found, call.arrays)
+    check_row_counts(found, call)
+    check_argument_values(found, call.arrays)
     return data
 
 

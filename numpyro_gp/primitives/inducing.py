@@ -18,7 +18,7 @@ from numpyro_gp.checks import fail, is_known, when_known
 from numpyro_gp.neighbours.value import Neighbours
 from numpyro_gp.programs.set_up import NEEDS_VALUES
 from numpyro_gp.rows.call import Call, call_of
-from numpyro_gp.rows.model_trace import Look, check_rows, look
+from numpyro_gp.rows.model_trace import Look, check_row_counts, look
 from numpyro_gp.sites import Trace
 
 # By the name of the site, and what else there is to say: the component of an additive process.
@@ -100,7 +100,7 @@ def sites_at_start(
             seen = look(model, call)
     except NEEDS_VALUES:
         return None, None
-    check_rows(seen, call)
+    check_row_counts(seen, call)
     if not all(map(is_known, call.arrays)):
         return seen.sites, None
     _tell(seen, call)

@@ -41,18 +41,18 @@ def _signature(program: Jaxpr, constants: Iterable[object], seen: dict[int, obje
         numbers[var] = len(numbers)
     lines = []
     for equation in program.eqns:
-        inputs = tuple([_number(atom) if isinstance(atom, Literal) else numbers[atom] for atom in equation.invars])
+        inputs = tuple([_literal(atom) if isinstance(atom, Literal) else numbers[atom] for atom in equation.invars])
         for var in equation.outvars:
             numbers[var] = len(numbers)
         results = tuple([var.aval for var in equation.outvars])
         parameters = tuple([(name, _parameter(value, seen)) for name, value in sorted(equation.params.items())])
         lines.append((equation.primitive, inputs, results, parameters))
     inputs = tuple([var.aval for var in program.constvars + program.invars])
-    outputs = tuple([_number(atom) if isinstance(atom, Literal) else numbers[atom] for atom in program.outvars])
+    outputs = tuple([_literal(atom) if isinstance(atom, Literal) else numbers[atom] for atom in program.outvars])
     return inputs, tuple(map(_content, constants)), tuple(lines), outputs
 
 
-def _number(atom: Literal) -> object:
+def _literal(atom: Literal) -> object:
     """A number that stands in a program."""
     return atom.aval, np.asarray(atom.val).tobytes()
 

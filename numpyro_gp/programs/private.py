@@ -22,7 +22,6 @@ from numpyro.handlers import block, seed, substitute, trace
 from numpyro.infer import RenyiELBO, elbo, util
 from numpyro.infer.autoguide import AutoGuide, AutoGuideList
 from numpyro.infer.util import _unconstrain_reparam
-from numpyro.optim import _NumPyroOptim
 from numpyro.primitives import _PYRO_STACK
 
 from numpyro_gp.arrays import Array
@@ -32,7 +31,6 @@ from numpyro_gp.programs.handler_lock import turn
 Args: TypeAlias = tuple[object, ...]
 Kwargs: TypeAlias = dict[str, Any]
 Message: TypeAlias = dict[str, Any]  # of one statement of a model, which handlers change on its way
-NumPyroOptimiser = _NumPyroOptim  # the base class of NumPyro's optimisers
 
 # ---------------------------------------------------------------------------------------- keys of a step
 
@@ -261,10 +259,3 @@ class SteinHooks(einstein.SVGD):
         self, particle_seed: Array, inner_guide: AutoGuide, model_args: Args, model_kwargs: Kwargs
     ) -> dict[str, Array]:
         return self.start_particles(particle_seed, inner_guide, model_args, {**model_kwargs, **self.static_kwargs})
-
-    def pair_functions(self, free: Mapping[str, Array]) -> tuple[object, Callable[..., Array], Callable[..., Array]]:
-        """For one of NumPyro's kernels: where each parameter stands in a row of coordinates, and two functions.
-
-        ``apply(kernel, x, y, score)`` is ``k(x, y) score``, ``slope(kernel, x, y)`` the gradient of ``k`` in ``x``.
-        """
-        return self._calc_particle_info(free, self.num_stein_particles)[0], self._apply_kernel, self._kernel_grad

@@ -163,18 +163,18 @@ def aval_of(atom: Any) -> ShapedArray:
 
 def size_of(program: Jaxpr) -> int:
     """Numbers in the largest array that a program makes, also inside of loops and branches."""
-    return _largest(program, lambda array: int(getattr(array, "size", 0)))
+    return _largest_array(program, lambda array: int(getattr(array, "size", 0)))
 
 
 def bytes_of(program: Jaxpr) -> int:
     """The same in bytes."""
-    return _largest(program, lambda array: array.size * array.dtype.itemsize if hasattr(array, "size") else 0)
+    return _largest_array(program, lambda array: array.size * array.dtype.itemsize if hasattr(array, "size") else 0)
 
 
-def _largest(program: Jaxpr, measure: Callable[[Any], int]) -> int:
+def _largest_array(program: Jaxpr, measure: Callable[[Any], int]) -> int:
     made = {id(var.aval): var.aval for equation in program.eqns for var in equation.outvars}
     inside = {id(body): body for equation in program.eqns for body in bodies_of(equation)}
-    sizes = [*map(measure, made.values()), *(_largest(body, measure) for body in inside.values())]
+    sizes = [*map(measure, made.values()), *(_largest_array(body, measure) for body in inside.values())]
     return max(sizes, default=0)
 
 
@@ -218,7 +218,7 @@ def split(program: Jaxpr, count: int) -> tuple[Jaxpr, Jaxpr]:
         ``handed = first(*early)`` and ``second(*early, *handed, *late)`` for inputs ``early + late``.
     """
     early, late = program.invars[:count], program.invars[count:]
-    known, cheap = _known(program, early)
+    known, cheap = _determined(program, early)
     wanted, handed, after = set(variables_of(program.outvars)), [], []
     for equation in reversed(program.eqns):
         made = [var for var in equation.outvars if var in wanted]
@@ -261,7 +261,7 @@ def needed(program: Jaxpr, results: Iterable[Any]) -> Jaxpr:
     return _part(program, inputs, equations, results)
 
 
-def _known(program: Jaxpr, early: list[Var]) -> tuple[set[Var], set[Var]]:
+def _determined(program: Jaxpr, early: list[Var]) -> tuple[set[Var], set[Var]]:
     """What the early inputs determine, and of all values those that are copies of smaller ones or of numbers alone."""
     known = set(early)
     cheap: set[Var] = set()

@@ -17,7 +17,7 @@ MOST = 100  # arrays, numbers and strings
 SEQUENCES = {"tuple": tuple, "list": list}
 
 
-def described(given: Arguments) -> dict[str, Any] | None:
+def shapes_in_words(given: Arguments) -> dict[str, Any] | None:
     """Shapes and types of arrays, and all else as it is; None where an argument is an object of another kind.
 
     Nor have lists of many numbers words: they are data, which a file of shapes is not to hold.
@@ -29,7 +29,7 @@ def described(given: Arguments) -> dict[str, Any] | None:
 
 
 def arguments_of(words: Mapping[str, Any]) -> Arguments:
-    """What was `described`, with a ``jax.ShapeDtypeStruct`` for each array."""
+    """The inverse of `shapes_in_words`, with a ``jax.ShapeDtypeStruct`` for each array."""
     return Arguments(_value(words["args"]), _value(words["kwargs"]))
 
 

@@ -89,7 +89,7 @@ def padded(row: Any, start: int, size: int, axis: int = 0) -> Any:
     return package.concatenate([part, package.repeat(last, missing, axis=axis)], axis=axis) if missing else part
 
 
-class Layout(NamedTuple):
+class BatchLayout(NamedTuple):
     """What batches have in common: structure, types and columns of their arrays by place; and the rows of this one."""
 
     structure: PyTreeDef
@@ -109,7 +109,7 @@ class Taken:
     """
 
     def __init__(self, source: object, rows: Sequence[int] = ()) -> None:
-        leaves = [jax.tree.leaves(batch_of(one))[:1] for one in (source if isinstance(source, (list, tuple)) else ())]
+        leaves = [jax.tree.leaves(batch_tree(one))[:1] for one in (source if isinstance(source, (list, tuple)) else ())]
         # What is no batch is refused at its step.
         listed = [array.shape[0] for own in leaves for array in own if is_array(array) and array.ndim]
         self._of_list = Fraction(sum(listed), len(listed)) if listed else None
@@ -133,7 +133,7 @@ class Taken:
         return np.asarray([self.rows[-1] + others, mean.denominator, mean.numerator], np.int32)
 
 
-def batch_of(rows: object) -> Any:
+def batch_tree(rows: object) -> Any:
     """A batch of one argument, where the rows of that stand for it."""
     return (rows,) if is_array(rows) or isinstance(rows, Functional) else rows
 
@@ -155,7 +155,7 @@ def passes_of(source: Callable[[int], object], step: int) -> Any:
     return passes
 
 
-def layout_of(name: str, batch: object, first: Layout | None) -> Layout:
+def layout_of(name: str, batch: object, first: BatchLayout | None) -> BatchLayout:
     """The layout of a batch; refuse what is none, and one that the program of the first cannot take."""
     leaves = jax.tree_util.tree_leaves_with_path(batch)
     if not isinstance(batch, (tuple, list, dict)) or not leaves or not all(is_array(leaf) for _, leaf in leaves):
@@ -170,7 +170,7 @@ def layout_of(name: str, batch: object, first: Layout | None) -> Layout:
     if (0,) in rows.values():
         fail(name, "non-empty", "0 rows", "Leave empty batches out.")
     columns = {place: (jnp.result_type(array), array.shape[1:]) for place, array in arrays.items()}
-    layout = Layout(jax.tree.structure(batch), columns, leaves[0][1].shape[0])
+    layout = BatchLayout(jax.tree.structure(batch), columns, leaves[0][1].shape[0])
     if first is None:
         return layout
     cure = "All batches share one compiled program: give them the structure, types and columns of the first."

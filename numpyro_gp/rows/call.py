@@ -97,7 +97,7 @@ def call_of(
         fail("args and kwargs", "arguments of the model", str(error).removeprefix("got "), cure, TypeError)
     arguments = {name: value for name, value in _by_name(bound).items() if name not in static}
     for name, value in arguments.items():
-        _check_whole(name, value)
+        _check_fits_integers(name, value)
     arrays, rest = split_arrays((tuple(args), dict(kwargs)))
     given = list(zip(_names_of_places(signature.parameters.values(), len(args)), args, strict=True))
     given += sorted(kwargs.items())  # as JAX orders the entries of a dictionary
@@ -105,7 +105,7 @@ def call_of(
     return Call(arguments, arrays, tuple(owners), rest, static)
 
 
-def _check_whole(name: str, value: object) -> None:
+def _check_fits_integers(name: str, value: object) -> None:
     """Refuse whole numbers of eight bytes that four do not hold, where JAX has four: they would wrap."""
     if not isinstance(value, np.ndarray) or value.dtype.kind not in "iu" or value.size == 0:
         return

@@ -12,7 +12,7 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from numpyro_gp.arrays import Array, is_key, on_device
-from numpyro_gp.checks import axes_of, check_sharding, fail
+from numpyro_gp.checks import axes_of_sharding, check_sharding, fail
 
 
 class Placement(NamedTuple):
@@ -100,12 +100,12 @@ def placement_of(sharding: Any, arrays: Sequence[Array], engine: object = None) 
             return None if own is None else Placement(NamedSharding(own.mesh, PartitionSpec()))
         sharding = found[0]
     check_sharding("sharding", sharding)
-    if own is not None and (own.mesh != sharding.mesh or {*axes_of(own)} & {*axes_of(sharding)}):
-        free = [axis for axis in own.mesh.axis_names if axis not in axes_of(own)]
+    if own is not None and (own.mesh != sharding.mesh or {*axes_of_sharding(own)} & {*axes_of_sharding(sharding)}):
+        free = [axis for axis in own.mesh.axis_names if axis not in axes_of_sharding(own)]
         required = f"over an axis of the mesh of particles or samples that these leave free, {free}"
         cure = "Build one mesh: jax.make_mesh((2, 4), ('samples', 'data'), "
         cure += "axis_types=(jax.sharding.AxisType.Auto,) * 2)."
-        fail("sharding of the rows", required, f"{axes_of(sharding)} of {sharding.mesh.axis_names}", cure)
+        fail("sharding of the rows", required, f"{axes_of_sharding(sharding)} of {sharding.mesh.axis_names}", cure)
     return Placement(sharding)
 
 

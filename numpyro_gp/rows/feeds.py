@@ -19,7 +19,7 @@ from numpyro_gp.neighbours.value import neighbours_in
 from numpyro_gp.programs.handler_lock import turn
 from numpyro_gp.programs.set_up import abstract_trace
 from numpyro_gp.rows.batch_plates import BatchPlate, RowsInPieces, keyed_rows, permuted_rows, refuse_own_parameters
-from numpyro_gp.rows.batches import Layout, Taken, batch_of, layout_of, passes_of, put_on_device, with_batch
+from numpyro_gp.rows.batches import BatchLayout, Taken, batch_tree, layout_of, passes_of, put_on_device, with_batch
 from numpyro_gp.rows.call import (
     Arguments,
     Call,
@@ -33,9 +33,9 @@ from numpyro_gp.rows.devices import Placement, as_part_of_process, placement_of
 from numpyro_gp.rows.model_trace import (
     Look,
     are_drawn,
+    check_argument_values,
     check_behind,
     check_numbering,
-    check_values,
     look,
     minibatch,
     plate_of,
@@ -45,7 +45,7 @@ from numpyro_gp.sites import Trace, in_plate, is_latent
 END = object()
 
 
-class Part(NamedTuple):
+class BatchPart(NamedTuple):
     """What the rows of a batch stand for: name of their plate, number N of all data, number of rows in a batch."""
 
     plate: str
@@ -61,13 +61,13 @@ class Feed:
     call : Call
         How the model is called with the arrays of a step, which are its first; a batch has the number of its rows
         that are data behind them, and a number of batches with the rows that they have together.
-    part : Part or None
+    part : BatchPart or None
         What the rows of a batch stand for.
     placement : Placement or None
         Devices that share the rows.
     """
 
-    part: Part | None = None
+    part: BatchPart | None = None
     # What deals out shares of a minibatch of data that all devices hold.
     shared: RowsInPieces | None = None
     # Whether each step has arrays of its own.
@@ -169,7 +169,7 @@ class Stream(Feed):
         self.static = static_of(engine)
         where = None if placement is None else placement.copies
         self.fixed: Arguments = jax.tree.map(lambda x: jax.device_put(x, where) if is_array(x) else x, given)
-        self.first: Layout | None = None
+        self.first: BatchLayout | None = None
         self.waiting: Exception | None = None
         self.taken = Taken(source)
         self.look: Look | None = None
@@ -181,7 +181,7 @@ class Stream(Feed):
             required = f"the number of all data, {self.rows} or more"
             fail("num_data", required, num_data, "Pass num_data=N, the number of rows of all batches together.")
         self.look = look(self.model, self.call)
-        self.part = Part(plate_of(self.look.sites, self.rows, num_data), num_data, self.rows)
+        self.part = BatchPart(plate_of(self.look.sites, self.rows, num_data), num_data, self.rows)
         check_numbering(self.look, self.part.plate, "batches")
         check_behind(self.look, self.call, set(self.call.owners) - self.own, self.part.plate, "batches")
 
@@ -230,7 +230,7 @@ class Stream(Feed):
             cure = "Pass a list, which is used again from its start, or take fewer steps."
             fail("batches", "one for each of the steps", f"{self.number}, and then an end", cure)
         name = f"batches[{self.number}]"
-        layout = layout_of(name, batch := batch_of(batch), self.first)
+        layout = layout_of(name, batch := batch_tree(batch), self.first)
         for path, leaf in jax.tree_util.tree_leaves_with_path(batch) if self.first is None else ():
             check_digits(f"{name}{jax.tree_util.keystr(path)}", leaf)
         self.first = self.first or layout
@@ -256,7 +256,7 @@ class Stream(Feed):
         owners = self.call.owners
         checks = [one for one in self.look.checks if not self.own.isdisjoint(owners[n] for n in one.numbers)]
         try:
-            check_values(self.look._replace(checks=checks), arrays)
+            check_argument_values(self.look._replace(checks=checks), arrays)
         except (ValueError, TypeError) as error:
             error.add_note(f"In {name}.")
             raise
@@ -296,7 +296,7 @@ def pieces_of(engine: Any, key: Array, call: Call, placement: Placement) -> Feed
     if _latent_shapes(found.sites) != _latent_shapes(seen.sites):
         cure = "Only data may be as long as the first array: give inducing inputs of their own to the model."
         fail("the data", f"all that has {rows} rows, where the model draws minibatches", "sites of that length", cure)
-    drawn.part = Part(plate_of(seen.sites, batch, rows), rows, batch)
+    drawn.part = BatchPart(plate_of(seen.sites, batch, rows), rows, batch)
     check_numbering(seen, drawn.part.plate, "data in pieces")
     return drawn
 
@@ -328,7 +328,7 @@ class Drawn(Feed):
         """Draw the minibatch of a step."""
         self.step = step
         cut = [array for array, has in zip(self.whole, self.with_rows, strict=True) if has]
-        drawn = iter(_drawn(cut, self.key, step, self.batch, self.placement))
+        drawn = iter(_drawn_rows(cut, self.key, step, self.batch, self.placement))
         self.now = [next(drawn) if has else array for array, has in zip(self.whole, self.with_rows, strict=True)]
 
     def prefetch(self) -> None:
@@ -337,7 +337,7 @@ class Drawn(Feed):
 
 
 @partial(jax.jit, static_argnames=("batch", "placement"))
-def _drawn(arrays: list[Array], key: Array, step: Array, batch: int, placement: Placement) -> list[Array]:
+def _drawn_rows(arrays: list[Array], key: Array, step: Array, batch: int, placement: Placement) -> list[Array]:
     pieces = placement.pieces
     size, share = arrays[0].shape[0] // pieces, batch // pieces
     keys = jax.random.split(jax.random.fold_in(key, step), pieces)

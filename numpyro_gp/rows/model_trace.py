@@ -25,7 +25,7 @@ from numpyro_gp.programs.set_up import NEEDS_VALUES, Feasible, as_shapes
 from numpyro_gp.programs.trace import as_function, needed, traced, written_out
 from numpyro_gp.rows.batch_plates import BatchPlate
 from numpyro_gp.rows.call import Call, note_neighbours
-from numpyro_gp.rows.row_readers import Fact, Readers
+from numpyro_gp.rows.row_readers import Readers, RowFact
 from numpyro_gp.sites import Trace
 
 
@@ -150,7 +150,7 @@ def look(model: Model, call: Call) -> Look:
     rows = dict(zip(reversed(program.jaxpr.outvars), reversed([*own]), strict=False))
     captured = range(-len(program.consts), 0)
     facts = Readers({var: plate for var, plate in rows.items() if not isinstance(var, Literal)})
-    known = map(Fact, (*captured, *range(len(call.arrays))))
+    known = map(RowFact, (*captured, *range(len(call.arrays))))
     _, found = facts.follow(program.jaxpr, dict(zip((*program.jaxpr.constvars, *program.jaxpr.invars), known)))
     numbers = jax.tree.unflatten(jax.tree.structure(shapes), [fact.array for fact in found])[0]
     values, kept = iter(program.jaxpr.outvars), list[ArgumentCheck]()
@@ -190,7 +190,7 @@ def _derived(
 # ---------------------------------------------------------------------------------------------- questions
 
 
-def check_values(found: Look, arrays: Sequence[object]) -> None:
+def check_argument_values(found: Look, arrays: Sequence[object]) -> None:
     """The checks that the model makes of its arrays, of other values than it was traced with."""
     for check in found.checks:
         check.run(arrays)
@@ -212,7 +212,7 @@ def check_behind(found: Look, call: Call, behind: Iterable[str], plate: str, whe
             fail(name, required, "one argument for all of them", f"Put its rows into each of the {where}.")
 
 
-def check_rows(found: Look, call: Call) -> None:
+def check_row_counts(found: Look, call: Call) -> None:
     """Refuse an array that a model reads by the rows of a plate and that has fewer."""
     for number, count in found.repeated.items():
         held = jnp.shape(call.arrays[number])[0]
@@ -239,7 +239,7 @@ def are_drawn(found: Look, call: Call, as_long: Sequence[bool]) -> list[bool]:
 def check_rows_of(model: Model, call: Call) -> None:
     """Refuse arguments with fewer rows than their plate, for a model that is about to run, unless it needs values."""
     with suppress(*NEEDS_VALUES):
-        check_rows(look(model, call), call)
+        check_row_counts(look(model, call), call)
 
 
 def plate_of(sites: Trace, rows: int, num_data: int) -> str:

@@ -69,7 +69,7 @@ COPIES = frozenset({"copy", "device_put"})  # of jnp.array, and of jnp.asarray w
 PLACING = RESHAPES | COPIES | {"concatenate", "transpose", "convert_element_type", "select_n", "clamp", "stop_gradient"}
 
 
-class Fact(NamedTuple):
+class RowFact(NamedTuple):
     """What is known of a value.
 
     It is the array of this number; it is `COUNTING` or `NEVER`; it is the rows of a plate, of this size and name; it is
@@ -102,14 +102,14 @@ class Readers(Visitor):
         of them, and is no whole number itself, depends on how rows are numbered.
     """
 
-    unknown = Fact()
+    unknown = RowFact()
 
     def __init__(self, rows: Mapping[object, tuple[int, str]], counted: set[str] | None = None) -> None:
         self.rows, self.counted = rows, set[str]() if counted is None else counted
         self.read, self.repeated, self.readers = dict[int, int](), dict[int, int](), dict[int, set[str]]()
         self.made, self.looked_up = list[Any](), set[int]()
 
-    def visit(self, equation: JaxprEqn, before: list[Fact]) -> tuple[Any, list[Fact]]:
+    def visit(self, equation: JaxprEqn, before: list[RowFact]) -> tuple[Any, list[RowFact]]:
         name, made = equation.primitive.name, before
         if name == "select_n" and before[0].holds == NEVER:
             return equation.invars[1], []
@@ -135,11 +135,11 @@ class Readers(Visitor):
                 self.counted |= plates
             fact = learnt._replace(plates=plates, is_rows=is_rows and bool(plates)) if is_whole else learnt
             if plate := self.rows.get(var):
-                fact = Fact(None, COUNTING, plate, frozenset({plate[1]}), True)
+                fact = RowFact(None, COUNTING, plate, frozenset({plate[1]}), True)
             after.append(fact)
         return equation, after
 
-    def _gathers_all(self, equation: JaxprEqn, array: Fact, index: Fact) -> bool:
+    def _gathers_all(self, equation: JaxprEqn, array: RowFact, index: RowFact) -> bool:
         """Note what a gather reads; whether it has all rows of its array, in their order."""
         params, how = equation.params, equation.params["dimension_numbers"]
         if tuple(how.start_index_map) != (0,):
@@ -166,22 +166,25 @@ class Readers(Visitor):
         )
 
 
-def _learnt(equation: JaxprEqn, before: list[Fact]) -> Fact:
+def _learnt(equation: JaxprEqn, before: list[RowFact]) -> RowFact:
     """What is known of the results of an operation, but for the plates that they are made of."""
-    name, first = equation.primitive.name, before[0]._replace(plates=frozenset(), is_rows=False) if before else Fact()
+    name, first = (
+        equation.primitive.name,
+        before[0]._replace(plates=frozenset(), is_rows=False) if before else RowFact(),
+    )
     if name in COPIES and len(before) == 1:
         return first
     # A callback has no result.
     if not equation.outvars or (name != "iota" and first.holds != COUNTING):
-        return Fact()
+        return RowFact()
     result = aval_of(equation.outvars[0])
     is_whole = hasattr(result, "dtype") and jnp.issubdtype(result.dtype, jnp.integer)
     if name == "iota":
-        return Fact(holds=COUNTING) if result.ndim == 1 and is_whole else Fact()
+        return RowFact(holds=COUNTING) if result.ndim == 1 and is_whole else RowFact()
     if name == "convert_element_type" or (name in RESHAPES and result.size == aval_of(equation.invars[0]).size):
-        return first if is_whole else Fact()
+        return first if is_whole else RowFact()
     zero = equation.invars[1] if name == "lt" else None
-    return Fact(holds=NEVER) if isinstance(zero, Literal) and not np.any(zero.val) else Fact()
+    return RowFact(holds=NEVER) if isinstance(zero, Literal) and not np.any(zero.val) else RowFact()
 
 
 # --------------------------------------------------------------------------------------
@@ -317,11 +320,11 @@ def _axes_after(equation: JaxprEqn, before: list[int | None]) -> list[int | None
     elif name == "concatenate":
         after = [None if axis == params["dimension"] else axis]
     elif name in BY_FIRST:
-        after = [None if before[0] is None else _moved(name, params, shapes[0], results[0], before[0])]
+        after = [None if before[0] is None else _moved_axis(name, params, shapes[0], results[0], before[0])]
     elif name == "gather":
-        after = [_gathered(params, shapes[0], results[0], *before[:2])]
+        after = [_gathered_axis(params, shapes[0], results[0], *before[:2])]
     elif name == "dot_general":
-        after = [_product(params, shapes, before)]
+        after = [_product_axis(params, shapes, before)]
     elif name == "triangular_solve":
         (matrix, right), last = before, len(shapes[1]) - 1
         is_mixed = (matrix is not None and matrix >= last - 1) or right == last - bool(params["left_side"])
@@ -343,7 +346,7 @@ def _shifted(axis: int, gone: Any) -> int:
     return axis - len([one for one in gone if one < axis])
 
 
-def _moved(name: str, params: Any, old: tuple[int, ...], new: tuple[int, ...], axis: int) -> int | None:
+def _moved_axis(name: str, params: Any, old: tuple[int, ...], new: tuple[int, ...], axis: int) -> int | None:
     """Where an operation of one array puts an axis."""
     if name in ("slice", "dynamic_slice"):  # some of the rows are other rows' neighbours, or the first
         return axis if new[axis] == old[axis] else MIXED
@@ -362,7 +365,7 @@ def _moved(name: str, params: Any, old: tuple[int, ...], new: tuple[int, ...], a
     return MIXED if axis >= len(old) - 2 else axis  # a factor
 
 
-def _gathered(
+def _gathered_axis(
     params: Any, shape: tuple[int, ...], result: tuple[int, ...], axis: int | None, index: int | None
 ) -> int | None:
     """By rows of a plate all rows come back in their order: the axis is then that of the indices."""
@@ -376,7 +379,7 @@ def _gathered(
     return next((at for at in placed if result[at] == shape[axis]), MIXED)
 
 
-def _product(params: Any, shapes: list[tuple[int, ...]], before: list[int | None]) -> int | None:
+def _product_axis(params: Any, shapes: list[tuple[int, ...]], before: list[int | None]) -> int | None:
     (left, right), (left_batch, right_batch) = params["dimension_numbers"]
     free = len(shapes[0]) - len(left) - len(left_batch)
     places = set()

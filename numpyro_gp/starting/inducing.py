@@ -32,7 +32,7 @@ TOLD_APART = 0.01
 BLOCK_ROWS = 4096
 
 
-def squared_distances(X: Array, point: Array) -> Array:
+def distances_to(X: Array, point: Array) -> Array:
     """``|x_n - point|^2`` by differences, exactly zero for duplicates; shape ``(N,)``."""
     return jnp.sum(jnp.square(X - point[None, :]), axis=1)
 
@@ -51,12 +51,12 @@ def plus_plus(key: Array, X: Array, size: int) -> tuple[Array, Array]:
         # Rounding of the sum can point at a row that is a centre already.
         index = jnp.where(distances[index] > 0, index, jnp.argmax(distances))
         distinct = distinct + (distances[index] > 0)
-        distances = jnp.minimum(distances, squared_distances(X, X[index]))
+        distances = jnp.minimum(distances, distances_to(X, X[index]))
         return indices.at[number].set(index), distances, distinct
 
     start = (jnp.zeros(size, int), jnp.ones(X.shape[0], X.dtype), jnp.asarray(0))
     first = choose(jnp.asarray(0), start)
-    first = (first[0], squared_distances(X, X[first[0][0]]), first[2])
+    first = (first[0], distances_to(X, X[first[0][0]]), first[2])
     indices, _, distinct = lax.fori_loop(1, size, choose, first)
     return indices, distinct
 
@@ -184,13 +184,13 @@ def kmeans(
     X = check_request(X, num_inducing)
     check_count("num_iterations", num_iterations, minimum=0)
     if categorical is not None:
-        return _with_codes(key, X, int(num_inducing), num_iterations, check_columns(categorical, X.shape[1]))
+        return _with_codes(key, X, int(num_inducing), num_iterations, check_categorical(categorical, X.shape[1]))
     found: tuple[Array, Array] = clusters(check_key("key", key), *centred(X), int(num_inducing), num_iterations)
     check_distinct(num_inducing, found[1])
     return found[0]
 
 
-def check_columns(categorical: Sequence[int], columns: int) -> list[int]:
+def check_categorical(categorical: Sequence[int], columns: int) -> list[int]:
     """Numbers of columns, each once."""
     given = np.atleast_1d(np.asarray(categorical)).tolist()
     found = [check_count("categorical", column, minimum=0) for column in given]
@@ -398,7 +398,7 @@ def pivots(kernel: HasMatrix, X: Array, size: int) -> tuple[Array, Array, Array,
         row = jnp.where(exhausted, jnp.zeros_like(column), column / jnp.sqrt(jnp.where(exhausted, 1.0, left[index])))
         left = jnp.maximum(left - jnp.square(row), 0.0).at[index].set(0.0)
         distinct = distinct + (distances[index] > 0)
-        distances = jnp.minimum(distances, squared_distances(X, X[index]))
+        distances = jnp.minimum(distances, distances_to(X, X[index]))
         shares = shares.at[number].set(jnp.sum(left) / jnp.sum(prior))
         told = told + ~exhausted
         return indices.at[number].set(index), factor.at[number].set(row), left, distances, distinct, told, shares

@@ -61,10 +61,12 @@ def scales_of(t: Any, y: Any, periods: tuple[float, ...] = ()) -> Scales:
     gap = xp.nanmedian(xp.where(apart, gaps, np.nan))
     # Longer gaps count less: of a random walk their squares grow as they do.
     weights = xp.where(apart, gap / xp.where(apart, gaps, 1.0), 0.0)
-    left = moves - _fitted(xp, _waves(xp, middles, [p for p in periods if _is_seen(p, t)]), moves, weights)
+    left = moves - _least_squares(
+        xp, _period_waves(xp, middles, [p for p in periods if _is_seen(p, t)]), moves, weights
+    )
     step = xp.sqrt(xp.sum(weights * left**2) / xp.sum(weights))
     sd = xp.std(y)
-    rest = y - _fitted(xp, xp.stack([xp.ones_like(t), (t - t.mean()) / xp.std(t)], axis=1), y, xp.ones_like(t))
+    rest = y - _least_squares(xp, xp.stack([xp.ones_like(t), (t - t.mean()) / xp.std(t)], axis=1), y, xp.ones_like(t))
     least = 1e-3 * sd  # of a series that is a line, or hardly moves
     return Scales(gap, (t[-1] - t[0]) / gap, sd, xp.maximum(step, least), xp.maximum(xp.std(rest), least))
 
@@ -74,12 +76,12 @@ def _is_seen(period: float, t: object) -> bool:
     return not isinstance(t, np.ndarray) or bool(t[-1] - t[0] >= 2 * period)
 
 
-def _waves(xp: ModuleType, t: Any, periods: list[float]) -> object:
+def _period_waves(xp: ModuleType, t: Any, periods: list[float]) -> object:
     turns = [2 * math.pi * wave * t / period for period in periods for wave in range(1, WAVES + 1)]
     return xp.stack([xp.ones_like(t), *[f(turn) for turn in turns for f in (xp.cos, xp.sin)]], axis=1)
 
 
-def _fitted(xp: ModuleType, design: Any, y: object, weights: Any) -> Any:
+def _least_squares(xp: ModuleType, design: Any, y: object, weights: Any) -> Any:
     """What weighted least squares says of ``y``, with a ridge: waves of few rows are one another."""
     gram = (design * weights[:, None]).T @ design
     ridge = 1e-6 * xp.trace(gram) * xp.eye(len(gram), dtype=design.dtype)
@@ -104,7 +106,7 @@ def _log_normal(site: str, median: object, spread: float) -> Array:
     return numpyro.sample(site, dist.LogNormal(jnp.log(jnp.asarray(median)), spread))
 
 
-def _number(argument: str, value: float) -> float:
+def _checked_number(argument: str, value: float) -> float:
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         cure = "Pass a number, in the units of X: period=12 for months."
         fail(argument, "a number", f"a {type(value).__name__}", cure, TypeError)
@@ -146,7 +148,7 @@ def trend(name: str, X: ArrayLike, y: ArrayLike, *, period: float | None = None)
     >>> list(trace), kernel.matrix(X).shape
     (['trend_level', 'trend_slope'], (24, 24))
     """
-    scales, middle, _ = _series(X, y, () if period is None else (_number("period", period),))
+    scales, middle, _ = _series(X, y, () if period is None else (_checked_number("period", period),))
     level = _log_normal(f"{name}_level", LEVEL * scales.step, OF_INNOVATIONS)
     slope = _log_normal(f"{name}_slope", SLOPE * scales.step, OF_INNOVATIONS)
     line = LINE * scales.sd / (scales.count * scales.gap)
@@ -187,7 +189,7 @@ def season(name: str, X: ArrayLike, y: ArrayLike, *, period: float) -> kernels.K
     >>> list(trace)
     ['month_sd', 'month_wiggle', 'month_memory']
     """
-    own = _number("period", period)
+    own = _checked_number("period", period)
     scales, _, dtype = _series(X, y, (own,))
     sd = _log_normal(f"{name}_sd", SEASON * scales.rest, SPREAD)
     wiggle = _log_normal(f"{name}_wiggle", jnp.asarray(WIGGLE, dtype), OF_WIGGLE)
@@ -224,7 +226,7 @@ def cycle(name: str, X: ArrayLike, y: ArrayLike, *, period: float | None = None)
     >>> list(trace)
     ['cycle_sd', 'cycle_memory', 'cycle_period']
     """
-    scales, _, _ = _series(X, y, () if period is None else (_number("period", period),))
+    scales, _, _ = _series(X, y, () if period is None else (_checked_number("period", period),))
     whole = scales.count * scales.gap
     sd = _log_normal(f"{name}_sd", CYCLE * scales.rest, SPREAD)
     memory = _log_normal(f"{name}_memory", MEMORY * whole, SPREAD)

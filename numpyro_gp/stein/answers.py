@@ -18,7 +18,7 @@ from numpyro_gp.programs.private import SteinHooks, key_of_stein_step
 from numpyro_gp.programs.set_up import abstract_trace
 from numpyro_gp.rows.call import call_of
 from numpyro_gp.rows.model_trace import check_rows_of
-from numpyro_gp.stein.target import Target, not_finite, scores, site_of
+from numpyro_gp.stein.target import Target, not_finite, scores_of_particles, site_of
 
 # --------------------------------------------------------------------------------------
 # What the target says of particles where a run has left them: whether it is a number there, and who is stranded.
@@ -118,7 +118,7 @@ class Answers(SteinHooks):
         self._check_rows(args, kwargs)
         free, shared = self._parted(self.optim.get_params(state.optim_state))
         kwargs, key = {**kwargs, **self.static_kwargs}, key_of_stein_step(state)
-        return self._by_site(scores(self._target(), key, free, shared, args, kwargs).own)
+        return self._by_site(scores_of_particles(self._target(), key, free, shared, args, kwargs).own)
 
     def faults(self, state: SteinVIState, *args: object, **kwargs: object) -> list[tuple[int, str]]:
         """Particles and sites whose position or score is not finite, as ``(particle, site)``.

@@ -85,7 +85,7 @@ def auto(
         fail("the model", "without draws of inner functions", f"those of the sites {inner}", cure)
     processes = [name for name, site in sites.items() if role(site) == "gp"]
     others = [name for name in sites if name not in processes]
-    target, draws = _fitted(key_guide, key_draws, model, processes, sites, num_particles, progress, args, kwargs)
+    target, draws = _guide_draws(key_guide, key_draws, model, processes, sites, num_particles, progress, args, kwargs)
     start = {name: values[:num_particles] for name, values in draws.items()}
     kernel = _kernel(processes, others, {name: draws[name][0].size for name in others})
     svgd = SVGD(target, optax.adam(RATE), kernel, num_particles, metric=Spread(draws), init_particles=start)
@@ -96,7 +96,7 @@ def auto(
         with warnings.catch_warnings():  # particles are judged when the run has ended
             warnings.filterwarnings("ignore", ".*are stranded")
             result = fit(key_run, svgd, done, *args, resume=result or False, progress=progress, **kwargs)
-        now = _moments(svgd, result.state)
+        now = _means_and_spreads(svgd, result.state)
         if before is not None:
             # What a short last block moves is taken as a part of what a whole one would.
             moved = max(_apart(*pair) for pair in zip(now, before, strict=True)) * BLOCK / steps
@@ -110,7 +110,7 @@ def auto(
     return svgd, result
 
 
-def _fitted(
+def _guide_draws(
     key: Array,
     key_draws: Array,
     model: object,
@@ -158,7 +158,7 @@ def _kernel(processes: list[str], others: list[str], sizes: dict[str, int]) -> o
     return Groups([others], shared, rest=RBF(per_coordinate=True))
 
 
-def _moments(svgd: SVGD, state: object) -> list[tuple[np.ndarray, np.ndarray]]:
+def _means_and_spreads(svgd: SVGD, state: object) -> list[tuple[np.ndarray, np.ndarray]]:
     """Means and spreads of the particles, by site, in the coordinates in which they move."""
     free = svgd.free_and_shared(state)[0]
     z = in_coordinates(state.optim_state.root, free, free)[0]

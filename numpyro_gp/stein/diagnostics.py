@@ -9,12 +9,12 @@ from numpyro.contrib.einstein.steinvi import SteinVIState
 from numpyro_gp.arrays import Array, split_arrays
 from numpyro_gp.checks import check_count, fail
 from numpyro_gp.linalg import matmul
-from numpyro_gp.stein.direction import Particles, bandwidth, pieces, split_blocks, squared_distances
-from numpyro_gp.stein.kernels import IMQ, Kernel, Moments, Radial
+from numpyro_gp.stein.direction import Particles, bandwidth, by_distance, split_blocks, squared_distances
+from numpyro_gp.stein.kernels import IMQ, Moments, ParticleKernel, Radial
 from numpyro_gp.stein.svgd import SVGD
 
 
-def ksd(particles: Particles, scores: Particles, kernel: Kernel = IMQ(bandwidth=1.0)) -> Array:  # noqa: B008
+def ksd(particles: Particles, scores: Particles, kernel: ParticleKernel = IMQ(bandwidth=1.0)) -> Array:  # noqa: B008
     """How far particles are from the target: the kernelised Stein discrepancy (Gorham & Mackey 2017).
 
     ``KSD^2 = (1/n^2) sum_ij u(x_i, x_j)``, with ``r = x_i - x_j`` and ``k = g(||r||^2)``:
@@ -45,7 +45,9 @@ def ksd(particles: Particles, scores: Particles, kernel: Kernel = IMQ(bandwidth=
         fail("kernel", "one of distances alone", f"{kernel!r:.60}", "Pass the kernel that it contains, such as RBF().")
     tables, _ = split_blocks(particles, scores, kernel)
     parts = (
-        jax.vmap(lambda a, b, k=radial: _squared_discrepancy(a, b, k))(pieces(radial, x), pieces(radial, score))
+        jax.vmap(lambda a, b, k=radial: _squared_discrepancy(a, b, k))(
+            by_distance(radial, x), by_distance(radial, score)
+        )
         for x, score, radial in tables
     )
     return jnp.sqrt(jnp.maximum(sum(jnp.sum(part) for part in parts), 0.0))

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,8 +14,7 @@ from jax.flatten_util import ravel_pytree
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import fail
 from numpyro_gp.linalg import matmul
-from numpyro_gp.programs.private import SteinHooks
-from numpyro_gp.stein.kernels import RBF, Kernel, Moments, Radial
+from numpyro_gp.stein.kernels import RBF, Moments, ParticleKernel, Radial
 
 # Coordinates with the particle axis first: one array, or one for each site.
 Particles = ArrayLike | Mapping[str, ArrayLike]
@@ -29,7 +28,7 @@ class Forces(NamedTuple):
     repulsion: Values
 
 
-def svgd_direction(particles: Particles, scores: Particles, kernel: Kernel = RBF()) -> Values:  # noqa: B008
+def svgd_direction(particles: Particles, scores: Particles, kernel: ParticleKernel = RBF()) -> Values:  # noqa: B008
     """One step of Stein variational gradient descent: the direction that raises the target fastest for a kernel.
 
     ``phi_i = (1/n) sum_j [ k(x_j, x_i) s_j + grad_{x_j} k(x_j, x_i) ]`` (mathematics.md section 9.1).
@@ -66,7 +65,7 @@ def svgd_direction(particles: Particles, scores: Particles, kernel: Kernel = RBF
 def forces(
     particles: Particles,
     scores: Particles,
-    kernel: Kernel = RBF(),  # noqa: B008
+    kernel: ParticleKernel = RBF(),  # noqa: B008
     absent: Mapping[str, Array] | None = None,
 ) -> Forces:
     """The two parts of `svgd_direction`, to see which one moves the particles: attraction ``(1/n) K s`` and repulsion.
@@ -109,7 +108,7 @@ def _affine_forces(
 ) -> list[tuple[Array, Array]]:
     """Forces of ``1 + (x - m).(y - m) / v``, all blocks: ``m`` the mean, ``v`` the variance averaged over ``size``."""
     seen, count = healthy[:, None], jnp.sum(healthy).astype(tables[0].dtype)
-    centred = [jnp.where(seen, x - average(x, healthy)[None], 0) for x in tables]
+    centred = [jnp.where(seen, x - healthy_mean(x, healthy)[None], 0) for x in tables]
     width = sum(jnp.sum(c**2) for c in centred) / (count * jnp.maximum(size, 1))
     width = lax.stop_gradient(jnp.where(width > jnp.finfo(width.dtype).tiny, width, 1.0))
     inner = sum(matmul(c, c.T) for c in centred) / width
@@ -125,14 +124,16 @@ def _affine_forces(
 def _block_forces(x: Array, score: Array, kernel: Radial, healthy: Array) -> tuple[Array, Array]:
     """Both forces on the particles ``(n, d)`` of one block."""
     each = jax.vmap(partial(_forces_of_one_distance, kernel=kernel, healthy=healthy))
-    attraction, repulsion = (jnp.moveaxis(part, 0, 1) for part in each(pieces(kernel, x), pieces(kernel, score)))
+    attraction, repulsion = (
+        jnp.moveaxis(part, 0, 1) for part in each(by_distance(kernel, x), by_distance(kernel, score))
+    )
     return attraction.reshape(x.shape), repulsion.reshape(x.shape)
 
 
 def _forces_of_one_distance(x: Array, score: Array, kernel: Radial, healthy: Array) -> tuple[Array, Array]:
     count = jnp.sum(healthy).astype(x.dtype)
     # The forces do not depend on the origin; centred coordinates keep the difference below accurate.
-    centred = jnp.where(healthy[:, None], x - average(x, healthy)[None], 0)
+    centred = jnp.where(healthy[:, None], x - healthy_mean(x, healthy)[None], 0)
     squared = squared_distances(centred)
     h = bandwidth(kernel, squared, healthy)
     value, slope, _ = kernel.profile(squared, h)
@@ -143,7 +144,7 @@ def _forces_of_one_distance(x: Array, score: Array, kernel: Radial, healthy: Arr
     return mark_faults(attraction, x, score, healthy), mark_faults(repulsion, x, score, healthy)
 
 
-def pieces(kernel: Radial, table: Array) -> Array:
+def by_distance(kernel: Radial, table: Array) -> Array:
     """What shares a distance, on the first axis: ``(1, n, d)``, or ``(d, n, 1)`` for a kernel of single coordinates."""
     return table.T[:, :, None] if kernel.per_coordinate else table[None]
 
@@ -170,12 +171,12 @@ def bandwidth(kernel: Radial, squared: Array, healthy: Array | None = None) -> A
     valid = healthy[rows] & healthy[columns]
     pairs = squared[rows, columns]
     middle = jnp.nanmedian(jnp.where(valid, pairs, jnp.nan))
-    h = jnp.where(middle > 0, middle, average(pairs, valid)) / jnp.log(jnp.sum(healthy) + one)
+    h = jnp.where(middle > 0, middle, healthy_mean(pairs, valid)) / jnp.log(jnp.sum(healthy) + one)
     return lax.stop_gradient(jnp.where(h > jnp.finfo(h.dtype).tiny, h, one))
 
 
 def split_blocks(
-    particles: Particles, scores: Particles, kernel: Kernel
+    particles: Particles, scores: Particles, kernel: ParticleKernel
 ) -> tuple[list[tuple[Array, Array, Radial]], Callable[[list[Array]], Values]]:
     """Tables ``(n, d)`` of coordinates and scores for each block, and the function that undoes the division."""
     single = not isinstance(particles, Mapping)
@@ -221,7 +222,7 @@ def healthy_particles(particles: object, scores: object) -> Array:
     return jnp.all(jnp.stack([jnp.all(jnp.isfinite(x.reshape(x.shape[0], -1)), axis=1) for x in leaves]), axis=0)
 
 
-def average(values: Array, healthy: Array) -> Array:
+def healthy_mean(values: Array, healthy: Array) -> Array:
     """Mean over the healthy entries of the first axis; zero where there are none."""
     mask = healthy.reshape((-1,) + (1,) * (values.ndim - 1))
     return jnp.sum(jnp.where(mask, values, 0), axis=0) / jnp.maximum(jnp.sum(healthy), 1).astype(values.dtype)
@@ -233,7 +234,7 @@ def mark_faults(force: Array, x: Array, score: Array, healthy: Array) -> Array:
     return jnp.where(healthy[:, None], force, fault)
 
 
-# ------------------------------------------------------------------------ one of NumPyro's own kernels
+# ------------------------------------------------------------------------ particles as rows of a table
 
 
 def to_rows(tree: Mapping[str, Array]) -> Array:
@@ -241,7 +242,7 @@ def to_rows(tree: Mapping[str, Array]) -> Array:
     return jax.vmap(lambda one: ravel_pytree(one)[0])(dict(tree))
 
 
-def from_rows(rows: Array, like: Mapping[str, Array]) -> dict[str, Array]:
+def named_of_rows(rows: Array, like: Mapping[str, Array]) -> dict[str, Array]:
     """A table as values by name, shaped as ``like``."""
     return jax.vmap(of_row(like))(rows)
 
@@ -249,29 +250,3 @@ def from_rows(rows: Array, like: Mapping[str, Array]) -> dict[str, Array]:
 def of_row(like: Mapping[str, Array]) -> Callable[[Array], dict[str, Array]]:
     """The function from one row of such a table to the values of one particle by name."""
     return ravel_pytree(jax.tree.map(lambda leaf: leaf[0], dict(like)))[1]
-
-
-def numpyro_forces(
-    engine: SteinHooks,
-    rng_key: Array,
-    free: dict[str, Array],
-    scores: dict[str, Array],
-    log_target: Callable[[dict[str, Array]], Array],
-) -> Forces:
-    """Forces on unconstrained particles by the kernel of an engine that holds one of NumPyro's."""
-    unravel, positions, slopes = of_row(free), to_rows(free), to_rows(scores)
-    healthy = healthy_particles(positions, slopes)
-    x = jnp.where(healthy[:, None], positions, average(positions, healthy)[None])
-    s = jnp.where(healthy[:, None], slopes, 0)
-    places, apply, slope = engine.pair_functions(free)
-
-    def density(key: Array, row: Array, index: Array) -> Array:  # noqa: ARG001
-        return log_target(unravel(row))
-
-    kernel = engine.kernel_fn.compute(rng_key, x, places, density)
-    pull: Any = jax.vmap(lambda a, b, y: apply(kernel, a, y, b), in_axes=(0, 0, None))
-    push: Any = jax.vmap(lambda a, y: slope(kernel, a, y), in_axes=(0, None))
-    attraction = jax.vmap(lambda y: average(pull(x, s, y), healthy))(x)
-    repulsion = jax.vmap(lambda y: average(push(x, y), healthy))(x)
-    attraction, repulsion = (mark_faults(part, positions, slopes, healthy) for part in (attraction, repulsion))
-    return Forces(from_rows(attraction, free), from_rows(repulsion, free))

@@ -52,14 +52,14 @@ class Block(NamedTuple):
     kernel: Radial
 
 
-class Kernel(Protocol):
+class ParticleKernel(Protocol):
     """What `SVGD` and `svgd_direction` take: a division of the sites into blocks."""
 
     def blocks(self, sites: tuple[str, ...]) -> list[Block]:
         """One block for each group of these sites; every site lies in exactly one."""
 
 
-def _number(value: object) -> object:
+def _number_of_array(value: object) -> object:
     """An array of no axes as the number that it holds, if that is known; anything else as it came."""
     if isinstance(value, (jax.Array, np.ndarray, np.generic)) and value.ndim == 0 and value.dtype.kind in "iuf":
         return value if known(value) is None else value.item()
@@ -72,7 +72,7 @@ def _is_between(value: object, low: float, high: float) -> bool:
 
 def _check_fields(kernel: Radial, *numbers: str) -> None:
     """Hold arrays of no axes, which compiled programs take for fixed, as their numbers; check what all kernels have."""
-    store(kernel, **{name: _number(getattr(kernel, name)) for name in ("bandwidth", *numbers)})
+    store(kernel, **{name: _number_of_array(getattr(kernel, name)) for name in ("bandwidth", *numbers)})
     bandwidth, per_coordinate = kernel.bandwidth, kernel.per_coordinate
     if not (isinstance(bandwidth, str) and bandwidth == MEDIAN) and not _is_between(bandwidth, 0, math.inf):
         cure = "Pass a positive number, which divides the *squared* distance, or leave it out."
@@ -194,14 +194,14 @@ class Moments:
     True
     """
 
-    kernel: Kernel = IMQ()
+    kernel: ParticleKernel = IMQ()
     weight: float = 1.0
 
     def __post_init__(self) -> None:
         if isinstance(self.kernel, (type, Moments)) or not hasattr(self.kernel, "blocks"):
             got, cure = f"{self.kernel!r:.60}", "Call the class: IMQ()."
             fail("kernel", "RBF, IMQ, PerSite or Groups", got, cure, TypeError)
-        store(self, weight=_number(self.weight))
+        store(self, weight=_number_of_array(self.weight))
         if not _is_between(self.weight, 0, math.inf):
             fail("weight", "a positive number", f"{self.weight!r:.60}", "Pass 1.0.")
 

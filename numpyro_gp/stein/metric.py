@@ -18,7 +18,7 @@ from jax import lax
 from numpyro_gp.arrays import Array, value_type
 from numpyro_gp.checks import check_count, check_finite, fail, when_known
 from numpyro_gp.linalg import matmul
-from numpyro_gp.stein.direction import average, from_rows, of_row, to_rows
+from numpyro_gp.stein.direction import healthy_mean, named_of_rows, of_row, to_rows
 
 Named = Mapping[str, Array]
 # Rounds in which rows come to one size: the logarithm of what is left halves in each.
@@ -97,7 +97,7 @@ class Spread:
                 wanted, cure = f"of shape (S, *{particles[name].shape[1:]})", "The first axis is that of the draws."
                 fail(f"draws[{site!r}]", wanted, f"{free[name].shape}", cure)
             check_finite(f"draws[{site!r}], unconstrained,", free[name])
-            when_known(functools.partial(_check_width, site), free[name])
+            when_known(functools.partial(_check_draws_differ, site), free[name])
         rows = to_rows(free)
         if rows.shape[0] <= rows.shape[1]:
             cure = "Draw more: guide.sample_posterior(..., sample_shape=(1000,))."
@@ -106,20 +106,10 @@ class Spread:
         return matmul(centred.T, centred) / rows.shape[0]
 
 
-def _check_width(site: str, values: np.ndarray) -> None:
+def _check_draws_differ(site: str, values: np.ndarray) -> None:
     if np.any(np.all(values == values[:1], axis=0)):
         cure = "Fit a guide with a width for each site: AutoGP(model, rest=AutoNormal)."
         fail(f"draws[{site!r}]", "different among the draws", "the same values in all", cure)
-
-
-def check_metric(metric: object, kernel: object) -> None:
-    """Refuse what is no metric, and kernels that know nothing of one."""
-    if metric is None:
-        return
-    if not isinstance(metric, (Curvature, Spread)):
-        fail("metric", "Curvature, Spread or None", f"{metric!r:.60}", "Pass Curvature(), or Spread(draws).", TypeError)
-    if not hasattr(kernel, "blocks"):
-        fail("kernel_fn", "a kernel of numpyro_gp where there is a metric", f"{kernel!r:.60}", "Pass IMQ().", TypeError)
 
 
 # ------------------------------------------------------------------------------------------ coordinates
@@ -154,14 +144,14 @@ def absolute(matrix: Array) -> Array:
     return units[:, None] * symmetric_power(balanced, 1.0) * units[None]
 
 
-def root_of(matrix: Array) -> Array:
+def root_of_absolute(matrix: Array) -> Array:
     """``R`` with ``R R^T`` the absolute matrix."""
     units, balanced = _in_units(matrix)
     return units[:, None] * symmetric_power(balanced, 0.5)
 
 
 def inverse_root_of(matrix: Array) -> Array:
-    """``R`` with ``R R^T`` the inverse of the absolute matrix: the inverse of the transposed `root_of`."""
+    """``R`` with ``R R^T`` the inverse of the absolute matrix: the inverse of the transposed `root_of_absolute`."""
     units, balanced = _in_units(matrix)
     return symmetric_power(balanced, -0.5) / units[:, None]
 
@@ -172,7 +162,7 @@ def in_coordinates(root: Array | None, particles: Named, scores: Named) -> tuple
         return dict(particles), dict(scores)
     z = jnp.linalg.solve(root, to_rows(particles).T).T
     slopes = matmul(to_rows(scores), root)
-    return from_rows(z, particles), from_rows(slopes, particles)
+    return named_of_rows(z, particles), named_of_rows(slopes, particles)
 
 
 def average_curvature(log_target: Callable[[dict[str, Array]], Array], particles: Named) -> tuple[Array, Array, Array]:
@@ -192,7 +182,7 @@ def average_curvature(log_target: Callable[[dict[str, Array]], Array], particles
     sizes, flat = lax.map(size, to_rows(particles))
     healthy = jnp.isfinite(sizes).all((1, 2))
     is_flat = jnp.all(flat | ~healthy[:, None], axis=0)
-    return jnp.where(is_flat[:, None] | is_flat[None], 0, average(sizes, healthy)), is_flat, healthy.any()
+    return jnp.where(is_flat[:, None] | is_flat[None], 0, healthy_mean(sizes, healthy)), is_flat, healthy.any()
 
 
 def blended(before: Array, found: Array, is_flat: Array, memory: float) -> Array:
@@ -247,13 +237,13 @@ class Moving:
         moved = Moved(inner_state, origin, identity, jnp.zeros_like(identity), jnp.zeros((), int))
         if not isinstance(self.metric, Spread):
             return moved
-        return self.turned(moved, root_of(self.metric.covariance(particles, transforms)))
+        return self.turned(moved, root_of_absolute(self.metric.covariance(particles, transforms)))
 
     def get_params(self, state: Moved) -> dict[str, Array]:
         """Particles ``x``, and what they share."""
         params = self.inner.get_params(state.inner)
         moved = {name: params[name] for name in state.origin}
-        shift = from_rows(matmul(to_rows(moved), state.root.T), moved)
+        shift = named_of_rows(matmul(to_rows(moved), state.root.T), moved)
         return {**params, **{name: state.origin[name] + part for name, part in shift.items()}}
 
     def update(self, gradients: dict[str, Array], state: Moved, value: Array | None = None) -> Moved:
@@ -264,7 +254,7 @@ class Moving:
         """The same particles in other coordinates."""
         params = self.inner.get_params(state.inner)
         moved = {name: params[name] for name in state.origin}
-        shift = from_rows(matmul(to_rows(moved), (state.root - root).T), moved)
+        shift = named_of_rows(matmul(to_rows(moved), (state.root - root).T), moved)
         return state._replace(origin=jax.tree.map(jnp.add, state.origin, shift), root=root)
 
     def measured(self, state: Moved, log_target: Callable[[dict[str, Array], dict[str, Array]], Array]) -> Moved:

@@ -84,7 +84,7 @@ def starting_values(
         fail("init_particles", f"values of latent sites among {sorted(drawn)}", f"{unknown}", "Check the spelling.")
     values: dict[str, Any] = dict(drawn)
     for number, site in enumerate(sorted(given)):
-        values[site] = _checked(site, given[site], drawn[site], near)
+        values[site] = _checked_start(site, given[site], drawn[site], near)
         free = transforms[site].inv(values[site])
         when_known(functools.partial(_check_inside, site), values[site], free)
         if near:
@@ -100,7 +100,7 @@ def _check_inside(site: str, value: np.ndarray, free: np.ndarray) -> None:
         fail(f"init_particles[{site!r}]", "inside the support of the site", wrong, "Pass constrained values.")
 
 
-def _checked(site: str, given: object, drawn: Array, near: bool) -> Array:
+def _checked_start(site: str, given: object, drawn: Array, near: bool) -> Array:
     """A given value with the shape of the drawn ones, and its own precision (NumPyro draws in the default one)."""
     name, value = f"init_particles[{site!r}]", jnp.asarray(given)
     if not jnp.issubdtype(value.dtype, jnp.floating):

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpyro.contrib.einstein as einstein
 from jax import random
 from jax.sharding import NamedSharding
-from numpyro.contrib.einstein.stein_kernels import SteinKernel
 from numpyro.contrib.einstein.stein_util import get_parameter_transform
 from numpyro.contrib.einstein.steinvi import SteinVIState
 from numpyro.optim import optax_to_numpyro
@@ -19,14 +18,14 @@ from numpyro_gp.arrays import Array, Model, on_devices
 from numpyro_gp.checks import check_choice, check_key, check_shared, fail, known
 from numpyro_gp.guides.fit_registry import begin_again
 from numpyro_gp.primitives.inducing import Inducing, sites_at_start
-from numpyro_gp.programs.private import NumPyroOptimiser, declared_parameters, key_of_stein_step
+from numpyro_gp.programs.private import declared_parameters, key_of_stein_step
 from numpyro_gp.programs.set_up import Feasible, in_one_program
 from numpyro_gp.stein.answers import Answers, Judgement
-from numpyro_gp.stein.direction import average, forces, healthy_particles, numpyro_forces
-from numpyro_gp.stein.kernels import RBF, Kernel
-from numpyro_gp.stein.metric import Curvature, Moving, Spread, check_metric, in_coordinates
+from numpyro_gp.stein.direction import forces, healthy_mean, healthy_particles
+from numpyro_gp.stein.kernels import RBF, ParticleKernel
+from numpyro_gp.stein.metric import Curvature, Moving, Spread, in_coordinates
 from numpyro_gp.stein.particles import Around, check_resumed, check_start, check_supports, init_to_draw, starting_values
-from numpyro_gp.stein.target import copied, scores
+from numpyro_gp.stein.target import copied, scores_of_particles
 
 EVALUATIONS = ("vmap", "map")
 
@@ -44,7 +43,7 @@ class SVGD(Answers):
       (in a subsampled plate they do not: there a step knows the mask of its rows alone);
     * one score for each particle and step; one minibatch for all particles, its data term scaled by
       ``N/N_b`` by NumPyro's plate;
-    * `RBF`, `IMQ`, `PerSite`, `Groups`, `Moments` kernels (NumPyro's own are taken too), in the coordinates of a
+    * `RBF`, `IMQ`, `PerSite`, `Groups`, `Moments` kernels, in the coordinates of a
       ``metric`` (mathematics.md section 9.3); any NumPyro or optax optimiser;
     * ``run(..., init_state=result.state)`` continues a run where it stopped, as does `ngp.fit` with a checkpoint;
     * a particle whose score is not finite feels no force, is left out of the others' steps, and is named.
@@ -101,7 +100,7 @@ class SVGD(Answers):
         self,
         model: Model,
         optim: object,
-        kernel_fn: Kernel | SteinKernel = RBF(),  # noqa: B008
+        kernel_fn: ParticleKernel = RBF(),  # noqa: B008
         num_stein_particles: int = 10,
         guide_kwargs: Mapping[str, object] | None = None,
         *,
@@ -112,11 +111,13 @@ class SVGD(Answers):
         **static_kwargs: object,
     ) -> None:
         check_shared("num_stein_particles", num_stein_particles, sharding)
-        if not (hasattr(kernel_fn, "blocks") or isinstance(kernel_fn, SteinKernel)) or isinstance(kernel_fn, type):
-            cure = "Call the class: stein.RBF()."
-            fail("kernel_fn", "a kernel such as ngp.stein.RBF()", f"{kernel_fn!r:.60}", cure, TypeError)
+        if not hasattr(kernel_fn, "blocks") or isinstance(kernel_fn, type):
+            cure = "Pass ngp.stein.RBF() or ngp.stein.IMQ(), in place of NumPyro's kernels too."
+            fail("kernel_fn", "a kernel of ngp.stein", f"{kernel_fn!r:.60}", cure, TypeError)
         check_start(init_particles)
-        check_metric(metric, kernel_fn)
+        if metric is not None and not isinstance(metric, (Curvature, Spread)):
+            cure = "Pass Curvature(), or Spread(draws)."
+            fail("metric", "Curvature, Spread or None", f"{metric!r:.60}", cure, TypeError)
         guide_kwargs = {"init_loc_fn": init_to_draw, **(guide_kwargs or {})}
         optimiser = _as_optimiser(optim) if metric is None else Moving(_as_optimiser(optim), metric)
         super().__init__(model, optimiser, kernel_fn, num_stein_particles, guide_kwargs, **static_kwargs)
@@ -145,8 +146,7 @@ class SVGD(Answers):
         starter = copy.copy(self)
         if self.metric is not None:
             starter.optim = self.optim.inner
-        if not isinstance(self.kernel_fn, SteinKernel):  # NumPyro's init prepares its own kernels; ours hold nothing
-            starter.kernel_fn = einstein.RBFKernel()
+        starter.kernel_fn = einstein.RBFKernel()  # NumPyro's init prepares its own kernels; ours hold nothing
         with Feasible():
             state = einstein.SVGD.init(starter, rng_key, *args, **kwargs)
         # What NumPyro's init learns about the model: names and transforms of its sites.
@@ -191,22 +191,22 @@ class SVGD(Answers):
         if self.metric is not None:
             state = state._replace(optim_state=self.optim.measured(state.optim_state, density))
         free, shared = self._parted(copied(self.optim.get_params(state.optim_state), self.sharding))
-        slopes, shared_slopes, absent = scores(target, key, free, shared, args, kwargs)
-        slopes = jax.tree.map(lambda slope: _times(state.loss_temperature, slope), slopes)
+        slopes, shared_slopes, absent = scores_of_particles(target, key, free, shared, args, kwargs)
+        slopes = jax.tree.map(lambda slope: _tempered(state.loss_temperature, slope), slopes)
         root = None if self.metric is None else state.optim_state.root
         places, turned = in_coordinates(root, free, slopes)
-        if isinstance(self.kernel_fn, SteinKernel):
-            found = numpyro_forces(self, key, free, slopes, lambda one: density(one, shared))
-            both = [{name: jnp.where(absent[name][None], 0, named[name]) for name in free} for named in found]
-        else:
-            found = forces(self._by_site(places), self._by_site(turned), self.kernel_fn, self._by_site(absent))
-            both = [{name: named[self._site(name)] for name in free} for named in found]
-        phi = jax.tree.map(lambda a, r: a + _times(state.repulsion_temperature, r), *both)
+        parts = forces(self._by_site(places), self._by_site(turned), self.kernel_fn, self._by_site(absent))
+        both = [{name: part[self._site(name)] for name in free} for part in parts]
+        phi = jax.tree.map(lambda a, r: a + _tempered(state.repulsion_temperature, r), *both)
         norm = jnp.sqrt(sum(jnp.sum(part**2) for part in phi.values()))
         # The norm says that a particle is at fault; the optimiser, which may take norms itself, must not see it.
         steps = {name: -jnp.where(jnp.isfinite(part), part, 0) for name, part in phi.items()}
         healthy = healthy_particles(free, (slopes, shared_slopes))
-        return state, norm, {**steps, **{name: -average(slope, healthy) for name, slope in shared_slopes.items()}}
+        return (
+            state,
+            norm,
+            {**steps, **{name: -healthy_mean(slope, healthy) for name, slope in shared_slopes.items()}},
+        )
 
     # ---------------------------------------------------------------------------- the run
 
@@ -262,14 +262,12 @@ class SVGD(Answers):
         return result
 
 
-def _times(temperature: object, value: Array) -> Array:
+def _tempered(temperature: object, value: Array) -> Array:
     """Product in the type of the particles, whatever the type of the temperature."""
     return jnp.asarray(temperature, value.dtype) * value
 
 
-def _as_optimiser(optim: object) -> NumPyroOptimiser:
-    if isinstance(optim, NumPyroOptimiser):
-        return optim
+def _as_optimiser(optim: Any) -> Any:
     if isinstance(optim, type) or not (hasattr(optim, "init") and hasattr(optim, "update")):
         fail("optim", "a NumPyro or optax optimiser", f"{optim!r:.60}", "Pass optax.adam(0.05).", TypeError)
-    return optax_to_numpyro(optim)
+    return optim if hasattr(optim, "get_params") else optax_to_numpyro(optim)

@@ -12,7 +12,7 @@ from numpyro.handlers import replay, seed, substitute, trace
 from numpyro.infer.util import log_density
 
 from numpyro_gp.arrays import Array, split_arrays
-from numpyro_gp.checks import axes_of, fail, known
+from numpyro_gp.checks import axes_of_sharding, fail, known
 from numpyro_gp.programs.private import mask_of, model_and_guide_keys
 from numpyro_gp.rows.batch_plates import keyed_rows
 
@@ -51,7 +51,7 @@ class Target(NamedTuple):
         with keyed_rows():
             values = trace(seed(substitute(self.guide, data=params), guide_key)).get_trace(*args, **kwargs)
             density, sites = log_density(replay(seed(self.model, model_key), values), args, kwargs, params)
-        check_rows(values, sites)
+        check_plate_sizes(values, sites)
         masked = {}
         for name, x in free.items():
             site = sites[site_of(self.guide, name)]
@@ -69,7 +69,7 @@ def site_of(guide: object, parameter: str) -> str:
     return parameter.removesuffix(f"_{guide.prefix}_loc")
 
 
-def check_rows(guide: Mapping[str, Any], model: Mapping[str, Any]) -> None:
+def check_plate_sizes(guide: Mapping[str, Any], model: Mapping[str, Any]) -> None:
     """Refuse a plate of latent values that has other rows than the guide, which draws those of its start."""
     for name, site in model.items():
         if site["type"] != "plate" or name not in guide:
@@ -124,7 +124,7 @@ class Scores(NamedTuple):
     absent: dict[str, Array]
 
 
-def scores(target: Target, rng_key: Array, free: dict, shared: dict, args: tuple, kwargs: dict) -> Scores:
+def scores_of_particles(target: Target, rng_key: Array, free: dict, shared: dict, args: tuple, kwargs: dict) -> Scores:
     """Gradients of the log density in each particle and, by particle, in what they share: one key, so one minibatch."""
     (arrays, merge), sharding = split_arrays((rng_key, args, kwargs)), target.sharding
 
@@ -146,7 +146,7 @@ def scores(target: Target, rng_key: Array, free: dict, shared: dict, args: tuple
         own, copies = PartitionSpec(sharding.spec[0]), PartitionSpec()
         # A loop over particles is one on each device, which the compiler would not make of a loop over all.
         placing = {"mesh": sharding.mesh, "in_specs": (own, copies, copies), "out_specs": own}
-        of_each = jax.shard_map(of_all, **placing, axis_names=set(axes_of(sharding)), check_vma=False)
+        of_each = jax.shard_map(of_all, **placing, axis_names=set(axes_of_sharding(sharding)), check_vma=False)
         found, shared_slopes, masked = copied(of_each(free, shared, arrays), sharding)
     still = {name: jnp.all((slope == 0) | ~jnp.isfinite(slope), axis=0) for name, slope in found.items()}
     return Scores(found, shared_slopes, {name: still[name] & jnp.all(masked[name]) for name in found})

@@ -14,7 +14,7 @@ from numpyro_gp.checks import check_count, check_key, fail
 from numpyro_gp.linalg import matmul
 from numpyro_gp.programs.compiled import run
 from numpyro_gp.stein.direction import of_row, to_rows
-from numpyro_gp.stein.metric import inverse_root_of, root_of
+from numpyro_gp.stein.metric import inverse_root_of, root_of_absolute
 from numpyro_gp.stein.svgd import SVGD
 
 DEGREES = 5.0  # of freedom: the tails of the proposal are heavier than those of a posterior
@@ -107,14 +107,14 @@ def weights(
         around, numbers = Centres.at(density, to_rows(free)), (count - count // 2, count // 2)
         draws = around.draw(first, numbers[0])
         reached = lax.map(density, draws)
-        share = jax.nn.softmax(_log_weights(reached, around.log_densities(draws), _drawn(size, numbers[:1])))
+        share = jax.nn.softmax(_log_weights(reached, around.log_densities(draws), _draws_of_each(size, numbers[:1])))
         evenly = (jnp.arange(size) + 0.5) / size  # draws that stand for equal masses: where the particles are too few
         heavy = Centres.at(density, draws[jnp.searchsorted(jnp.cumsum(share), evenly)])
         more = heavy.draw(second, numbers[1])
         draws, reached = jnp.concatenate([draws, more]), jnp.concatenate([reached, lax.map(density, more)])
         own = around.log_densities(draws)
         parts = jnp.concatenate([own, heavy.log_densities(draws)], axis=1)
-        log_weight = _log_weights(reached, parts, _drawn(size, numbers))
+        log_weight = _log_weights(reached, parts, _draws_of_each(size, numbers))
         share = jax.nn.softmax(log_weight)
         masses = matmul(share, jax.nn.softmax(own, axis=1))
         links = around.links(density, jnp.asarray(judgement.is_stranded))
@@ -149,7 +149,7 @@ class Centres(NamedTuple):
     def at(cls, density: Callable[[Array], Array], rows: Array) -> "Centres":
         """Those at the rows, as wide as the density is there."""
         curvature = lax.map(lambda row: jax.jacfwd(jax.grad(density))(row), rows)
-        return cls(rows, jax.vmap(inverse_root_of)(curvature), jax.vmap(root_of)(curvature))
+        return cls(rows, jax.vmap(inverse_root_of)(curvature), jax.vmap(root_of_absolute)(curvature))
 
     def draw(self, key: Array, count: int) -> Array:
         """Draws ``(count, d)``, of each centre in turn."""
@@ -207,7 +207,7 @@ def _in_turn(size: int, count: int) -> np.ndarray:
     return np.arange(count) % size
 
 
-def _drawn(size: int, counts: Sequence[int]) -> np.ndarray:
+def _draws_of_each(size: int, counts: Sequence[int]) -> np.ndarray:
     """How many draws each of ``size`` centres has of so many, set by set: the first ones may have one more."""
     return np.concatenate([np.bincount(_in_turn(size, count), minlength=size) for count in counts])
 

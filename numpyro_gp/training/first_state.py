@@ -19,7 +19,7 @@ from numpyro_gp.primitives.inducing import Inducing, noted_inducing
 from numpyro_gp.programs.compiled import run
 from numpyro_gp.programs.private import is_used, unused
 from numpyro_gp.programs.set_up import abstract_trace, in_one_program
-from numpyro_gp.rows.argument_shapes import described
+from numpyro_gp.rows.argument_shapes import shapes_in_words
 from numpyro_gp.rows.batch_plates import HeldRows
 from numpyro_gp.rows.call import argument_names
 from numpyro_gp.rows.feeds import Feed
@@ -76,7 +76,7 @@ def initial_state(
         hand_on(own.guide, engine.guide)
     check_names(engine, state, init_params)
     begun, given = _begun(engine, own, noted), feed.call.at(feed.arrays()[: len(feed.call.arrays)])
-    begun.given = described(given._replace(kwargs={**given.kwargs, **feed.call.static}))
+    begun.given = shapes_in_words(given._replace(kwargs={**given.kwargs, **feed.call.static}))
     return state, begun
 
 

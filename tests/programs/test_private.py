@@ -112,21 +112,6 @@ def test_steps_take_numpyros_keys():
     assert ours.update(start)[0].rng_key == after.rng_key
 
 
-def test_numpyros_kernels_are_asked_pair_by_pair():
-    svgd = SVGD(pair_model, optax.sgd(0.1), einstein.RBFKernel(), num_stein_particles=3)
-    free = {"b": jnp.zeros((3, 2)), "a": jnp.zeros(3)}
-    places, apply, slope = svgd.pair_functions(free)
-    assert places == {"a": (0, 1), "b": (1, 3)}  # as ravel_pytree lays a dictionary out
-    x, y, score = jnp.asarray([0.1, 0.2, 0.3]), jnp.asarray([0.4, 0.1, -0.3]), jnp.asarray([1.0, -2.0, 0.5])
-
-    def kernel(x, y):
-        return jnp.exp(-jnp.sum((x - y) ** 2))
-
-    value = np.exp(-np.sum((np.asarray(x) - np.asarray(y)) ** 2))
-    np.testing.assert_allclose(apply(kernel, x, y, score), value * np.asarray(score), rtol=1e-12)
-    np.testing.assert_allclose(slope(kernel, x, y), -2 * (np.asarray(x) - np.asarray(y)) * value, rtol=1e-12)
-
-
 @pytest.mark.long
 def test_parameters_are_declared_by_a_copy_of_the_guide():
     guide = AutoDelta(pair_model)
@@ -176,9 +161,7 @@ def test_masks_are_found_under_what_is_wrapped_around_them():
     np.testing.assert_array_equal(private.mask_of(fn.mask(mask).expand([3, 2])), mask)
 
 
-def test_handlers_optimisers_orders_and_the_start_of_xla_are_known(monkeypatch):
-    for own in (numpyro.optim.Adagrad(0.1), numpyro.optim.optax_to_numpyro(optax.adam(0.1))):
-        assert isinstance(own, private.NumPyroOptimiser)
+def test_handlers_orders_and_the_start_of_xla_are_known(monkeypatch):
     assert not private.active_handlers()
     outer, inner = handlers.seed(rng_seed=0), handlers.block()
     with outer, inner:

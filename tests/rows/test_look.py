@@ -12,7 +12,7 @@ from numpyro.infer import MCMC, SVI, Trace_ELBO
 import numpyro_gp as ngp
 from numpyro_gp.rows.batches import rows_to_cut
 from numpyro_gp.rows.call import call_of
-from numpyro_gp.rows.model_trace import check_behind, check_rows, check_rows_of, check_values, look
+from numpyro_gp.rows.model_trace import check_argument_values, check_behind, check_row_counts, check_rows_of, look
 from tests.fits import sparse
 
 KEY = jax.random.key(0)
@@ -80,10 +80,10 @@ def test_checks_of_values_are_found_and_made_again(batch):
     found = look(sparse, call)
     assert set(found.sites) == {"noise", "precision", "f", "data", "y"}
     assert found.read == {0: 12, 1: 12}
-    check_values(found, call.arrays)
+    check_argument_values(found, call.arrays)
     for wrong in ([X.at[5, 0].set(jnp.nan), Y], [X, Y.at[3].set(jnp.inf)]):
         with pytest.raises(ValueError, match=r"must be finite|free of infinity"):
-            check_values(found, wrong)
+            check_argument_values(found, wrong)
 
 
 def grouped(codes, x, y=None):
@@ -174,4 +174,4 @@ def test_rows_that_jnp_take_reads_are_of_the_plate_too():
     ):
         with pytest.raises(ValueError, match=message):
             rows_to_cut(other, given, None, (12,), 5)
-    check_rows(*seen(reading(), X, Y[:7]))
+    check_row_counts(*seen(reading(), X, Y[:7]))

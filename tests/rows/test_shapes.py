@@ -7,24 +7,24 @@ import jax.numpy as jnp
 import numpy as np
 
 import numpyro_gp as ngp
-from numpyro_gp.rows.argument_shapes import arguments_of, described
+from numpyro_gp.rows.argument_shapes import arguments_of, shapes_in_words
 from numpyro_gp.rows.call import Arguments
 
 
 def test_arguments_come_back_through_a_file_as_their_shapes():
     rows = {"X": np.ones((4, 2), np.float32), "y": [jnp.arange(4), None]}
     given = Arguments((rows, (3, "probit")), {"batch": None, "rate": 0.5, "half": jnp.ones(2, jnp.bfloat16)})
-    found = arguments_of(json.loads(json.dumps(described(given))))
+    found = arguments_of(json.loads(json.dumps(shapes_in_words(given))))
     shape = jax.ShapeDtypeStruct
     expected = {"X": shape((4, 2), jnp.float32), "y": [shape((4,), jnp.arange(4).dtype), None]}
     assert found.args == (expected, (3, "probit"))
     assert found.kwargs == {"batch": None, "rate": 0.5, "half": shape((2,), jnp.bfloat16)}
-    assert described(found) == described(given)
+    assert shapes_in_words(found) == shapes_in_words(given)
 
 
 def test_neighbours_come_back_as_their_shapes():
     for near in (ngp.neighbours(np.eye(4), 2, others=True, candidates=3), ngp.neighbours(np.eye(5), 2, rows=[1, 3])):
-        found = arguments_of(json.loads(json.dumps(described(Arguments((near,), {}))))).args[0]
+        found = arguments_of(json.loads(json.dumps(shapes_in_words(Arguments((near,), {}))))).args[0]
         expected = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), near)
         assert jax.tree.all(jax.tree.map(lambda own, other: own == other, found, expected))
         assert jax.tree.structure(found) == jax.tree.structure(near)
@@ -32,6 +32,6 @@ def test_neighbours_come_back_as_their_shapes():
 
 def test_objects_have_no_words():
     others = [len, ngp.kernels.RBF(1.0, 1.0), {1: 2}, jax.random.key(0), ngp.neighbours(np.eye(4), 2).find(np.eye(4))]
-    assert [described(Arguments((other,), {})) for other in others] == [None] * 5
-    assert described(Arguments((), {"f": [others[1]]})) is None
-    assert described(Arguments(([0.5] * 101,), {})) is None  # these are data
+    assert [shapes_in_words(Arguments((other,), {})) for other in others] == [None] * 5
+    assert shapes_in_words(Arguments((), {"f": [others[1]]})) is None
+    assert shapes_in_words(Arguments(([0.5] * 101,), {})) is None  # these are data

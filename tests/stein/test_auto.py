@@ -91,7 +91,7 @@ def test_particles_start_in_the_better_of_two_modes(monkeypatch):
     sites = {name: sites[name] for name in ("lengthscale", "noise")}
 
     def noise():
-        draws = module._fitted(KEY, KEY, model, [], sites, 5, False, (rows, y), {})[1]
+        draws = module._guide_draws(KEY, KEY, model, [], sites, 5, False, (rows, y), {})[1]
         return float(jnp.median(draws["noise"]))
 
     assert noise() < 0.2

@@ -8,7 +8,6 @@ import numpyro.distributions as dist
 import optax
 import pytest
 from numpyro import handlers
-from numpyro.contrib import einstein
 
 from numpyro_gp.stein import IMQ, RBF, SVGD, Curvature, Moments
 from numpyro_gp.stein.metric import blended
@@ -56,13 +55,6 @@ def test_groups_that_a_mask_hides_are_as_if_they_were_not_there(kernel, metric):
         np.testing.assert_allclose(padded[name][:, :3], alone[name], rtol=1e-8)
         # A step is 0.05; Adam makes 1e-7 of rounding in the coordinates of a metric.
         np.testing.assert_allclose(padded[name][:, 3:], START[name][:, 3:], rtol=0, atol=1e-6)
-
-
-@pytest.mark.long
-def test_under_a_kernel_of_numpyro_they_stay():
-    np.testing.assert_allclose(
-        after(einstein.RBFKernel(), None, 5, SHOWN[:, None])["level"][:, 3:], START["level"][:, 3:]
-    )
 
 
 @pytest.mark.long

@@ -14,13 +14,13 @@ from numpyro.contrib import einstein
 from numpyro_gp.stein import IMQ, SVGD, Curvature, Spread
 from numpyro_gp.stein.metric import (
     Moving,
-    _check_width,
+    _check_draws_differ,
     absolute,
     average_curvature,
-    from_rows,
     in_coordinates,
     inverse_root_of,
-    root_of,
+    named_of_rows,
+    root_of_absolute,
     symmetric_power,
     to_rows,
 )
@@ -146,7 +146,9 @@ def test_coordinates_of_other_units_keep_their_widths_in_single_precision(rng):
     """An intercept of thousands beside a logarithm: its width, or that of the other, was taken for rounding."""
     half, units = rng.normal(size=(4, 4)), np.array([3000.0, 0.1, 20.0, 1.0])
     matrix = units[:, None] * (half @ half.T) * units[None]
-    root, inverse = (np.asarray(of(jnp.asarray(matrix, jnp.float32)), float) for of in (root_of, inverse_root_of))
+    root, inverse = (
+        np.asarray(of(jnp.asarray(matrix, jnp.float32)), float) for of in (root_of_absolute, inverse_root_of)
+    )
     np.testing.assert_allclose(root @ root.T, matrix, rtol=1e-4)
     np.testing.assert_allclose(root.T @ inverse, np.eye(4), atol=1e-4)
     np.testing.assert_allclose(absolute(jnp.asarray(matrix, jnp.float32)), matrix, rtol=1e-4)
@@ -157,7 +159,7 @@ def test_rows_and_coordinates(rng):
     tree = {"b": jnp.asarray(rng.normal(size=(4, 2))), "a": jnp.asarray(rng.normal(size=4))}
     rows = to_rows(tree)
     np.testing.assert_array_equal(rows[:, 0], tree["a"])
-    for name, value in from_rows(rows, tree).items():
+    for name, value in named_of_rows(rows, tree).items():
         np.testing.assert_array_equal(value, tree[name])
     root = np.diag([2.0, 1.0, 0.5])
     z, slopes = in_coordinates(jnp.asarray(root), tree, tree)
@@ -204,8 +206,8 @@ def test_messages():
     for call, message in (
         (lambda: SVGD(correlated, optax.sgd(0.1), IMQ(), metric=Curvature), "metric must be Curvature, Spread or None"),
         (
-            lambda: SVGD(correlated, optax.sgd(0.1), einstein.RBFKernel(), metric=Curvature()),
-            "kernel_fn must be a kernel of numpyro_gp where there is a metric",
+            lambda: SVGD(correlated, optax.sgd(0.1), einstein.RBFKernel()),
+            "kernel_fn must be a kernel of ngp.stein, but got .* in place of NumPyro's kernels too",
         ),
         (lambda: Curvature(every=0), "every must be at least 1"),
         (lambda: Curvature(memory=1), "memory must be a number from 0 to below 1, but got 1"),
@@ -226,9 +228,9 @@ def test_draws_are_scaled_by_their_own_covariance():
     transforms = {"x": ("x", dist.transforms.IdentityTransform())}
     found = Spread({"x": draws}).covariance(here, transforms)
     np.testing.assert_allclose(found, np.cov(draws.T, ddof=0), rtol=1e-12)
-    _check_width("x", np.array([[1.0, 1.0], [2.0, 3.0]]))
+    _check_draws_differ("x", np.array([[1.0, 1.0], [2.0, 3.0]]))
     with pytest.raises(ValueError, match="must be different among the draws"):
-        _check_width("x", np.array([[1.0, 4.0], [2.0, 4.0]]))
+        _check_draws_differ("x", np.array([[1.0, 4.0], [2.0, 4.0]]))
     with pytest.raises(ValueError, match=r"must be of shape \(S, \*\(2,\)\)"):
         Spread({"x": draws[:, :1]}).covariance(here, transforms)
 

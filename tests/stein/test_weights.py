@@ -12,7 +12,7 @@ from scipy import stats
 
 import numpyro_gp as ngp
 from numpyro_gp.stein import RBF, SVGD, weights
-from numpyro_gp.stein.weights import DEGREES, Centres, _drawn, _log_weights, _modes
+from numpyro_gp.stein.weights import DEGREES, Centres, _draws_of_each, _log_weights, _modes
 
 KEY = jax.random.key(0)
 MASS = 0.3
@@ -118,10 +118,10 @@ def test_parts_that_have_more_draws_weigh_no_more():
     around = Centres(jnp.array([[-100.0], [0.0], [100.0]]), jnp.ones((3, 1, 1)), jnp.ones((3, 1, 1)))
     draws = around.draw(KEY, 7)
     parts = around.log_densities(draws)
-    log_weight = _log_weights(logsumexp(parts, axis=1) - jnp.log(3.0), parts, _drawn(3, (7,)))
+    log_weight = _log_weights(logsumexp(parts, axis=1) - jnp.log(3.0), parts, _draws_of_each(3, (7,)))
     own = np.bincount(np.arange(7) % 3, np.exp(log_weight))
     np.testing.assert_allclose(own, 1 / 3, rtol=1e-6)
-    np.testing.assert_array_equal(_drawn(3, (7, 5)), [3, 2, 2, 2, 2, 1])
+    np.testing.assert_array_equal(_draws_of_each(3, (7, 5)), [3, 2, 2, 2, 2, 1])
 
 
 def test_draws_have_the_law_of_their_density():

@@ -346,12 +346,12 @@ def stack(
     check_choice("latent", latent, ("concatenate", "add"))
     keys = jax.random.split(jax.random.key(0) if key is None else check_key("key", key), 3)
     units = Units.of(rows)
-    points = _points("inducing", inducing, rows, units, partial(kmeans, keys[0]))
+    points = _rows_of_inputs("inducing", inducing, rows, units, partial(kmeans, keys[0]))
     more = None
     if mean_inducing is not None:
-        more = _points("mean_inducing", mean_inducing, rows, units, partial(random_subset, keys[1]))
+        more = _rows_of_inputs("mean_inducing", mean_inducing, rows, units, partial(random_subset, keys[1]))
     columns = check_count("latent_dim", latent_dim) if latent == "concatenate" else None
-    parts, latents = _parts(kinds, widths, (units.standard(rows), points, more), mixing, columns, keys[2])
+    parts, latents = _parts_of_layers(kinds, widths, (units.standard(rows), points, more), mixing, columns, keys[2])
     targets = None if y is None else Units.of(_targets(y, rows))
     own = None if outputs is None else check_count("outputs", outputs)
     return Stack(parts, units, targets, name, kinds, latent, latents, own, kernel, mean, covariance, train_inducing)
@@ -375,7 +375,7 @@ def _plan(layers: str | Sequence[int], width: int | None) -> tuple[tuple[str, ..
     return ("GP",) * (len(widths) + 1), widths
 
 
-def _points(
+def _rows_of_inputs(
     argument: str, points: int | ArrayLike, rows: Array, units: Units, choose: Callable[[Array, int], Array]
 ) -> Array:
     """Points in the units of the stack; a number of them is chosen among the rows."""
@@ -402,7 +402,7 @@ def _targets(y: ArrayLike, rows: Array) -> Array:
 Held = tuple[Array, Array, Array | None]
 
 
-def _parts(
+def _parts_of_layers(
     kinds: tuple[str, ...], widths: list[int | None], held: Held, mixing: int | None, columns: int | None, key: Array
 ) -> tuple[tuple[Part, ...], tuple[int, ...]]:
     """All layers, each at what the means before it make of data and points; and columns of latent inputs."""
@@ -415,19 +415,19 @@ def _parts(
             latents.append(rows.shape[1] if columns is None else columns)
             if columns is not None:
                 keys = jax.random.split(jax.random.fold_in(key, number), 3)
-                held = cast("Held", _each(held, *(partial(latent_columns, one, dim=columns) for one in keys)))
+                held = cast("Held", _of_each(held, *(partial(latent_columns, one, dim=columns) for one in keys)))
             continue
         prior, points = lengthscale_prior(_varied(rows)), held[1:]
         if len(parts) == len(widths):
             break  # the last process
         width = widths[len(parts)] or rows.shape[1]
         mean = _passed_on(rows, kept, width)
-        held, kept = cast("Held", _each(held, mean, mean, mean)), width
-        parts.append(Part(prior, *points, mean, _mixing(held[0], mixing)))
+        held, kept = cast("Held", _of_each(held, mean, mean, mean)), width
+        parts.append(Part(prior, *points, mean, _mixing_matrix(held[0], mixing)))
     return (*parts, Part(prior, *points)), tuple(latents)
 
 
-def _each(held: Held, *functions: Callable[[Array], Array]) -> tuple[Array | None, ...]:
+def _of_each(held: Held, *functions: Callable[[Array], Array]) -> tuple[Array | None, ...]:
     return tuple(None if own is None else function(own) for own, function in zip(held, functions, strict=True))
 
 
@@ -448,7 +448,7 @@ def _passed_on(rows: Array, kept: int, width: int) -> Projection:
     return Projection(jnp.pad(weights, ((0, rows.shape[1] - kept), (0, 0))))
 
 
-def _mixing(rows: Array, mixing: int | None) -> Array | None:
+def _mixing_matrix(rows: Array, mixing: int | None) -> Array | None:
     if mixing is None:
         return None
     if check_count("mixing", mixing) > rows.shape[1]:
