@@ -6,7 +6,7 @@ import numpy as np
 from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 
 from numpyro_gp.criticism.finding import Case, Finding, entries
-from numpyro_gp.criticism.leave_one_out import ROWS, Seen
+from numpyro_gp.criticism.leave_one_out import ROWS
 from numpyro_gp.neighbours.search import nearest
 
 # Where a number becomes a fault. Shares of the prior variance and of the noise variance that inducing inputs may leave,
@@ -154,20 +154,16 @@ def inducing(case: Case) -> Iterator[Finding]:
             text += f"data unexplained, and {100 * threshold:.2g} % is little"
             text += f" (the log evidence may be {gap:.2g} nats per datum higher)" if 0 < gap < np.inf else ""
             if fact.by_jitter.mean() > 0.5 * fact.left.mean():
-                yield _jitter(name, share, threshold, fact.left.dtype)
+                # More inducing inputs would not explain it.
+                text = f"The jitter that factorises the covariance of {name} leaves {100 * share:.2g} % of its prior "
+                text += f"variance unexplained in {fact.left.dtype}, and {100 * threshold:.2g} % is little"
+                cure = "use float64, by jax.config.update('jax_enable_x64', True) before the first array is made"
+                if fact.left.dtype == np.float64:
+                    cure = "pass a smaller jitter, such as jitter=1e-9, where the process is made"
+                yield Finding("jitter", text, share, threshold, cure)
                 continue
             cure = "take as many as ngp.inducing.enough(kernel, X) says"
             yield Finding("inducing inputs", text, share, threshold, cure)
-
-
-def _jitter(name: str, share: float, threshold: float, dtype: np.dtype) -> Finding:
-    """Prior variance that a jitter leaves, which more inducing inputs would not explain."""
-    text = f"The jitter that factorises the covariance of {name} leaves {100 * share:.2g} % of its prior variance "
-    text += f"unexplained in {dtype}, and {100 * threshold:.2g} % is little"
-    cure = "use float64, by jax.config.update('jax_enable_x64', True) before the first array is made"
-    if dtype == np.float64:
-        cure = "pass a smaller jitter, such as jitter=1e-9, where the process is made"
-    return Finding("jitter", text, share, threshold, cure)
 
 
 def long_lengthscale(case: Case) -> Iterator[Finding]:
@@ -246,14 +242,12 @@ def miscalibrated(case: Case) -> Iterator[Finding]:
         inside = float(np.mean(np.abs(seen.pit - 0.5) < 0.45))
         if found > (limit := max(DISTANCE[0], DISTANCE[1] / np.sqrt(seen.pit.size))):
             text = f"Data at {name} do not fall where the fit says, and intervals of 90 % hold {100 * inside:.0f} %"
-            yield Finding("calibration", text, found, float(limit), _of_spread(seen, inside))
-
-
-def _of_spread(seen: Seen, inside: float) -> str:
-    """What to try where intervals of 90 % hold another share of the data."""
-    is_count = not seen.is_normal and bool(np.all((seen.y >= 0) & (seen.y == np.round(seen.y))))
-    if is_count and inside < 0.9:
-        return "try NegativeBinomial, or another likelihood for counts that vary more"
-    if seen.is_normal and inside > 0.9:
-        return "see why the noise is too large, such as a function that is not learnt or a prior that keeps it so"
-    return "try a likelihood with another spread, or noise that varies with X"
+            is_count = not seen.is_normal and bool(np.all((seen.y >= 0) & (seen.y == np.round(seen.y))))
+            cure = "try a likelihood with another spread, or noise that varies with X"
+            if is_count and inside < 0.9:
+                cure = "try NegativeBinomial, or another likelihood for counts that vary more"
+            elif seen.is_normal and inside > 0.9:
+                cure = (
+                    "see why the noise is too large, such as a function that is not learnt or a prior that keeps it so"
+                )
+            yield Finding("calibration", text, found, float(limit), cure)

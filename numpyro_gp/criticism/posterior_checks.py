@@ -41,18 +41,13 @@ def fits_differ(case: Case) -> Iterator[Finding]:
     """Two fits whose predictions are apart."""
     if case.other is not None and (apart := _function_apart(case)) > SAME_FUNCTION:
         text = f"The two fits predict means that are {apart:.2f} standard deviations of the data apart"
-        yield Finding("fits differ", text, apart, SAME_FUNCTION, _of_two_fits(case))
-
-
-def _of_two_fits(case: Case) -> str:
-    """What to try where two fits differ: more inducing inputs only where those of one of them leave a part."""
-    assert case.other is not None
-    facts = [*case.evidence.processes.values(), *case.other.processes.values()]
-    if any(fact.left.mean() > OPEN * fact.prior.mean() for fact in facts):
-        return "take more inducing inputs in both, as many as ngp.inducing.enough(kernel, X) says"
-    again = "start again from other values, for there may be two modes"
-    has_steps = case.posterior is None or case.posterior.kind == "svi"
-    return f"train longer, or {again}" if has_steps else f"run longer chains, or {again}"
+        has_steps = case.posterior is None or case.posterior.kind == "svi"
+        cure = "train longer, or " if has_steps else "run longer chains, or "
+        cure += "start again from other values, for there may be two modes"
+        facts = [*case.evidence.processes.values(), *case.other.processes.values()]
+        if any(fact.left.mean() > OPEN * fact.prior.mean() for fact in facts):
+            cure = "take more inducing inputs in both, as many as ngp.inducing.enough(kernel, X) says"
+        yield Finding("fits differ", text, apart, SAME_FUNCTION, cure)
 
 
 def more_neighbours(case: Case) -> Iterator[Finding]:
