@@ -53,7 +53,7 @@ from numpyro_gp.sites import Belief
 from numpyro_gp.starting import deep, inducing
 from numpyro_gp.training import HMC, NUTS, FitInterrupted, FitResult, NonFiniteLoss, fit
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 __all__ = [
     "AdditiveGP",

@@ -1,5 +1,7 @@
 """Stops of a fit: hand-made engines with known failures, Ctrl-C, and what is kept at each."""
 
+import importlib
+
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
@@ -7,10 +9,11 @@ import optax
 import pytest
 
 import numpyro_gp as ngp
-from numpyro_gp.training import fit as prepare
 from numpyro_gp.training.fit import fit
 from numpyro_gp.training.loop import FitInterrupted, NonFiniteLoss
 from tests.oracles.engines import Countdown, data, key, same
+
+prepare = importlib.import_module("numpyro_gp.training.fit")  # the package has the function under this name
 
 KEY, DATA = key(), data()
 
