@@ -19,8 +19,9 @@ A prediction looks at the model, cuts the rows, runs it on draws of the posterio
     -> GaussianProcess.__call__ -> observe -> sites.Observation -> Prediction.log_density
     -> sites.Observation.predictive_log_prob -> likelihoods.Likelihood.predictive_log_prob
 A Stein step takes the score of each particle, a point at every site, and moves all by their common force:
-    fit -> stein.SVGD.update -> stein.target.scores -> stein.target.Target.log_density -> gp -> GaussianProcess.__call__
-    -> beliefs.Point.marginals -> observe -> sites.Observation.log_prob -> stein.forces -> stein.RBF.profile
+    fit -> stein.SVGD.update -> stein.target.scores_of_particles -> stein.target.Target.log_density -> gp
+    -> GaussianProcess.__call__ -> beliefs.Point.marginals -> observe -> sites.Observation.log_prob -> stein.forces
+    -> stein.RBF.profile
 An importance-weighted step draws the latent inputs of each datum K times, and averages inside the logarithm:
     fit -> numpyro.infer.SVI.update -> ImportanceWeightedELBO.loss_with_mutable_state
     -> objectives.weighted_samples -> guides.amortised -> latent_inputs -> GaussianProcess.draw

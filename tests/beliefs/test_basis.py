@@ -67,6 +67,7 @@ def test_slopes_of_the_bound_of_precise_data_in_single_precision(noise):
     np.testing.assert_allclose(found, wanted, atol=8.0)
 
 
+@pytest.mark.long
 def test_derivatives_of_the_bound_are_those_of_its_features():
     """The first, in the points too, and the second, in which both must turn together."""
     X, y, Z = (jnp.asarray(own, float) for own in precise_data(0.3))

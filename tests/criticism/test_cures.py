@@ -114,6 +114,7 @@ def test_a_belief_that_is_not_trained_is_told_to_train_and_where_inputs_lack_to_
     assert "more inducing inputs" in verdict(lacking, X, y, Z=Z[:4])["residuals follow the inputs"].cure
 
 
+@pytest.mark.long
 def test_few_inducing_inputs_that_keep_a_lengthscale_long_are_to_be_more():
     """They leave less than 1 % of the variance at the lengthscale that they caused; `enough` said that they suffice."""
     kernel, four = ngp.kernels.RBF(0.8, 2.1), jnp.linspace(-3.0, 3.0, 4)[:, None]

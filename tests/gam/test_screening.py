@@ -109,6 +109,7 @@ def test_a_weak_product_is_found_once_the_strong_one_is_explained():
     assert found.tried[1].kept
 
 
+@pytest.mark.long
 def test_numbers_that_a_table_calls_levels_are_levels(monkeypatch):
     """As in `ngp.gam`: of arrays they would be a line. And a response of two such levels is 0 and 1."""
     pandas = pytest.importorskip("pandas")

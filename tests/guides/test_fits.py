@@ -155,6 +155,7 @@ def test_a_model_that_is_a_method_is_one_function():
         posterior.predict(KEY, NEW, Z=OTHER)
 
 
+@pytest.mark.long
 def test_inducing_inputs_that_the_model_makes_are_compared():
     """Of its arguments: refused elsewhere. Of parameters, and of the rows of plates: they are not those of the start."""
 

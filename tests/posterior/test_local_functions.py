@@ -70,6 +70,7 @@ def test_with_inducing_points_and_pseudo_data_they_have_the_moments_of_predictio
         np.testing.assert_allclose(ratio, 1, atol=4.5 * np.sqrt(2 / len(values)))
 
 
+@pytest.mark.long
 def test_rows_are_drawn_together_at_one_draw_as_at_many_and_in_single_precision():
     near, own = ngp.neighbours(X, 5), posterior(1)
     assert own.function_draws(KEY, NEW, near, Y, num_samples=3).shape == (1, 23)  # of one stored draw

@@ -92,6 +92,7 @@ def test_a_mark_is_a_checksum_of_the_neighbours_and_some_of_the_rows(tmp_path):
     assert jax.tree.structure(old.rescaled(2.0)) == jax.tree.structure(old)
 
 
+@pytest.mark.long
 def test_values_of_a_process_are_refused_by_other_neighbours():
     posterior = by_fit(counts, NEAR, Y)
     wanted = posterior.predict_at(KEY, NEW, NEAR, Y).mean
@@ -124,6 +125,7 @@ def test_all_that_reads_the_process_refuses_them():
             ask()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("made", [by_run, by_chain, by_particles])
 def test_every_engine_knows_them_also_where_the_model_closes_over_them(made, monkeypatch):
     monkeypatch.setitem(HIDDEN, "near", NEAR)
@@ -167,6 +169,7 @@ def test_a_saved_posterior_knows_them_and_an_older_one_is_not_asked(tmp_path):
     old.predict_at(KEY, NEW, OTHERS["units"], Y)
 
 
+@pytest.mark.long
 def test_a_fit_by_neighbours_is_loaded_without_its_arguments(tmp_path):
     """The guide is set up on shapes of rows with neighbours too: they had to be passed, found anew for nothing."""
     step = ngp.optim.natural_gradient(optax.adam(0.1))
@@ -202,6 +205,7 @@ def test_pseudo_data_belong_to_rows_and_not_to_neighbours():
         posterior.predict_at(KEY, NEW, TURNED, Y[::-1])
 
 
+@pytest.mark.long
 def test_values_that_a_recipe_or_a_guide_of_a_list_holds_are_those_of_neighbours():
     recipe = {"f": lambda name, prior: dist.Delta(numpyro.param("values", jnp.zeros(prior.shape())))}
     posterior = by_fit(counts, NEAR, Y, guide=ngp.AutoGP(counts, recipe))

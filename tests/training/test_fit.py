@@ -83,6 +83,7 @@ def test_one_bar_on_standard_error_and_silence(capfd):
     assert "loss 61" in err
 
 
+@pytest.mark.long
 def test_a_result_has_its_posterior_and_a_model_its_engine():
     """Of the fit itself, though its guide was fitted to other inducing inputs since; in a pickle too, if it pickles."""
     guide = ngp.AutoGP(sparse)

@@ -60,6 +60,7 @@ def lowest_loss():
     return min(minimize(loss, start, method="L-BFGS-B", bounds=[(-5, 3)] * 3).fun for start in starts)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_fit_ends_at_the_best_optimum_where_one_from_medians_ends_in_noise(dtype):
     with x64(dtype == "float64"):
