@@ -145,6 +145,31 @@ def test_files_hold_one_idea_and_rooms_few_files():
             assert len(entries) <= 21, f"{place(path)}: {len(entries)} entries"
 
 
+# Public names of two modules, as `kernels.Linear` and `means.Linear`; and functions that a type chooses.
+PUBLIC_TWICE = {
+    "Constant",
+    "Gaussian",
+    "Linear",
+    "RBF",
+    "Weights",
+    "cycle",
+    "fit",
+    "pseudo_data",
+    "season",
+    "stack",
+    "trend",
+}
+
+
+def test_a_name_of_the_top_level_is_defined_once():
+    found: dict[str, set[str]] = {}
+    for path in SOURCES:
+        for node in sources.tree(path).body:
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name != "_":
+                found.setdefault(node.name, set()).add(place(path))
+    assert {name: files for name, files in found.items() if len(files) > 1 and name not in PUBLIC_TWICE} == {}
+
+
 def test_uses_of_any_do_not_grow():
     """Lines that name it, imports included: it says nothing of a value, and hides what a function needs."""
     count = sum(bool(re.search(r"\bAny\b", line)) for path in SOURCES for line in sources.text(path).splitlines())

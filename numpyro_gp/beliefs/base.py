@@ -60,7 +60,7 @@ class Joint(NamedTuple):
     covariance: Float[Array, "*batch N N"]
 
 
-def positive(variance: Float[Array, "*batch N"], scale: Array) -> Float[Array, "*batch N"]:
+def above_rounding(variance: Float[Array, "*batch N"], scale: Array) -> Float[Array, "*batch N"]:
     """Keep a variance above rounding error of its largest term: ``k - |A|^2`` cancels next to an inducing point."""
     return jnp.maximum(variance, 4 * jnp.finfo(variance.dtype).eps * jnp.broadcast_to(scale, variance.shape))
 
@@ -260,7 +260,7 @@ class Point:
             both = cholesky(jnp.eye(len(left), dtype=left.dtype) + matmul(left, left.T))
             rooted = matmul(matmul(both.T, cross.inverse), cross.values)
             mean = matmul(matmul(self.v, cross.inverse), cross.values)
-        variance = positive(prior - jnp.sum(rooted**2, axis=0), prior)
+        variance = above_rounding(prior - jnp.sum(rooted**2, axis=0), prior)
         return Marginals(mean, jnp.broadcast_to(variance, mean.shape))
 
     @over_members

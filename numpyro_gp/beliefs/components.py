@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.additive_basis import AdditiveBasis
-from numpyro_gp.beliefs.base import AbstractBelief, Marginals, Point, positive
+from numpyro_gp.beliefs.base import AbstractBelief, Marginals, Point, above_rounding
 from numpyro_gp.beliefs.coupled import MeanField
 from numpyro_gp.beliefs.members import Stacks
 from numpyro_gp.beliefs.structured import BlockDiagonal, BlockLowRank, Structured
@@ -99,7 +99,7 @@ def component_marginals(belief: AbstractBelief | Point, basis: AdditiveBasis, X:
     features, prior = basis.features(X), basis.diagonals(X)
     own, shared, sign = change_of(belief, basis, features)
     together = 0.0 if shared is None else sign * jnp.sum(shared**2, axis=1)
-    return Marginals(_mean(belief, basis, features), positive(prior + own + together, prior))
+    return Marginals(_mean(belief, basis, features), above_rounding(prior + own + together, prior))
 
 
 def component_covariance(

@@ -175,13 +175,13 @@ def _posterior(*said: Any) -> NormalPosterior:
 _natural_posterior = jax.custom_vjp(_posterior)
 
 
-def _natural_forward(*said: object) -> tuple[NormalPosterior, tuple[object, ...]]:
+def _posterior_forward(*said: object) -> tuple[NormalPosterior, tuple[object, ...]]:
     given: Said = jax.tree.map(lambda one: one.value, said, is_leaf=lambda one: hasattr(one, "value"))
     found, kept = _solve_posterior(*given)
     return found, (found, kept, given)
 
 
-def _natural_backward(residuals: tuple[Any, ...], cotangents: NormalPosterior) -> tuple[object, ...]:
+def _posterior_backward(residuals: tuple[Any, ...], cotangents: NormalPosterior) -> tuple[object, ...]:
     """Natural gradients in the pseudo-data, and ordinary ones in the kernel and the mean function.
 
     With ``q = S (dm + dKL m)`` and ``H = -S (dS - dKL G / 2) S - (q m^T + m q^T) / 2``, the gradient in ``G``: that of
@@ -216,4 +216,4 @@ def _natural_backward(residuals: tuple[Any, ...], cotangents: NormalPosterior) -
     return d_shift + d_kl * shift, turned + d_kl * precision, d_frame, d_level, d_weight
 
 
-_natural_posterior.defvjp(_natural_forward, _natural_backward, symbolic_zeros=True)
+_natural_posterior.defvjp(_posterior_forward, _posterior_backward, symbolic_zeros=True)

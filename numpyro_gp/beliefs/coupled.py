@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayField, ArrayLike, over_axes, store, value_type
-from numpyro_gp.beliefs.base import AbstractBelief, Joint, Marginals, positive
+from numpyro_gp.beliefs.base import AbstractBelief, Joint, Marginals, above_rounding
 from numpyro_gp.beliefs.basis import AbstractBasis, Whitened
 from numpyro_gp.beliefs.moments import open_variance, whitened_marginals
 from numpyro_gp.checks import check_floating, check_positive, check_triangle, fail
@@ -120,7 +120,7 @@ class MeanField(AbstractBelief):
         rest = open_variance(features, prior, basis.left_by_jitter())
         spread = matmul(self.scale**2, features**2)
         variance = jnp.broadcast_to(jnp.where(rest < 0, 0, rest), spread.shape) + spread
-        return Marginals(matmul(self.mean, features), positive(variance, prior))
+        return Marginals(matmul(self.mean, features), above_rounding(variance, prior))
 
     def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:
         """``A^T m`` and ``k(X, X) + A^T (diag(scale^2) - I) A``."""

@@ -15,7 +15,7 @@ from jax import lax
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayField, same_fields, store, value_type
-from numpyro_gp.beliefs.base import AbstractBelief, Joint, Marginals, positive
+from numpyro_gp.beliefs.base import AbstractBelief, Joint, Marginals, above_rounding
 from numpyro_gp.beliefs.basis import AbstractBasis, Basis, Whitened, covariance_kl
 from numpyro_gp.beliefs.coupled import check_mean, joint_covariance
 from numpyro_gp.beliefs.curvature_taps import (
@@ -65,7 +65,7 @@ class InverseCovariance(NamedTuple):
     def marginals(self, site: Basis, X: Float[Array, "N D"], mean: Float[Array, "*batch N"]) -> Marginals:
         """The mean, and ``k_nn - |E_n|^2``."""
         prior = jnp.broadcast_to(site.diagonal(X), mean.shape)
-        return Marginals(mean, positive(prior - jnp.sum(self._explained(site, X) ** 2, axis=-2), prior))
+        return Marginals(mean, above_rounding(prior - jnp.sum(self._explained(site, X) ** 2, axis=-2), prior))
 
     def joint(self, site: Basis, X: Float[Array, "N D"], mean: Float[Array, "*batch N"]) -> Joint:
         """The mean, and ``k(X, X) - E^T E``."""

@@ -15,7 +15,7 @@ from jax import lax
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array
-from numpyro_gp.beliefs.base import Marginals, positive
+from numpyro_gp.beliefs.base import Marginals, above_rounding
 from numpyro_gp.beliefs.basis import AbstractBasis
 from numpyro_gp.beliefs.products import (
     Factor,
@@ -92,7 +92,7 @@ def whitened_marginals(
             own = jnp.broadcast_to(outer_square(left), spread.shape)
             moving, spread = moving - own, spread - own
         mean, variance = _marginals(turn, values, prior, mean, moving, spread, factor, inverse, left, found)
-    return Marginals(mean, positive(variance, prior))
+    return Marginals(mean, above_rounding(variance, prior))
 
 
 def _at_many_rows(

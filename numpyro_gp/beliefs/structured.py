@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayField, ArrayLike, Converted, Shape, over_axes, store, value_type
 from numpyro_gp.beliefs.additive_basis import AdditiveBasis
-from numpyro_gp.beliefs.base import AbstractBelief, Joint, Marginals, positive
+from numpyro_gp.beliefs.base import AbstractBelief, Joint, Marginals, above_rounding
 from numpyro_gp.beliefs.basis import AbstractBasis, Whitened, covariance_kl
 from numpyro_gp.beliefs.curvature_taps import BlockProbe
 from numpyro_gp.beliefs.gaussian_data import ridge_factor
@@ -188,7 +188,7 @@ class BlockDiagonal(AbstractBelief):
         """``A^T m`` and ``sum_c (k_c - |A_c|^2 + |C_c^T A_c|^2)``."""
         features, prior = self.check_site(basis).features(X), basis.diagonal(X)
         variance = prior + jnp.sum(self.change(features), axis=0)
-        return Marginals(matmul(self.mean, features), positive(variance, prior))
+        return Marginals(matmul(self.mean, features), above_rounding(variance, prior))
 
     def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:
         features = self.check_site(basis).features(X)
@@ -249,7 +249,7 @@ class Structured(LowRankBelief):
         self._check_one()
         features, prior = basis.features(X), basis.diagonal(X)
         explained = jnp.sum(matmul(self.root(), features) ** 2, axis=0)
-        variance = probed(self.probe, basis, features, positive(prior - explained, prior))
+        variance = probed(self.probe, basis, features, above_rounding(prior - explained, prior))
         return Marginals(matmul(self.mean, features), variance)
 
     def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:
@@ -371,7 +371,7 @@ class BlockLowRank(LowRankBelief):
         features, prior = self.check_site(basis).features(X), basis.diagonal(X)
         change, _, explained = self.pieces(features)
         variance = prior + jnp.sum(change, axis=0) - jnp.sum(jnp.sum(explained, axis=0) ** 2, axis=0)
-        variance = probed(self.probe, basis, features, positive(variance, prior))
+        variance = probed(self.probe, basis, features, above_rounding(variance, prior))
         return Marginals(matmul(self.mean, features), variance)
 
     def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from numpyro.distributions import constraints
 
 from numpyro_gp.arrays import Array, ArrayLike, Shape, over_axes
-from numpyro_gp.beliefs.base import Point, Process, positive
+from numpyro_gp.beliefs.base import Point, Process, above_rounding
 from numpyro_gp.beliefs.basis import (
     AbstractBasis,
     Basis,
@@ -161,7 +161,7 @@ class CollapsedMarginal(Marginal):
 
         def one(loc: Array, data: GaussianData, v: Array, noise: Array) -> Array:
             explained = jnp.sum(data.features**2, axis=0)
-            spread = jnp.sqrt(positive(1 + data.prior - explained, jnp.ones((), dtype)))
+            spread = jnp.sqrt(above_rounding(1 + data.prior - explained, jnp.ones((), dtype)))
             return loc + data.scale * (matmul(v, data.features) + spread * noise)
 
         return self.each(one, v, jax.random.normal(key_e, shape, dtype))

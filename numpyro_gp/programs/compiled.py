@@ -26,7 +26,7 @@ COMPARED = 2**16
 PLAIN = frozenset({int, bool, str, type(None)})
 
 
-def key_of(program: Jaxpr) -> Hashable:
+def program_key(program: Jaxpr) -> Hashable:
     """What a program computes: equal keys and equal inputs give equal results.
 
     Raises a TypeError where a parameter of an operation has no hash.
@@ -130,7 +130,7 @@ def kept(program: Jaxpr, extra: object, build: Callable[[], T]) -> T:
     if is_traced():
         return build()
     try:
-        key = (key_of(program), extra)
+        key = (program_key(program), extra)
         found: _Kept[T] | None = _programs.get(key)
     except TypeError as error:
         without_key.append(str(error))

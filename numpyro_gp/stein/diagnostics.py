@@ -9,7 +9,7 @@ from numpyro.contrib.einstein.steinvi import SteinVIState
 from numpyro_gp.arrays import Array, split_arrays
 from numpyro_gp.checks import check_count, fail
 from numpyro_gp.linalg import matmul
-from numpyro_gp.stein.direction import Particles, bandwidth, by_distance, split_blocks, squared_distances
+from numpyro_gp.stein.direction import Particles, bandwidth, by_distance, particle_distances, split_blocks
 from numpyro_gp.stein.kernels import IMQ, Moments, ParticleKernel, Radial
 from numpyro_gp.stein.svgd import SVGD
 
@@ -56,7 +56,7 @@ def ksd(particles: Particles, scores: Particles, kernel: ParticleKernel = IMQ(ba
 def _squared_discrepancy(x: Array, score: Array, kernel: Radial) -> Array:
     """Mean of ``u`` over all pairs, for one distance."""
     centred = x - jnp.mean(x, axis=0, keepdims=True)
-    squared = squared_distances(centred)
+    squared = particle_distances(centred)
     value, slope, curvature = kernel.profile(squared, bandwidth(kernel, squared))
     inner = matmul(score, score.T)
     cross = matmul(centred, score.T)  # x_i . s_j

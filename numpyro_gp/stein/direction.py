@@ -134,7 +134,7 @@ def _forces_of_one_distance(x: Array, score: Array, kernel: Radial, healthy: Arr
     count = jnp.sum(healthy).astype(x.dtype)
     # The forces do not depend on the origin; centred coordinates keep the difference below accurate.
     centred = jnp.where(healthy[:, None], x - healthy_mean(x, healthy)[None], 0)
-    squared = squared_distances(centred)
+    squared = particle_distances(centred)
     h = bandwidth(kernel, squared, healthy)
     value, slope, _ = kernel.profile(squared, h)
     weight = jnp.where(healthy[None, :] & healthy[:, None], value, 0) / count
@@ -149,7 +149,7 @@ def by_distance(kernel: Radial, table: Array) -> Array:
     return table.T[:, :, None] if kernel.per_coordinate else table[None]
 
 
-def squared_distances(x: Array) -> Array:
+def particle_distances(x: Array) -> Array:
     """``||x_i - x_j||^2`` of ``(n, d)`` by differences: fused by the compiler, and exact for near particles."""
     return jnp.sum((x[:, None] - x[None]) ** 2, axis=-1)
 

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from numpyro_gp.programs.compiled import COMPARED, key_of
+from numpyro_gp.programs.compiled import COMPARED, program_key
 from numpyro_gp.programs.trace import traced
 
 
@@ -13,12 +13,12 @@ def test_constants_count_by_their_numbers_and_large_ones_by_identity_and_types_a
 
     def branch(array):
         helper = jax.jit(lambda x: (x * array).sum())
-        return key_of(traced(lambda x: jax.lax.cond(x > 0, helper, jnp.cos, x), 1.0).program)
+        return program_key(traced(lambda x: jax.lax.cond(x > 0, helper, jnp.cos, x), 1.0).program)
 
     def loop(array):
         helper = jax.jit(lambda carry: carry * array)
         run = lambda x: jax.lax.scan(lambda c, y: (helper(c), y), x, jnp.arange(3.0))  # noqa: E731
-        return key_of(traced(run, jnp.ones(2)).program)
+        return program_key(traced(run, jnp.ones(2)).program)
 
     small, large = jnp.arange(3.0), jnp.zeros(COMPARED)
     assert branch(small) == branch(jnp.arange(3.0))
@@ -26,9 +26,9 @@ def test_constants_count_by_their_numbers_and_large_ones_by_identity_and_types_a
     assert branch(large) == branch(large)
     assert loop(jnp.array([1.0, 2.0])) == loop(jnp.array([1.0, 2.0]))
     assert loop(jnp.array([1.0, 2.0])) != loop(jnp.array([1.0, 3.0]))
-    keys = [key_of(traced(lambda x, n=n: x * n, jnp.ones(2)).program) for n in (1.0, 2.0, 2.0)]
+    keys = [program_key(traced(lambda x, n=n: x * n, jnp.ones(2)).program) for n in (1.0, 2.0, 2.0)]
     assert keys[0] != keys[1] == keys[2]
-    assert key_of(traced(lambda x: x * 2.0, jnp.ones(2, jnp.float32)).program) != keys[2]
+    assert program_key(traced(lambda x: x * 2.0, jnp.ones(2, jnp.float32)).program) != keys[2]
 
 
 def test_each_place_of_an_inner_program_counts():
@@ -36,14 +36,14 @@ def test_each_place_of_an_inner_program_counts():
 
     def twice(one, other):
         helpers = [jax.jit(lambda x, f=f: jax.lax.fori_loop(0, 3, lambda _, y: f(y), x)) for f in (one, other)]
-        return key_of(traced(lambda x: helpers[1](helpers[0](x)), 1.0).program)
+        return program_key(traced(lambda x: helpers[1](helpers[0](x)), 1.0).program)
 
     helper = jax.jit(lambda x: jax.lax.fori_loop(0, 3, lambda _, y: jnp.sin(y), x))
-    assert twice(jnp.sin, jnp.sin) == key_of(traced(lambda x: helper(helper(x)), 1.0).program)
+    assert twice(jnp.sin, jnp.sin) == program_key(traced(lambda x: helper(helper(x)), 1.0).program)
     keys = [twice(*functions) for functions in ((jnp.sin, jnp.sin), (jnp.sin, jnp.cos), (jnp.cos, jnp.sin))]
     assert len(set(keys)) == 3
 
 
 def test_axes_are_in_the_key():
     reduced = [traced(lambda x, axes=axes: jnp.sum(x, axes), jnp.ones((2, 3))).program for axes in ((0,), (1,), (0, 1))]
-    assert len(set(map(key_of, reduced))) == 3
+    assert len(set(map(program_key, reduced))) == 3

@@ -26,7 +26,7 @@ import numpy as np
 from examples.studies.side_by_side import long_runs
 from examples.tools.datasets import HERE
 from examples.tools.run_queue import Problem, Run, append, row_of, version
-from numpyro_gp.programs.compiled import key_of, run
+from numpyro_gp.programs.compiled import program_key, run
 from numpyro_gp.programs.trace import as_function, traced
 
 
@@ -69,7 +69,7 @@ def together(problems: list[Problem]) -> Together:
         steps.append(traced(step, *leaves))
     program, _, result = steps[0]
     for place, (other, _, _) in enumerate(steps):
-        if key_of(program) != key_of(other):
+        if program_key(program) != program_key(other):
             raise ValueError(
                 f"problems must take steps of one program, but that of problem {place} differs from the first's. Give "
                 "all the same number of rows and the same settings."
