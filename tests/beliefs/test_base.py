@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from numpyro_gp.beliefs import AbstractBelief, Basis, Coupled, Point
-from numpyro_gp.beliefs.base import positive
+from numpyro_gp.beliefs.base import above_rounding
 from numpyro_gp.kernels import RBF, Matern32
 from tests.oracles.build import basis_of
 from tests.oracles.vectors import cases
@@ -37,7 +37,7 @@ def test_features_at_the_inducing_inputs_are_read_off_the_factor_where_that_is_a
 def test_jitter_is_relative_and_positive_keeps_nan_and_lifts_rounding():
     basis = Basis.build(RBF(4.0, 1.0), jnp.zeros((1, 1)), 1e-2)
     np.testing.assert_allclose((basis.jitter, basis.factor[0, 0] ** 2), (0.04, 4.04))
-    lifted = positive(jnp.array([-1e-18, jnp.nan, 0.5]), jnp.ones(3))
+    lifted = above_rounding(jnp.array([-1e-18, jnp.nan, 0.5]), jnp.ones(3))
     assert lifted[0] > 0
     assert jnp.isnan(lifted[1])
     assert lifted[2] == 0.5
