@@ -101,7 +101,12 @@ def survival_draws(chunk: Observation, keys: Array, times: Array, *, each: int) 
 def quantiles_of_draws(draws: Array, probabilities: Array) -> Array:
     """Of draws ``(S, ...)``: of whole numbers one of them, which the mean of two that are next to each other is not."""
     is_whole = jnp.issubdtype(draws.dtype, jnp.integer) or jnp.issubdtype(draws.dtype, jnp.bool_)
-    return jnp.quantile(draws, probabilities, axis=0, method="lower" if is_whole else "linear")
+    lower = jnp.quantile(draws, probabilities, axis=0, method="lower")
+    if is_whole:
+        return lower
+    # Counts are floats too: between two of them there is none.
+    linear = jnp.quantile(draws, probabilities, axis=0, method="linear")
+    return jnp.where(jnp.all(draws == jnp.round(draws)), lower, linear)
 
 
 @jax.jit
