@@ -23,7 +23,7 @@ ROOT = Path(__file__).parent.parent
 # Illustrations lie in `examples` itself, studies in `examples/studies`; what they share has no main.
 FOLDERS = ("*.py", "studies/*/*.py")
 FOUND = sorted(path for folder in FOLDERS for path in (ROOT / "examples").glob(folder) if path.stem != "__init__")
-PROGRAMS = [path for path in FOUND if "def main(" in path.read_text()]
+PROGRAMS = [path for path in FOUND if "def main(" in path.read_text() and path.parent.name != "tables"]
 NAMES = [".".join(path.relative_to(ROOT / "examples").with_suffix("").parts) for path in PROGRAMS]
 # What a visitor opens: nothing else lies in the folder; all others make the rows of experiments.
 ILLUSTRATIONS = {"additive_illustration", "bayesian_optimisation", "compare_engines", "conditional_density"}

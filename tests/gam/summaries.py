@@ -15,6 +15,7 @@ import time
 import traceback
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from scipy.special import expit
 
@@ -141,7 +142,8 @@ def again_of(fit: Any, rng: np.random.Generator, number: int) -> np.ndarray:
     number %= draws.size
     posterior, scaled = next(pair for at, pair in enumerate(draws.at(fit.model.rows.X)) if at == number)
     f = offset_at(fit.model, fit.model.rows.X) + (posterior.sample(rng, 1).T @ scaled.A)[0]
-    numbers = {name: float(np.ravel(value[number])[0]) for name, value in vars(draws.likelihood).items()}
+    of_draws = {name: value for name, value in vars(draws.likelihood).items() if not isinstance(value, str)}
+    numbers = {name: float(np.ravel(value[number])[0]) for name, value in of_draws.items()}
     return {
         "gaussian": lambda: rng.normal(f, numbers.get("scale", 1.0)),
         "student_t": lambda: f + numbers["scale"] * rng.standard_t(numbers["df"], len(f)),
@@ -179,7 +181,8 @@ def noted(kind: str, count: int, start: int = 0) -> list[tuple[str, ...]]:
         fit = ngp.gam(case.formula, case.data, case.family)
         for number in range(start, start + count):
             data = case.data | {"y": again_of(fit, rng, number)}
-            found.append(ngp.gam(case.formula, data, case.family).summary().notes)
+            key = jax.random.key(number)  # else all tables have the draws of one
+            found.append(ngp.gam(case.formula, data, case.family, key=key).summary().notes)
     return [notes for notes in found if notes]
 
 

@@ -144,7 +144,7 @@ def test_the_model_and_the_summary_know_trials(successes):
     """The NumPyro model is that of the fit; the deviance is that of shares with as many labels as trials."""
     table, fit = successes
     library, found = fit.posterior.predict(fit.key, fit.model.encode(table)), fit.predict(table)
-    np.testing.assert_allclose(library.mean, found.mean, rtol=1e-3)
+    np.testing.assert_allclose(library.mean, found.mean, rtol=0.02)  # by 100 other draws
     n, y, w = (table[name] for name in "nyw")
     quantiles = np.asarray(fit.quantiles(table, [0.05, 0.95]))
     assert np.abs(quantiles - fit.predictor()(table).quantiles([0.05, 0.95])).max() <= 1
