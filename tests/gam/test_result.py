@@ -46,6 +46,7 @@ def test_summary_and_figure():
     table = fit.summary()
     assert [row.term for row in table.rows] == ["linear(x)", "re(g)"]
     assert {"deviance explained", "rows", "engine"} <= set(table.facts)
+    assert any("log density left out is unreliable" in note for note in table.notes), "draws are made up"
     assert table.facts["rows"] == "40 used, 0 left out"
     for scale in ("link", "response"):
         figure = fit.plot(scale=scale, grid=5)
