@@ -259,8 +259,10 @@ class Composed:
                 around.enter_context(handlers.scale(scale=2.5))
             given = None if y is None else y[at].T if self.is_wide else y[at]
             shape = (GROUPS, *at.shape) if c.process in ("groups", "own rows") else at.shape
-            offset = {"offset": jnp.broadcast_to(own["offset"], shape)} if c.has_offset else {}
-            ngp.observe("y", latent, likelihood_of(c.likelihood, noise, own), obs=given, **offset)
+            offset = jnp.broadcast_to(own["offset"], shape) if c.has_offset else None
+            if c.has_offset and c.likelihood == "two functions":
+                offset = offset, None  # of the mean; the second function is the noise
+            ngp.observe("y", latent, likelihood_of(c.likelihood, noise, own), obs=given, offset=offset)
 
     @property
     def is_wide(self) -> bool:

@@ -1,6 +1,7 @@
 """The first point of a fit is the best of a grid by its own objective: no function that wiggles is taken for noise."""
 
 from functools import cache, partial
+from importlib import import_module
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +19,6 @@ from scipy.stats import lognorm, multivariate_normal
 import numpyro_gp as ngp
 from numpyro_gp.rows.call import Arguments
 from numpyro_gp.rows.feeds import feed_of
-from numpyro_gp.training import fit as prepare
 from numpyro_gp.training.search import LENGTHSCALES, NOISES, SHORT, best_start, directions, movable
 from tests.compiling import counted
 from tests.precision import x64
@@ -206,7 +206,7 @@ def test_minibatches_of_rows_with_neighbours_have_the_same_directions():
 @pytest.mark.long
 def test_a_search_compiles_once_and_is_left_out_of_short_fits_and_those_that_go_on(monkeypatch):
     assert SHORT == 480  # 24 points are a twentieth of its steps
-    monkeypatch.setattr(prepare, "SHORT", 4)
+    monkeypatch.setattr(import_module("numpyro_gp.training.fit"), "SHORT", 4)  # the room has a function of this name
     guide, found = AutoDelta(model, init_loc_fn=init_to_median), []
     first = run(guide, 4, search=False)
     for most in (2, 0):
