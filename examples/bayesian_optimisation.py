@@ -35,7 +35,7 @@ def propose(kind, engine, key, X, y, count):
     scaled = np.where(seen, (y - y[:count].mean()) / y[:count].std(), 0.0)
     data = (X, scaled, np.where(seen, 1e-4, 1e8))
     result = ngp.fit(keys[0], engine, 100, *data, progress=False)
-    posterior = ngp.Posterior.from_svi(model, engine.guide, result.params)
+    posterior = result.posterior()
     near = X[np.argmax(y[:count])] + 0.1 * jax.random.normal(keys[3], (1000, X.shape[1]))
     x = jnp.concatenate([jax.random.uniform(keys[1], near.shape), jnp.clip(near, 0, 1)])
     if kind == "expected improvement":

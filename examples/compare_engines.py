@@ -101,7 +101,7 @@ def run_svi(key, data, steps):
     start = time.perf_counter()
     fit = ngp.fit(key, svi, steps, data.X, data.y, Z=data.Z)
     seconds = time.perf_counter() - start
-    posterior = ngp.Posterior.from_svi(model, guide, fit.params)
+    posterior = fit.posterior()
     key, shape = jax.random.fold_in(key, 1), {"sample_shape": (4000,)}
     draws = guide.sample_posterior(key, fit.params, data.X, data.y, Z=data.Z, **shape)
     return Result(posterior, draws, {}, seconds, "lower bound of the evidence")

@@ -91,7 +91,7 @@ def by_svi(data, options):
     """As the gallery fits it."""
     guide = monotone.guide()
     fit = ngp.fit(jax.random.key(0), monotone.engine(guide), options.steps or 3000, progress=False, **data)
-    return ngp.Posterior.from_svi(monotone.model, guide, fit.params), ""
+    return fit.posterior(), ""
 
 
 def by_nuts(data, options):
@@ -182,7 +182,7 @@ def by_belief(model, data, options, start, most):
         if before - last < 0.1:
             break
         before = last
-    posterior = ngp.Posterior.from_svi(model, guide, fit.params)
+    posterior = fit.posterior()
     found = {"steps": steps, "loss": f"{np.mean(fit.losses[-50:]):.3f}", "divergences": ""}
     return posterior, posterior.hyperparameters(jax.random.key(2), data, num_samples=DRAWS), found
 

@@ -57,7 +57,7 @@ def run(X, y, test, *, num_inducing, kernel, steps, batch, learning_rate, natura
     start = time.perf_counter()
     fit = ngp.fit(key_fit, svi, steps, Xt, yt, inducing=Z, kernel=KERNELS[kernel], batch=min(batch, len(yt)))
     seconds = time.perf_counter() - start
-    posterior = ngp.Posterior.from_svi(model, guide, fit.params)
+    posterior = fit.posterior()
     learnt = fit.params["inducing"]
     prediction = posterior.predict(key_predict, jnp.asarray(X[held_out]), inducing=learnt, kernel=KERNELS[kernel])
     target = jnp.asarray(y[held_out])

@@ -15,7 +15,7 @@ import numpy as np
 
 import numpyro_gp as ngp
 from examples.tools.tables import save
-from models.latent_force import engine, guide, model, simulate, solve, true_force
+from models.latent_force import engine, guide, simulate, solve, true_force
 
 
 def main():
@@ -31,7 +31,7 @@ def main():
     args.out.mkdir(parents=True, exist_ok=True)
     data, chosen = simulate(jax.random.key(0)), guide()
     result = ngp.fit(jax.random.key(1), engine(chosen, args.steps), args.steps, progress=False, **data)
-    posterior = ngp.Posterior.from_svi(model, chosen, result.params)
+    posterior = result.posterior()
     force = posterior.functions(jax.random.key(2), args.draws, gp="force", **data)
     times = jnp.linspace(0.05, 10.0, 200)
     values, truth = np.asarray(force(times[:, None])), np.asarray(true_force(times))

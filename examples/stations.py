@@ -59,7 +59,7 @@ def fitted(pooling, steps, train, shared):
     guide = ngp.AutoGP(model, {site: ngp.guides.coupled(natural=True) for site in SITES[pooling]}, rest=AutoNormal)
     svi = SVI(model, guide, ngp.optim.natural_gradient(optax.adam(2e-2), 0.1), Trace_ELBO())
     result = ngp.fit(jax.random.key(1), svi, steps, progress=False, **train, **keywords)
-    return ngp.Posterior.from_svi(model, guide, result.params), keywords
+    return result.posterior(), keywords
 
 
 def load(path):

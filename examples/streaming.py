@@ -108,7 +108,7 @@ def main(argv=None):
     source = batches(table, options.batch, memory)
     result = ngp.fit(jax.random.key(0), svi, steps, batches=source, num_data=len(table), Z=Z)
     seconds = time.perf_counter() - start
-    posterior = ngp.Posterior.from_svi(model, guide, result.params)
+    posterior = result.posterior()
     pieces = [table[at : at + options.batch] for at in range(0, min(len(table), 20 * options.batch), options.batch)]
     chunks = posterior.predict(jax.random.key(1), (piece[:, :-1] for piece in pieces), Z=Z)
     errors = [np.mean((np.asarray(chunk.mean) - piece[:, -1]) ** 2) for chunk, piece in zip(chunks, pieces)]
