@@ -200,6 +200,7 @@ FACTS = {
     "weights, sets": functools.partial(latent_told, pair=(2, 1)),
     "depth, sets": functools.partial(latent_told, pair=(3, 1)),
     "weights above, sets": functools.partial(latent_told, pair=(4, 3)),
+    "latent, yacht, ten splits": functools.partial(long_apart, name="yacht", first="LV-GP VI", second="GP VI"),
     "latent, bike": functools.partial(latent_gain, name="bike"),
     "latent, power": functools.partial(latent_gain, name="power"),
     "latent, keggdirected": functools.partial(latent_gain, name="keggdirected"),
