@@ -426,6 +426,7 @@ def importance_weighted():
         "the doubly": decided(*clearer, whole=False),
         "the signal": decided(*falls, whole=False),
         "more samples": unless(splits_of("latent_scores", method="LV-GP IW, K = 20")),
+        "conditional VAE": unless(splits_of("latent_scores", method="CVAE")),
         "IW over VI: three": unless(splits_of("latent_scores", method="LV-GP-GP-GP IW")),
     }  # fmt: skip
 
