@@ -14,6 +14,7 @@ from numpyro.infer.autoguide import AutoGuideList, AutoNormal
 from numpyro.infer.util import log_density
 
 import numpyro_gp as ngp
+from numpyro_gp.programs.set_up import Feasible
 
 # A path of five nodes: the inverse of its Laplacian plus a half is a covariance.
 LAPLACIAN = np.diag([1.0, 2.0, 2.0, 2.0, 1.0]) - np.diag(np.ones(4), 1) - np.diag(np.ones(4), -1)
@@ -53,6 +54,16 @@ def test_kernels_of_classes_read_integers_as_floats_beside_a_function():
     np.testing.assert_allclose(mixed.diagonal(pairs), np.diag(expected), rtol=1e-12)
     with pytest.raises(ValueError, match=r"X must be whole numbers, as the inducing inputs are, but got 0\.5"):
         ngp.kernels.as_kernel(graph).of_integers().matrix(jnp.array([[0.5]]))
+
+
+def test_an_improper_prior_starts_inside_its_support():
+    site = dist.ImproperUniform(dist.constraints.interval(2.0, 3.0), (4,), ())
+    with Feasible(), handlers.seed(rng_seed=0):
+        drawn = numpyro.sample("x", site)
+        assert numpyro.sample("y", site, obs=jnp.full(4, 2.5))[0] == 2.5
+    assert drawn.shape == (4,)
+    assert ((drawn > 2) & (drawn < 3)).all()
+    assert np.unique(drawn).size == 4
 
 
 @pytest.mark.long

@@ -12,6 +12,7 @@ import numpyro_gp as ngp
 from numpyro_gp.beliefs import Basis
 from numpyro_gp.posterior.draws import PointsAt, log_likelihood, normal_left_out
 from numpyro_gp.sites import InducingPrior, Observation
+from tests.contracts.models import Delegating as Delegate
 from tests.fits import KERNEL, KEY, X, Y, Z, fit
 from tests.oracles.problems import gram
 
@@ -63,6 +64,24 @@ def test_draws_have_the_moments_of_the_belief_or_the_expectations_of_its_functio
     error = 5 * terms.std(0) / np.sqrt(4000)
     assert (np.abs(terms.mean(0) - expected) < error).all()
     assert (np.abs(stats.norm.logpdf(Y, mean, np.sqrt(variance + noise**2)) - expected) > error).any()
+
+
+@pytest.mark.parametrize(
+    "name", ["coupled", *(pytest.param(n, marks=pytest.mark.long) for n in FORMS if n != "coupled")]
+)
+def test_a_users_belief_is_drawn_from_as_the_one_it_equals(name):
+    """Draw for draw: at its mean alone, or at drawn functions in place of values, terms are off by more than 0.1."""
+    found = []
+    for belief in (FORMS[name], Delegate(FORMS[name])):
+        posterior, y = held(name, belief)
+        found.append(posterior.draws(jax.random.key(2), X, y, num_samples=20))
+    own, other = found
+    is_drawn = name not in ("orthogonal", "decoupled")
+    assert set(own.latent) == set(other.latent) == {"noise", *(["f"] if is_drawn else [])}
+    for group in ("latent", "log_likelihood", "replicated"):
+        for site, value in getattr(own, group).items():
+            np.testing.assert_allclose(getattr(other, group)[site], value, rtol=1e-6, atol=1e-6)
+    assert not is_drawn or own.latent["f"].std(0).min() > 0.05
 
 
 def test_each_site_draws_with_a_key_of_its_own():
