@@ -1,7 +1,5 @@
 """How many programs a block of code sends to the compiler, and how large one is: the same numbers on every machine."""
 
-import math
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -46,18 +44,3 @@ def operations(function: Callable[..., object], *arguments: object) -> int:
     """Operations of the lowered program; those inside of loops count once, and no time is spent in the compiler."""
     text = jax.jit(function).lower(*arguments).as_text()
     return sum(" = " in line for line in text.splitlines())
-
-
-def longest_fusion(program: str, entries: int) -> int:
-    """Instructions that a compiled program computes again for each of ``entries`` results or more, at most."""
-    instructions: dict[str, int] = {}
-    results: dict[str, int] = {}
-    name = ""
-    for line in program.splitlines():
-        opened = re.match(r"(?:ENTRY )?%?([\w.-]+) \(.*\{$", line)
-        name = opened.group(1) if opened else name
-        instructions[name] = instructions.get(name, 0) + (" = " in line)
-        called = re.search(r"= \w+\[([\d,]*)\]\S* fusion\(.*calls=%?([\w.-]+)", line)
-        if called:
-            results[called.group(2)] = math.prod(map(int, filter(None, called.group(1).split(","))))
-    return max(instructions[name] for name, size in results.items() if size >= entries)

@@ -56,23 +56,6 @@ def test_kernels_of_classes_read_integers_as_floats_beside_a_function():
         ngp.kernels.as_kernel(graph).of_integers().matrix(jnp.array([[0.5]]))
 
 
-@pytest.mark.long
-def test_nodes_are_inducing_inputs_under_every_engine():
-    def model(X, y=None):
-        f = ngp.gp("f", graph, inducing=NODES)
-        with numpyro.plate("data", len(X)):
-            ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.3), obs=y)
-
-    guide = ngp.AutoGP(model)
-    svi = SVI(model, guide, optax.adam(0.05), Trace_ELBO())
-    fit = ngp.fit(jax.random.key(0), svi, 5, X, y, progress=False)
-    mcmc = MCMC(ngp.NUTS(model), num_warmup=5, num_samples=5, progress_bar=False)
-    mcmc.run(jax.random.key(0), X, y)
-    for posterior in (ngp.Posterior.from_svi(model, guide, fit.params), ngp.Posterior.from_mcmc(model, mcmc)):
-        assert posterior.predict(jax.random.key(1), NODES).mean.shape == (5,)
-        assert posterior.function_draws(jax.random.key(1), NODES).shape[1:] == (5,)
-
-
 def test_an_improper_prior_starts_inside_its_support():
     site = dist.ImproperUniform(dist.constraints.interval(2.0, 3.0), (4,), ())
     with Feasible(), handlers.seed(rng_seed=0):
@@ -125,28 +108,6 @@ def test_a_list_of_guides_that_holds_ours_predicts():
         ngp.Posterior.from_svi(model, guide, {"f/mean": fit.params["f/mean"]})
 
 
-def counts(X, y=None, exposure=None):
-    f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), inducing=REAL[::2])
-    with numpyro.plate("data", len(X)):
-        ngp.observe("y", f(X), ngp.likelihoods.Poisson(), obs=y, offset=jnp.log(exposure))
-
-
-def test_an_offset_is_the_logarithm_of_an_exposure():
-    """``E exp(f + log e) = e E exp(f)``, in the prediction and, with the data, in the density."""
-    posterior = ngp.Posterior.from_mcmc(counts, {"f": 0.3 * jnp.ones((2, 3))})
-    rates = [posterior.predict(jax.random.key(0), REAL, exposure=jnp.full(6, e)).mean for e in (1.0, 5.0)]
-    np.testing.assert_allclose(rates[1], 5.0 * rates[0], rtol=1e-9)
-    data, exposure = jnp.arange(6.0), jnp.linspace(1.0, 3.0, 6)
-    with_offset = log_density(counts, (REAL, data, exposure), {}, {"f": jnp.ones(3)})[0]
-
-    def by_mean(X, y):
-        f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), inducing=REAL[::2], mean=lambda _: jnp.log(exposure))
-        with numpyro.plate("data", len(X)):
-            ngp.observe("y", f(X), ngp.likelihoods.Poisson(), obs=y)
-
-    np.testing.assert_allclose(with_offset, log_density(by_mean, (REAL, data), {}, {"f": jnp.ones(3)})[0], rtol=1e-12)
-
-
 @pytest.mark.parametrize("kind", ["outputs", "tuple", "joint", "values"])
 def test_an_offset_moves_every_output_of_a_datum_and_no_log_variance(kind):
     normal, offset = dist.Normal(jnp.zeros((4, 2)), jnp.ones((4, 2))), jnp.arange(4.0)
@@ -164,26 +125,6 @@ def test_an_offset_moves_every_output_of_a_datum_and_no_log_variance(kind):
     found = trace["y"]["fn"].mean_latent
     wanted = np.tile(offset[:, None], 2) if kind == "outputs" else np.stack([offset, np.zeros(4)], axis=-1)
     np.testing.assert_array_equal(found, offset if kind == "values" else wanted)
-
-
-def test_an_offset_of_another_shape_is_refused():
-    with pytest.raises(ValueError, match=r"offset of site 'y' must be a number, or of the shape of the data, \(4,\)"):
-        ngp.observe("y", dist.Normal(jnp.zeros(4), 1.0), ngp.likelihoods.Gaussian(1.0), offset=jnp.zeros(3))
-
-
-def test_a_row_of_weight_two_is_two_rows():
-    """The density of a model with `handlers.scale` by the rows of the plate, as on the page of recipes."""
-    data, weights = jnp.sin(REAL[:, 0]), jnp.array([2.0, 1.0, 1.0, 1.0, 1.0, 2.0])
-
-    def weighted(X, y, weights):
-        f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), inducing=REAL[::2])
-        with numpyro.plate("data", len(X)) as rows, handlers.scale(scale=weights[rows]):
-            ngp.observe("y", f(X[rows]), ngp.likelihoods.Gaussian(0.3), obs=y[rows])
-
-    at, point = jnp.array([0, 0, 1, 2, 3, 4, 5, 5]), {"f": jnp.array([0.3, -0.5, 1.0])}
-    found = log_density(weighted, (REAL, data, weights), {}, point)[0]
-    expected = log_density(weighted, (REAL[at], data[at], jnp.ones(8)), {}, point)[0]
-    np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
 def hilbert(X, y=None):

@@ -41,17 +41,6 @@ def test_every_program_imports_and_calls_names_that_are_there():
         assert not {attribute for attribute in read if not hasattr(ngp, attribute)}, name
 
 
-def test_every_folder_of_experiments_says_what_to_run():
-    """A README for each, which names its programs; what makes pages of rows, and what programs share, lies elsewhere."""
-    folders = {path.parent for path in PROGRAMS if path.parent.name not in ("examples", "tables")}
-    assert len(folders) == 14
-    for folder in folders:
-        words = (folder / "README.md").read_text()
-        named = {f"examples.studies.{folder.name}.{path.stem}" for path in PROGRAMS if path.parent == folder}
-        assert not {program for program in named if f"python -m {program}" not in words}, folder.name
-    assert not [path for path in (ROOT / "examples" / "tools").glob("*.csv")]
-
-
 def test_deep_models_count_no_prior_density_of_points():
     """That is no part of a bound on the evidence, and tells depths apart by itself: on letters it was 184 nats a layer."""
     X = np.random.default_rng(0).normal(size=(20, 2))

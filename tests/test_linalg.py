@@ -1,7 +1,5 @@
 """Factorisations against NumPy and SciPy, and their derivatives against finite differences."""
 
-import re
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,8 +9,6 @@ import scipy.linalg
 from scipy import stats
 
 import numpyro_gp as ngp
-from numpyro_gp.beliefs import Basis, Coupled
-from numpyro_gp.kernels import RBF
 from numpyro_gp.linalg import (
     IN_ROWS,
     add_to_diagonal,
@@ -209,28 +205,6 @@ def test_products_in_their_fast_form_have_the_derivatives_of_plain_ones(rng, nam
     mapped = jax.vmap(jax.grad(lambda a, b: jnp.sum(jnp.sin(fast(a, b)))))(left, right)
     each = [jax.grad(lambda a, b: jnp.sum(jnp.sin(plain(a, b))))(a, b) for a, b in zip(left, right)]
     np.testing.assert_allclose(mapped, jnp.stack(each), rtol=1e-11, atol=1e-11)
-
-
-def test_no_large_product_sums_over_the_first_axes_of_both_operands():
-    """XLA's CPU takes up to three times as long for it, and forty for few columns: a step of a sparse model has none."""
-    dtype = "float32"
-    rng = np.random.default_rng(0)
-    X, Z = (jnp.asarray(rng.normal(size=(rows, 2)), dtype) for rows in (150, 70))
-    factor = 0.1 * jnp.eye(70, dtype=dtype)
-
-    def loss(lengthscale, Z, mean, factor):
-        basis = Basis.build(RBF(1.0, lengthscale), Z)
-        marginals = Coupled(mean, factor).marginals(basis, X)
-        return jnp.sum(marginals.mean**2 + marginals.variance)
-
-    step = jax.jit(jax.grad(loss, argnums=(0, 1, 2, 3)))
-    program = step.lower(jnp.ones((), dtype), Z, jnp.ones(70, dtype), factor).compile().as_text()
-    products = re.findall(
-        r"f\d\d\[(\d+),(\d+)\]\S* dot\(.*lhs_contracting_dims=\{(\d)\}, rhs_contracting_dims=\{(\d)\}", program
-    )
-    large = [(dims, sums) for *dims, a, b in products if max(map(int, dims)) >= 70 for sums in [(a, b)]]
-    assert len(large) >= 10
-    assert not [dims for dims, sums in large if sums == ("0", "0")]
 
 
 def test_a_scalar_times_a_matrix_has_the_derivatives_of_a_plain_product(rng):

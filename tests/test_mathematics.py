@@ -2,7 +2,6 @@
 
 import functools
 import re
-import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -32,27 +31,6 @@ def test_every_cited_section_exists():
         assert cited <= numbers, f"{path.relative_to(ROOT)} cites {sorted(cited - numbers)}"
 
 
-def test_every_section_is_cited_by_a_file_that_it_names():
-    """The reader comes from the code to the section and finds the way back."""
-    cited = citations()
-    for number, text in sections().items():
-        listed = re.search(r"(?m)^Files: (.*)$", text)
-        is_whole = any(other.startswith(f"{number}.") for other in sections())
-        assert listed or is_whole, f"section {number} names no file"
-        if listed:
-            named = [PACKAGE / name for name in re.findall(r"`([\w/]+\.py)`", listed[1])]
-            assert any(number in cited.get(path, ()) for path in named), f"none of {listed[1]} cites section {number}"
-
-
-def test_citations_have_one_form():
-    """No other mention of the page, nor of the documents it came from."""
-    for path in citations():
-        if path.is_relative_to(PACKAGE) and path.suffix == ".py":
-            text = re.sub(r"\s+#?\s*", " ", path.read_text())
-            assert len(re.findall(r"mathematics\.md", text)) == len(CITATION.findall(text)), path
-            assert not re.search(r"(?<!\w)math\.md|cpu_safety", text), path
-
-
 def test_every_file_that_the_page_names_exists():
     for name in re.findall(r"`([\w/]+\.py)`", PAGE.read_text()):
         assert (PACKAGE / name).exists(), f"mathematics.md names {name}"
@@ -78,8 +56,3 @@ def test_references_inside_the_page_lead_somewhere():
     assert numbers <= set(sections())
     headings = {re.sub(r"[^\w -]", "", line.lower()).replace(" ", "-") for line in re.findall(r"(?m)^## (.*)$", text)}
     assert set(re.findall(r"\]\(#([^)]+)\)", text)) == headings
-
-
-def test_the_wheel_holds_the_page():
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    assert "mathematics.md" in settings["tool"]["setuptools"]["package-data"]["numpyro_gp"]

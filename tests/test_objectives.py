@@ -229,31 +229,6 @@ def test_noise_in_a_hand_written_guide_is_ignored(case):
     np.testing.assert_allclose(-loss, case["bound_given_eps"], atol=1e-4)
 
 
-@pytest.mark.long
-def test_layer_below_the_latent_inputs_is_drawn_once_and_tiled():
-    """GP-LV-GP: one noise value for each datum whatever K; the samples share what lies below them."""
-    X, y = jnp.linspace(-1, 1, 6)[:, None], jnp.sin(jnp.linspace(-3, 3, 6))
-    Z = X[:3]
-    shapes = []
-
-    def model(X, y):
-        g = ngp.gp("g", ngp.kernels.RBF(1.0, 1.0), Z)
-        f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), jnp.concatenate([Z, Z], 1))
-        with numpyro.plate("data", len(X)):
-            below = g.draw("below", X)
-            shapes.append(below.shape)
-            ngp.observe("y", f(ngp.latent_inputs("w", below[:, None])), ngp.likelihoods.Gaussian(0.3), obs=y)
-
-    guide = ngp.AutoGP(model)
-    svi = SVI(model, guide, optax.adam(0.01), ImportanceWeightedELBO(4, num_particles=2))
-    state = svi.init(KEY, X, y)
-    state, loss = jax.jit(svi.update)(state, X, y)
-    assert jnp.isfinite(loss)
-    assert set(shapes) == {(6,)}
-    gradient = jax.jit(jax.grad(lambda p: svi.loss.loss(KEY, p, model, guide, X, y)))(svi.get_params(state))
-    assert all(bool(jnp.all(jnp.isfinite(g))) for g in jax.tree.leaves(gradient))
-
-
 # ----------------------------------------------------------------------- minibatches, guides, engines
 
 
@@ -335,26 +310,6 @@ def test_user_sites_in_the_plate_are_local_too():
     np.testing.assert_allclose(
         importance_weighted_bound(drawn.log_weights), np.log(np.mean(np.exp(drawn.log_weights), 0)), atol=1e-12
     )
-
-
-def toy(X, y=None):
-    scale = numpyro.sample("scale", dist.LogNormal(-1.0, 0.1))
-    f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), jnp.eye(2))
-    with numpyro.plate("data", X.shape[0]):
-        ngp.observe("y", f(ngp.latent_inputs("w", X)), ngp.likelihoods.Gaussian(scale), obs=y)
-
-
-@pytest.mark.long
-def test_global_sites_are_drawn_once_with_their_own_terms():
-    case = cases("iw")[0]
-    guide = ngp.AutoGP(toy, rest=AutoNormal)
-    svi = SVI(toy, guide, optax.adam(0.01), ImportanceWeightedELBO(3))
-    state = svi.init(KEY, case["X"], case["y"])
-    params = svi.get_params(state)
-    drawn = weighted_samples(KEY, params, toy, guide, (case["X"], case["y"]), {}, num_samples=3)
-    assert set(drawn.values) == {"w"}
-    assert drawn.log_weights.shape == (3, 3)
-    assert drawn.remainder.shape == ()
 
 
 def test_no_latent_inputs_gives_the_usual_bound():

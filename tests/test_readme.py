@@ -1,6 +1,5 @@
 """The README's programs run as printed, one after the other in one file as CI runs them, and the page is short."""
 
-import re
 from pathlib import Path
 
 import jax
@@ -13,8 +12,6 @@ from examples.tools.guide_figures import GUIDE, blocks, differs, run
 from tests.test_guide import as_for_readers  # noqa: F401  a fixture
 
 README = Path(__file__).parent.parent / "README.md"
-# Words of ours that a reader cannot know.
-PRIVATE = ("rooms", "stands still", "at rest", "lie so already", "without a word", "need no word")
 
 
 @pytest.mark.long
@@ -38,11 +35,6 @@ def test_the_page_is_short_and_its_first_program_too():
     assert len(chains) == 3
     assert len([line for line in table if line]) <= 10
     assert blocks(text)[0].printed is not None
-
-
-def test_no_private_words():
-    for page in [README, *sorted(GUIDE.rglob("*.md"))]:
-        assert not re.findall(rf"\b({'|'.join(PRIVATE)})\b", page.read_text().lower()), page
 
 
 @pytest.mark.long

@@ -88,25 +88,6 @@ def test_a_step_has_few_operations(kind, number, batch, most):
     assert 0.5 * most < found <= most, found
 
 
-@pytest.mark.long
-def test_a_layer_adds_a_part_of_the_first():
-    """Five layers are 2.8 times the program of one."""
-    added = (size_of_step("coupled", 5) - size_of_step("coupled", 2)) / 3
-    assert added <= 0.45 * size_of_step("coupled", 1), added / size_of_step("coupled", 1)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("kind", "most"), [("additive", 1.6), ("block diagonal", 3.0)])
-def test_components_are_one_batch(kind, most):
-    """Fifty components of one form against ten: 4.5 times the program where each has operations of its own.
-
-    What is left for each is how its numbers come to it: a slice of its hyper-parameters, and with a factor of its own
-    the constraint and the optimiser of that parameter.
-    """
-    ratio = size_of_step(kind, 50) / size_of_step(kind, 10)
-    assert ratio < most, ratio
-
-
 # Kernels in floating point that were counted with jax 0.9.2 in float32 at M = 512, and a twentieth more; a quarter are of
 # products with triangles in four bands of rows, and 26 of predictions that are computed again where a variance is near
 # its rounding errors. Random keys and rows of a minibatch are 44 kernels, and were 49 with a search for rows that exist;

@@ -79,22 +79,6 @@ def test_effects_average_to_zero_under_the_measure_that_is_chosen(measure):
     np.testing.assert_allclose(weights @ points, mean, rtol=1e-9)
 
 
-@pytest.mark.long
-def test_a_traced_design_has_the_kernels_of_an_eager_one():
-    """As in every fit: its uniform measures were traced there, and could not be put beside each other."""
-    found = layout(pairs=[(0, 2)])
-    X = found.map(table()[:4])
-
-    def matrices(lengthscales):
-        return {name: kernel.matrix(X) for name, kernel in found.kernels(jnp.ones(4), lengthscales).items()}
-
-    lengthscales = jnp.array([0.3, 0.5, 0.4, 0.6])
-    traced = jax.jit(matrices)(lengthscales)
-    assert set(traced) == set(found.components)
-    for name, expected in matrices(lengthscales).items():
-        np.testing.assert_allclose(traced[name], expected, rtol=1e-10, atol=1e-12)
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [

@@ -7,20 +7,10 @@ from numpyro import handlers
 
 import numpyro_gp as ngp
 from numpyro_gp.additive.integrals import (
-    category_columns,
     check_same_measure,
-    kernel_columns,
-    measure_words,
     squares_over_measure,
 )
-from numpyro_gp.kernels import RBF, CategoryDelta, Constant, Empirical, Uniform, ZeroMean, ZeroMeanCategory
-
-
-def test_columns_that_a_kernel_reads():
-    kernel = 2.0 * (RBF(1.0, 1.0).on(2) * CategoryDelta(1.0).on(0)) + Constant(1.0)
-    assert kernel_columns(kernel, (0, 1, 2)) == (0, 2)
-    assert category_columns(kernel, (0, 1, 2)) == {0}
-    assert kernel_columns(RBF(1.0, 1.0).on((0, 1)).on((1, 2)), (0, 1, 2)) == (1, 2)
+from numpyro_gp.kernels import RBF, Empirical, Uniform, ZeroMean
 
 
 def test_integrals_under_an_empirical_measure_are_sums():
@@ -32,13 +22,6 @@ def test_integrals_under_an_empirical_measure_are_sums():
     features = np.asarray(basis.parts[0].inverse @ kernel.matrix(Z, points[:, None]))
     np.testing.assert_allclose(integrals.gram, (features * np.asarray(weights)) @ features.T, rtol=1e-12)
     np.testing.assert_allclose(integrals.prior, weights @ kernel.diagonal(points[:, None]), rtol=1e-12)
-
-
-def test_the_measure_in_words():
-    curve, levels = ZeroMean(RBF(1.0, 1.0), Uniform()).on(0), ZeroMeanCategory(1.0, jnp.array([0.5, 0.5])).on(1)
-    assert measure_words(2.0 * curve) == "over an interval"
-    assert measure_words(curve * levels) == "over an interval and over the levels"
-    assert measure_words(RBF(1.0, 1.0).on(0) + Constant(1.0)) == ""
 
 
 def test_measures_that_differ_by_their_own_scale_are_two():

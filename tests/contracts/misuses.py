@@ -217,6 +217,21 @@ PRIMITIVES: list[Row] = [
     (seeded(lambda: ngp.latent_inputs("w", Y)), "X must be an array of shape"),
     (seeded(lambda: ngp.latent_inputs("w", X, dim=0)), "dim must be at least 1"),
     (seeded(lambda: ngp.latent_inputs(3, X)), "name must be the name of a sample site"),
+    (
+        seeded(lambda: ngp.observe("y", NORMAL, likelihoods.Gaussian(1.0), offset=ONE)),
+        r"offset of site 'y' must be a number, or of the shape of the data, \(6,\)",
+    ),
+    (seeded(lambda: ngp.gp("f", lambda a, b: a @ b.T, Z).function("g")), "kernel must be one with features"),
+    (seeded(lambda: ngp.gp("f", RBF, np.zeros((3, 1), bool))), "inducing must be floating point"),
+    (lambda: process()(X[:0]), "X must be a non-empty array"),
+    (
+        seeded(lambda: ngp.additive_gp("f", {"a": RBF}, {"a": Z}).predictor.at_inducing()),
+        r"the process must be one made by gp\(\)",
+    ),
+    (
+        seeded(lambda: ngp.gp_regression("y", RBF, X, 0.1, obs=np.where(np.isnan(NAN), np.inf, Y))),
+        "obs of site 'y' must be free of infinity",
+    ),
 ]
 
 LIKELIHOODS: list[Row] = [

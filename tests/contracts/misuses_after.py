@@ -175,6 +175,10 @@ ANSWERS: list[Row] = [
     (lambda: ngp.Posterior.from_mcmc(model, {}), "mcmc must be a finished run with draws"),
     (lambda: ngp.Posterior.from_mcmc(model, 3), "mcmc must be a run of NumPyro's MCMC"),
     (
+        lambda: ngp.Posterior.from_mcmc(model, {"noise": [1.0, 2.0]}),
+        "mcmc must be made of arrays with the draws on the",
+    ),
+    (
         lambda: ngp.Posterior.from_mcmc(model, {"noise": np.ones(2), "f": np.ones((3, 3))}),
         "mcmc must be draws with one",
     ),
@@ -275,4 +279,6 @@ CRITICISM: list[Row] = [
     (lambda: ngp.effects(chain(), KEY, X, design=3), "design must be"),
     (lambda: ngp.conditional_density.shapiro_wilk(Y[:2]), "samples must be"),
     (lambda: ngp.conditional_density.density_on_grid(prediction(), "grid"), "grid must be"),
+    (lambda: ngp.diagnose.verdict(chain(), X, Y, other={}), r"other must be made of ngp\.Posterior, but got a dict"),
+    (lambda: ngp.compare({"a": chain()}, KEY, X, y=Y, train="y"), "train must be a tuple of the arguments of the fit"),
 ]

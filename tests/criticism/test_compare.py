@@ -13,7 +13,7 @@ import pytest
 from scipy import stats
 
 import numpyro_gp as ngp
-from numpyro_gp.criticism.compare import Comparison, Estimate, compare, held_out_scores, loo_per_datum
+from numpyro_gp.criticism.compare import Comparison, compare, held_out_scores, loo_per_datum
 from numpyro_gp.criticism.leave_one_out import loo
 from numpyro_gp.likelihoods import Bernoulli, Gaussian, Poisson
 from numpyro_gp.posterior import Prediction
@@ -179,27 +179,6 @@ def test_models_that_hold_their_data_stand_beside_those_that_do_not():
     assert math.isnan(named["exact"]["LOO per datum"].value)
     assert named.notes[-1] == "exact: LOO needs 25 draws, and there are 20."
     assert both["NUTS"]["RMSE"] == table()["NUTS"]["RMSE"]
-
-
-def test_estimates_print():
-    assert str(Estimate(1.23456)) == "1.235"
-    assert str(Estimate(1.23456, 0.1)) == "1.235 ± 0.100"
-    assert str(Estimate(math.nan)) == "-"
-    assert Comparison({"a": {"x": Estimate(1.0)}, "b": {"z": Estimate(2.0)}}, ["n", "n"]).notes == ["n"]
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"train": X}, "train must be a tuple of the arguments of the fit, or a dictionary of them by name, but got"),
-        ({"train": "y"}, "train must be a tuple of the arguments of the fit"),
-        ({"y": "y"}, "y must be an array of real numbers, but got a str"),
-        ({"y": None}, "y must be an array of real numbers, but got None"),
-    ],
-)
-def test_arguments_of_another_kind(options, message):
-    with pytest.raises(TypeError, match=message):
-        compare({"a": posteriors()["NUTS"]}, KEY, X_TEST, **{"y": Y_TEST, **options})
 
 
 @pytest.mark.long

@@ -83,25 +83,11 @@ def process(lengthscale=1.0, left=0.0, is_exact=False):
     return Fact(left * one, one, 0 * one, np.asarray(scales), np.asarray(whole), np.nan * one, 15, (0,), is_exact)
 
 
-def test_a_shorter_lengthscale_is_no_longer_flat():
-    (found,) = looks.long_lengthscale(Case(EMPTY._replace(processes={"f": process(20.0)})))
-    assert found.cure.startswith("start from a shorter one")
-    assert not list(looks.long_lengthscale(Case(EMPTY._replace(processes={"f": process(2.0)}))))
-
-
 def seen(level=0.0, noise=0.3):
     values = np.sin(np.arange(40.0))
     return Seen(
         values, np.arange(40), 40, level + 0 * values, noise + 0 * values, values, values, np.full(5, noise), True
     )
-
-
-def test_noise_at_its_floor_is_told_of_rows_that_repeat_and_of_a_prior():
-    """A prior that holds the noise away from zero is one of the three cures, and ends the finding."""
-    (found,) = looks.noise(Case(EMPTY._replace(sites={"y": seen(noise=1e-4)})))
-    assert "rows that repeat" in found.cure
-    assert found.cure.endswith("or give the noise a prior")
-    assert not list(looks.noise(Case(EMPTY._replace(sites={"y": seen(noise=0.1)}))))
 
 
 @pytest.mark.parametrize("left", [0.0, 0.3])

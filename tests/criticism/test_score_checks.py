@@ -1,6 +1,5 @@
 """What scores refuse, by the name of the argument; more of it in ``contracts/misuses_after.py``."""
 
-import jax
 import jax.numpy as jnp
 import pytest
 
@@ -9,32 +8,6 @@ from numpyro_gp.criticism.scores import check_censored
 
 ONE, TWO, NAN = jnp.full(4, 0.5), jnp.full((4, 1), 0.5), jnp.full(4, 0.5).at[2].set(jnp.nan)
 LABELS = jnp.zeros(4, int)
-PAIRS = {
-    "rmse": (metrics.rmse, "mean"),
-    "mae": (metrics.mae, "mean"),
-    "crps_gaussian": (lambda a, b: metrics.crps_gaussian(a, 1.0, b), "mean"),
-    "crps_scale": (lambda a, b: metrics.crps_gaussian(b, a, b), "scale"),
-    "pit_gaussian": (lambda a, b: metrics.pit_gaussian(a, 1.0, b), "mean"),
-    "coverage_lower": (lambda a, b: metrics.interval_coverage(a, b, b), "lower"),
-    "coverage_upper": (lambda a, b: metrics.interval_coverage(b, a, b), "upper"),
-}
-
-
-@pytest.mark.parametrize(("score", "name"), PAIRS.values(), ids=PAIRS.keys())
-def test_column_beside_vector_and_nan_are_refused(score, name):
-    for run in (score, jax.jit(score)):
-        with pytest.raises(ValueError, match=rf"{name} must be of the shape of y, \(4,\), but got shape \(4, 1\)"):
-            run(TWO, ONE)
-        with pytest.raises(ValueError, match=rf"{name} must be of the shape of y, \(4, 1\), but got shape \(4,\)"):
-            run(ONE, TWO)
-    with pytest.raises(ValueError, match=rf"{name} must be finite, but got 1 NaN .*index \(2,\)"):
-        score(NAN, ONE)
-    with pytest.raises(ValueError, match="must be finite"):
-        score(ONE, NAN)
-    with pytest.raises(ValueError, match=r"must be a non-empty array with one entry per datum, but got shape \(0,\)"):
-        score(jnp.zeros(0), jnp.zeros(0))
-
-
 OF_DRAWS, OF_CLASSES = (
     (metrics.crps_samples, metrics.pit_samples),
     (metrics.accuracy, metrics.expected_calibration_error),

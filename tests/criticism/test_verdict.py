@@ -123,16 +123,6 @@ def test_ten_sentences_at_most_and_what_cannot_be_said_is_left_out():
     assert sites["z"].y.size == 2 * int((X[:, 0] > 0).sum())
 
 
-def test_wrong_arguments():
-    for options, message in (
-        ({"y": y, "other": {}}, r"other must be made of ngp\.Posterior, but got a dict\. Use Posterior"),
-        ({}, "site 'y' must be observed"),
-        ({"y": y, "num_samples": 0}, "num_samples must be"),
-    ):
-        with pytest.raises((TypeError, ValueError), match=message):
-            ngp.diagnose.verdict(posterior(), X, Z=Z, **options)
-
-
 def test_a_verdict_is_told_once():
     """``print(verdict(...))`` repeated each sentence as the fields of a tuple."""
     assert str(Findings()) == "no findings"

@@ -3,7 +3,6 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy.integrate import quad
 
 import numpyro_gp as ngp
 from numpyro_gp.gam.model import column_kernels as own
@@ -41,22 +40,3 @@ def test_a_period_is_that_of_the_library():
     found = own.Curve(Matern52, (COUNTED, 3.0), Z, X)(0.7)
     wanted = ngp.kernels.ZeroMean(ngp.kernels.Periodic(1.0, 0.7, 3.0), COUNTED).matrix(Z[:, None], X[:, None])
     np.testing.assert_allclose(found.cross.value, wanted, atol=1e-12)
-
-
-@pytest.mark.parametrize("length", [0.3, 2.0])
-@pytest.mark.parametrize("kind", KINDS)
-def test_averages_over_an_interval_are_integrals(kind, length):
-    found = own.averages_over(kind, Uniform(-1.0, 2.0), length, np.array([0.4]))
-
-    def at(x):
-        return quad(lambda t: 1 + own.deviations(kind, np.abs(np.array(x - t)), length).value, -1, 2, points=[x])[0] / 3
-
-    np.testing.assert_allclose(1 + found.a.value[0], at(0.4), rtol=1e-10)
-    np.testing.assert_allclose(1 + found.b.value, quad(at, -1, 2)[0] / 3, rtol=1e-9)
-
-
-def test_products_have_their_slopes():
-    first, second = (own.Sloped(RNG.normal(size=3), RNG.normal(size=(2, 3))) for _ in range(2))
-    np.testing.assert_allclose((first * second).slopes, first.slopes * second.value + first.value * second.slopes)
-    np.testing.assert_allclose((first + second).slopes, first.slopes + second.slopes)
-    np.testing.assert_array_equal(own.Sloped(first.value, first.slopes[:1]).at(1, 2).slopes[0], 0)

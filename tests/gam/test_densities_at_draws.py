@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 
-import numpyro_gp as ngp
-from numpyro_gp.gam.answers.row_densities import parameters_of, row_of_formulas
 from numpyro_gp.gam.model.families import NAMED
 from tests.gam.known import LAWS, log_density
 from tests.likelihoods.grids import expected
@@ -34,14 +32,3 @@ def test_they_and_their_expectations_are_those_of_scipy(name):
         np.testing.assert_allclose(found[draw], log, rtol=1e-6)
         mean = expected(lambda f: LAWS[name](f, *numbers).mean(), F[draw], variance)  # noqa: B023
         np.testing.assert_allclose(means[draw], mean, rtol=1e-6)
-
-
-def test_they_are_of_likelihoods_with_the_link_of_a_family():
-    likelihoods = ngp.likelihoods
-    for known in (likelihoods.Bernoulli(), likelihoods.Beta(10.0), likelihoods.StudentT(4.0, 1.0)):
-        assert row_of_formulas(known) is not None
-    for other in (likelihoods.Bernoulli("probit"), likelihoods.Beta(10.0, link="probit"), likelihoods.Gamma(2.0)):
-        assert row_of_formulas(other) is None  # `Gamma` has its shape in the mean
-    numbers = np.arange(6.0).reshape(2, 3) + 1  # of two draws, one for each of three rows
-    assert parameters_of(likelihoods.Gaussian(numbers), 3)[0].shape == (2, 1, 3)
-    assert parameters_of(likelihoods.Gaussian(numbers[:, 0]), 3)[0].shape == (2, 1, 1)

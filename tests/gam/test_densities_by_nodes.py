@@ -52,22 +52,6 @@ def test_the_value_is_the_integral_for_any_spread(case):
     np.testing.assert_allclose(function(y, mean, variance, *numbers), wanted, rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize(
-    ("function", "value", "numbers"),
-    [(own.student_t, own.student_t_value, [3.0, 0.7]), (own.beta, own.beta_value, [9.0])],
-)
-def test_slopes_are_differences(function, value, numbers):
-    """Of rows whose expectations are by two of the rules; of the second slope half is that in the variance."""
-    y, variance = np.full(4, 0.2), np.array([1e-4, 1e-2, 0.4, 5.0])
-    given = [y, MEAN[:4], variance, *numbers]
-    found = function(*given)
-    np.testing.assert_allclose(found.value, value(*given), rtol=1e-14)
-    for at, slopes in enumerate([found.of_mean, found.of_variance, *np.atleast_2d(found.of_parameter)], 1):
-        move = 1e-5 * (variance if at == 2 else 1.0)
-        up, down = ([*given[:at], given[at] + sign * move, *given[at + 1 :]] for sign in (1, -1))
-        np.testing.assert_allclose(slopes, (value(*up) - value(*down)) / (2 * move), rtol=1e-6, atol=1e-6)
-
-
 def test_data_of_more_rows_than_fit_at_once_are_those_of_each():
     """Numbers of draws and rows broadcast."""
     y, mean, k = RNG.uniform(0.1, 0.9, AT_ONCE + 5), np.array([[0.3], [-0.2]]), np.array([[2.0], [30.0]])

@@ -4,34 +4,13 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
-from numpyro import handlers
 from scipy import stats
 
 import numpyro_gp as ngp
 from numpyro_gp.arrays import value_type
-from numpyro_gp.gam.model.families import NAMED, FamilyRow, Start
+from numpyro_gp.gam.model.families import NAMED, FamilyRow
 from numpyro_gp.gam.model.family import SIZES, as_family, quick_glm
 from tests.compiling import counted
-
-
-@pytest.mark.parametrize("name", NAMED)
-def test_a_name_is_a_likelihood_with_priors_for_its_parameters(name):
-    family = as_family(name)
-    with handlers.seed(rng_seed=0):
-        likelihood = family.likelihood(Start(0.0, 1.0, 0.3))
-    assert type(likelihood).__name__.lower() == {"gamma": "meangamma"}.get(name, name.replace("_", ""))
-    assert family.link in ("identity", "log", "logit")
-
-
-def test_values_and_functions():
-    assert as_family(ngp.likelihoods.Gaussian(0.1)).link == "identity"
-    family = as_family(lambda: ngp.likelihoods.Gamma(numpyro.sample("shape", dist.LogNormal(0.0, 1.0))))
-    assert (family.name, family.link) == ("Gamma", "log")
-    for likelihood in (ngp.likelihoods.Bernoulli("probit"), ngp.likelihoods.Beta(10.0, link="probit")):
-        assert as_family(likelihood).link == "probit"
-    assert as_family(ngp.likelihoods.Bernoulli()).link == "logit"
-    own = as_family(lambda: ngp.likelihoods.Beta(numpyro.sample("k", dist.LogNormal(0.0, 1.0)), "probit"))
-    assert (own.name, own.link) == ("Beta", "probit")
 
 
 def test_gaussian_scales_are_those_of_least_squares():

@@ -1,7 +1,5 @@
 """``ngp.gam`` is a module and a function; its arguments, and a fit from a table to predictions."""
 
-import types
-
 import numpy as np
 import pytest
 
@@ -13,24 +11,6 @@ from tests.precision import x64
 RNG = np.random.default_rng(0)
 DATA = {"x": RNG.uniform(size=150), "g": np.array(list("abc") * 50)}
 DATA["y"] = np.sin(6 * DATA["x"]) + (DATA["g"] == "b") + 0.2 * RNG.normal(size=150)
-
-
-def test_it_is_a_module_that_can_be_called():
-    from numpyro_gp.gam import s
-
-    assert isinstance(ngp.gam, types.ModuleType)
-    assert callable(ngp.gam)
-    assert ngp.gam.s is s
-
-
-@pytest.mark.parametrize("family", ["gaussian", "poisson"])
-def test_a_fit_compiles_nothing(family):
-    """The steps are NumPy's, and what comes after the fit, keys too, is made when it is asked for."""
-    table = DATA | {"y": np.round(np.exp(DATA["y"])), "z": np.arange(150.0)}
-    with counted() as programs:
-        fit = ngp.gam("y ~ s(x) + te(x, z, num_inducing=9) + factor(g) + re(g, by=z) + linear(z)", table, family)
-        assert programs.count == 0
-    assert not fit.notes
 
 
 def test_fits_and_summaries_of_all_families_compile_nothing():

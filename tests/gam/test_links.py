@@ -6,7 +6,7 @@ from scipy import stats
 from scipy.special import expit
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.model.family import as_family, log_ratio, residuals_at, size_of_counts
+from numpyro_gp.gam.model.family import as_family, residuals_at
 from numpyro_gp.likelihoods.links import slope_of
 
 L = ngp.likelihoods
@@ -44,12 +44,3 @@ def test_far_labels_have_no_weight_and_finite_residuals():
     for link in ("logit", "probit"):
         assert as_family(L.Bernoulli(link)).weights(far).max() < 1e-20
         assert np.abs(residuals_at(link, far, np.array([1.0, 0.0]))).max() <= 1000
-
-
-def test_the_mean_of_gamma_data_is_the_shape_times_what_the_link_says():
-    shapes = np.array([[2.0, 1.0, 1.0], [8.0, 1.0, 4.0]])
-    np.testing.assert_allclose(log_ratio(ngp.likelihoods.Gamma(shapes[:, 0]), 3), np.log([4.0, 4.0, 4.0]))
-    np.testing.assert_allclose(log_ratio(ngp.likelihoods.Gamma(shapes), 3), np.log([4.0, 1.0, 2.0]))
-    assert log_ratio(ngp.likelihoods.Exponential(), 2).tolist() == [0.0, 0.0]
-    assert size_of_counts(ngp.likelihoods.NegativeBinomial(shapes), 3).tolist() == [5.0, 1.0, 2.5]
-    assert np.isnan(size_of_counts(ngp.likelihoods.Poisson(), 2)).all()

@@ -4,48 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
-import optax
-import pytest
 from numpyro import handlers
-from numpyro.infer import SVI, Trace_ELBO
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.search.engines import guide_of
-from tests.compiling import operations
 from tests.gam.known import kernel_of_term
 
 ROWS = 37  # no number of terms: functions of equal shapes would be one
-
-
-def model_of(count):
-    rng = np.random.default_rng(0)
-    table = {f"x{d}": rng.uniform(size=ROWS) for d in range(count)} | {"y": rng.normal(size=ROWS)}
-    return ngp.gam.model("y ~ " + " + ".join(f"s(x{d})" for d in range(count)), table)
-
-
-def engine_of(model):
-    return SVI(model, guide_of(model), ngp.optim.natural_gradient(optax.adam(0.01), 0.1), Trace_ELBO())
-
-
-@pytest.mark.long
-def test_programs_of_a_fit_have_as_many_operations_for_forty_terms_as_for_eighty():
-    """One operation for each term would be 40 more; there were 50 for each."""
-    found = []
-    for count in (40, 80):
-        model, shape = model_of(count), []
-
-        def first(model=model, shape=shape):
-            engine = engine_of(model)
-            state = engine.init(jax.random.key(0), *model.arguments, batch=20)
-            shape.append((engine, jax.eval_shape(lambda: state)))
-            return state
-
-        start = operations(first)
-        engine, state = shape[0]
-        step = operations(lambda s, e=engine, m=model: e.update(s, *m.arguments, batch=20), state)
-        found.append((start, step))
-    assert abs(found[1][0] - found[0][0]) < 20, found
-    assert abs(found[1][1] - found[0][1]) < 20, found
 
 
 def test_batches_of_all_kinds_of_terms_are_their_kernels():

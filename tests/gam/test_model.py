@@ -78,13 +78,3 @@ def test_offsets_are_added_as_they_are():
         f = model.process()(model.arguments[0])
     np.testing.assert_allclose(f.loc, model.start.constant + np.log(DATA["e"]), rtol=1e-12)
     np.testing.assert_allclose(model.start.constant, np.log(DATA["n"].sum() / DATA["e"].sum()), rtol=1e-12)
-
-
-def test_other_data_of_the_same_shapes_are_the_same_program():
-    """Measures, inducing inputs and scales are constants that a program takes, and no numbers in it."""
-    programs = []
-    for shift in (0.0, 1.0):
-        table = DATA | {"x": DATA["x"] ** 2 + shift, "y": 2 * DATA["y"] + shift}
-        model = ngp.gam.model("y ~ s(x) + linear(e)", table)
-        programs.append(str(jax.make_jaxpr(lambda X, y, m=model: _values(m, (X, y)))(*model.arguments)))
-    assert programs[0] == programs[1]

@@ -53,17 +53,6 @@ def test_the_better_of_two_modes_is_that_of_a_grid():
             assert best < bound.with_settled_pseudo_data(np.array([log_length, log_scale]))[0] + own.FLAT
 
 
-def test_what_was_tried_for_nothing_is_not_counted():
-    model = ngp.gam.model("n ~ s(x, num_inducing=6)", DATA, "poisson")
-    bound = Bound(BoundParts(model), Data.of(model))
-    bound.fit_pseudo_data(bound.start)
-    free, is_flat = bound.find_mode(bound.start, 200)
-    losses, root = bound.losses[:], bound.covariance_root(free)
-    found, wanted = own.collapsed(model, 200), own.at_mode(bound, free, root, losses, is_flat)
-    for one, other in zip(found, wanted, strict=True):
-        np.testing.assert_array_equal(one, other)
-
-
 def test_the_shape_of_gamma_data_is_as_certain_as_theory_says():
     """With known means the information about ``log a`` is ``a^2 N (trigamma(a) - 1 / a)``; a curve adds a little.
 
@@ -79,29 +68,6 @@ def test_the_shape_of_gamma_data_is_as_certain_as_theory_says():
     theory = 1 / (shape * np.sqrt(400 * (polygamma(1, shape) - 1 / shape)))
     assert abs(shape - 3.0) < 3 * theory * shape
     assert 0.97 < deviation / theory < 1.1
-
-
-def test_pseudo_data_are_those_of_the_mode():
-    """Not of the last move by which a curvature was found."""
-    model = ngp.gam.model("n ~ s(x, num_inducing=6)", DATA, "negative_binomial")
-    found, bound = own.collapsed(model, 200), Bound(BoundParts(model), Data.of(model))
-    bound.fit_pseudo_data(bound.start)
-    free, _ = bound.find_mode(bound.start, 200)
-    here = bound.at(free)
-    np.testing.assert_allclose(found.shift, here.inverse.T @ here.found.projected, rtol=1e-9)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("formula", ["y ~ s(x, num_inducing=6) + linear(z)", "y ~ te(x, z, num_inducing=6)"])
-def test_many_rows_start_with_tables_or_some_of_them(monkeypatch, formula):
-    """The mode of all rows, to the same bound, and pseudo-data of all: tables for the first, 20 rows for the second."""
-    model = ngp.gam.model(formula, DATA)
-    whole = own.collapsed(model, 200)
-    monkeypatch.setattr(own, "MANY_ROWS", 20)
-    some = own.collapsed(model, 200)
-    assert abs(some.losses[-1] - whole.losses[-1]) < 0.1
-    np.testing.assert_allclose(some.location, whole.location, atol=0.2)
-    np.testing.assert_allclose(some.shift, whole.shift, rtol=0.2, atol=0.2 * np.abs(whole.shift).max())
 
 
 def test_a_likelihood_with_a_number_for_each_row_is_that_of_all_rows(monkeypatch):
@@ -133,27 +99,3 @@ def test_the_mode_of_positive_data_is_found_where_whole_site_steps_overflow(rows
     assert np.abs(slopes).max() < 0.1
     mean = bound.last.marginals.mean
     assert np.std(mean - np.sin(x)) < 4 / np.sqrt(shape * rows / 10)  # f is the logarithm of the mean over the shape
-
-
-def test_a_step_that_is_far_too_long_leaves_no_loss():
-    kept = own.without_walls([3.0, np.inf, 2.0, 1e9, 2.5, 1.0])
-    np.testing.assert_array_equal(kept, [3.0, 2.0, 2.5, 1.0])
-    assert np.isnan(own.without_walls([3.0, np.nan])[-1])
-
-
-def test_what_is_kept_of_rows_never_knows_less_than_the_prior():
-    """At other hyper-parameters the belief would have no covariance; its mean stays."""
-    turn = np.linalg.qr(RNG.normal(size=(3, 3)))[0]
-    gram, projected = (turn * [-0.4, 0.5, 3.0]) @ turn.T, RNG.normal(size=3)
-    kept, said = own.without_doubt(gram, projected)
-    np.testing.assert_allclose(kept, (turn * [0, 0.5, 3.0]) @ turn.T, atol=1e-12)
-    np.testing.assert_allclose(np.linalg.solve(np.eye(3) + kept, said), np.linalg.solve(np.eye(3) + gram, projected))
-
-
-def test_the_mode_is_not_evaluated_again(monkeypatch):
-    """Curves are tried shorter and moved for the curvature in between; then the mode is still known."""
-    asked = []
-    evaluated = Bound._evaluated
-    monkeypatch.setattr(Bound, "_evaluated", lambda bound, free: asked.append(free) or evaluated(bound, free))
-    found = own.collapsed(ngp.gam.model("y ~ s(x)", DATA), 200)
-    assert sum(np.array_equal(free, found.location) for free in asked) == 1

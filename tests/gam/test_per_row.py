@@ -2,7 +2,6 @@
 
 import jax.numpy as jnp
 import numpy as np
-import numpyro
 import numpyro.distributions as dist
 import pytest
 from scipy import stats
@@ -10,8 +9,7 @@ from scipy.optimize import minimize
 from scipy.special import expit, gammaln
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.model.family import as_family
-from numpyro_gp.gam.model.response_checks import at_places, check_same_rows, has_numbers
+from numpyro_gp.gam.model.response_checks import at_places, check_same_rows
 from tests.gam.known import repeated
 
 
@@ -43,29 +41,6 @@ def test_as_many_numbers_as_rows_are_one_for_each_where_the_likelihood_needs_the
     both = ngp.likelihoods.StudentT(df=error + 2, scale=error)
     found = at_places(both, rows, 3, 0)
     assert (found.df.tolist(), found.scale.tolist()) == ([5, 3], [3, 1])
-
-
-@pytest.mark.parametrize(
-    ("family", "found"),
-    [
-        ("gaussian", False),
-        (ngp.likelihoods.Gaussian(0.1), False),
-        (ngp.likelihoods.Gaussian(jnp.ones(7)), True),
-        (ngp.likelihoods.Gaussian(jnp.ones(6)), False),
-        (lambda: ngp.likelihoods.Gaussian(numpyro.sample("s", dist.LogNormal(0.0, 1.0)) * jnp.ones(7)), True),
-        (lambda: lambda f: dist.Normal(f, jnp.ones(7)), False),
-        (ngp.likelihoods.Poisson(), False),
-    ],
-)
-def test_which_likelihoods_have_a_number_for_each_of_seven_rows(family, found):
-    assert has_numbers(as_family(family), 7) == found
-
-
-def test_a_table_of_another_number_of_rows_is_refused_in_words():
-    given = repeated(ngp.likelihoods.Gaussian(jnp.ones(7)))
-    check_same_rows(given, 7, 7)
-    with pytest.raises(ValueError, match="a table of 7 rows, as Gaussian has one number for each row of the fit, but"):
-        check_same_rows(given, 3, 7)
 
 
 TRIALS = np.arange(1, 9)

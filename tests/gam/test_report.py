@@ -11,11 +11,9 @@ import numpyro_gp as ngp
 from numpyro_gp.criticism import leave_one_out as row_evidence
 from numpyro_gp.gam.answers import report, row_densities, variance_shares
 from numpyro_gp.gam.answers.report import checked, facts_of, report_on_rows
-from numpyro_gp.gam.answers.row_densities import expected_at_all
 from numpyro_gp.gam.model.families import NAMED
 from numpyro_gp.gam.model.features import TermFeatures
 from tests.gam.known import draws_of, fit_of, log_density, repeated
-from tests.gam.test_predictions import like
 
 RNG = np.random.default_rng(0)
 DATA = {"x": RNG.uniform(size=60), "n": RNG.poisson(3.0, 60)}
@@ -36,25 +34,6 @@ def test_units_that_alternate_are_all_looked_at(module, monkeypatch):
     assert found.facts["deviance explained"] > 0.9
     assert found.notes == ()
     assert found.facts["log density, left out"].endswith("of 120 of them") == (module == "summary")
-
-
-@pytest.mark.long
-def test_a_summary_says_which_checks_ran(monkeypatch):
-    fit = like(ngp.gam.model("n ~ s(x)", DATA, "poisson"))
-    words = fit.summary().facts["checks of the fit"]
-    # Of a fit that is made up most rows cannot be left out: residuals and calibration are not judged.
-    assert words.startswith("noise, inducing inputs, importance weights (Pareto k ")
-    assert "checks of the fit" not in fit.summary(check=False).facts
-    # Pseudo-data were made up: the weights say so, and what to do about it, which is not the guide that it has.
-    (note,) = [note for note in fit.summary().notes if "Pareto k" in note]
-    assert 'engine="nuts"' in note
-    assert "conditional" not in note
-    monkeypatch.setattr(report, "MOST_ROWS", 20)
-    found = fit.summary()
-    said = " at 20 rows; no importance weights at so many rows: pass check=True"
-    assert found.facts["checks of the fit"].endswith(said)
-    assert "log density, left out" not in found.facts  # what most rows have no weights for is no number
-    assert "(Pareto k " in fit.summary(check=True).facts["checks of the fit"]
 
 
 @pytest.mark.long
@@ -122,15 +101,6 @@ def test_a_summary_finds_each_number_once(monkeypatch):
     monkeypatch.setattr(TermFeatures, "at", rows_of)
     assert "residuals" in fit.summary().facts["checks of the fit"]
     assert counts == {"rows": 60, "expected": 2 * size * 60, "until": size * 60}
-
-
-def test_all_rows_some_at_a_time_have_the_cutpoints_of_all():
-    """Of 515 rows the last call has three, as many as there are cutpoints."""
-    rng, likelihood = np.random.default_rng(0), ngp.likelihoods.Ordinal(jnp.array([-1.0, 0.0, 1.0]))
-    data = {"x": rng.normal(size=515), "c": rng.integers(4, size=515)}
-    draws = draws_of(ngp.gam.model("c ~ linear(x)", data, likelihood), repeated(likelihood))
-    whole = report_on_rows(draws, 0.9, rng).densities.expected[:, :1]
-    np.testing.assert_allclose(expected_at_all(draws, rng)[1], whole, rtol=1e-9)
 
 
 def test_a_column_of_the_first_seed_is_not_that_of_the_ties():

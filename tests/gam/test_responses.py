@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.answers.predictions import NewResponses, check_levels
+from numpyro_gp.gam.answers.predictions import NewResponses
 from numpyro_gp.gam.model.families import MeanGamma
 from tests.gam.known import LAWS, repeated
 
@@ -64,9 +64,3 @@ def test_likelihoods_that_it_does_not_know():
         NewResponses(ngp.likelihoods.Ordinal(np.array([0.0, 1.0])))
     with pytest.raises(ValueError, match="of one number for all rows, but got one for each row"):
         NewResponses(repeated(ngp.likelihoods.Gaussian(np.ones(3)), 2))
-
-
-@pytest.mark.parametrize("levels", [[], 0.0, [0.5, 1.5]])
-def test_levels_lie_between_zero_and_one(levels):
-    with pytest.raises(ValueError, match="levels must be one or more numbers between 0 and 1, but got"):
-        check_levels(levels)

@@ -39,26 +39,6 @@ def test_predictions_of_a_table_with_a_new_level():
     np.testing.assert_allclose(found.function_variance[0], mean.var() + 0.04, rtol=1e-5)
 
 
-@pytest.mark.long
-def test_summary_and_figure():
-    fit, _ = of_draws()
-    assert repr(fit) == "Fit(n ~ linear(x) + re(g) + offset(log(e)), family=poisson, engine=nuts, steps=40)"
-    table = fit.summary()
-    assert [row.term for row in table.rows] == ["linear(x)", "re(g)"]
-    assert {"deviance explained", "rows", "engine"} <= set(table.facts)
-    assert any("log density left out is unreliable" in note for note in table.notes), "draws are made up"
-    assert table.facts["rows"] == "40 used, 0 left out"
-    for scale in ("link", "response"):
-        figure = fit.plot(scale=scale, grid=5)
-        words = "effect on log mean of n" if scale == "link" else "mean of n, others at 0"
-        assert words in figure.axes[0].get_ylabel()
-        assert "(mean 0 over the data)" in figure.axes[0].get_ylabel()
-        assert "(prior mean 0)" in figure.axes[1].get_ylabel()
-        plt.close(figure)
-    with pytest.raises(ValueError, match="scale must be one of 'link', 'response'"):
-        fit.plot(scale="log")
-
-
 def drawn(fit):
     """The line of a figure of means, and the function whose mean it is."""
     figure = fit.plot(scale="response", grid=5)

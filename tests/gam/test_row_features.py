@@ -1,17 +1,11 @@
 """Features of unit variance in NumPy: against a basis with the scales, and differences."""
 
-import dataclasses
-
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import numpyro_gp as ngp
-from numpyro_gp.beliefs import AdditiveBasis
 from numpyro_gp.gam.model import features as own
 from numpyro_gp.gam.model.hyperparameters import places_of_lengths
-from numpyro_gp.programs.compiled import run_quickly
-from tests.gam.known import kernel_of_term
 
 RNG = np.random.default_rng(2)
 ROWS = 61
@@ -31,32 +25,6 @@ def at_random(model, X):
     C, P = places_of_lengths(model).shape
     lengths, scales = RNG.uniform(0.3, 2.0, (C, P)), RNG.uniform(0.5, 2.0, C)
     return lengths, scales, *own.RowFeatures(model, X)(lengths)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("formula", "measure"), CASES)
-def test_scales_and_features_are_those_of_the_basis(formula, measure):
-    """Features are linear in the standard deviation of their term: scaled ones equal those of the scaled kernels."""
-    # So small a jitter hides that terms without a lengthscale have none here.
-    model = dataclasses.replace(ngp.gam.model(formula, DATA, measure=measure), jitter=1e-8)
-    X = model.rows.X
-    lengths, scales, features, inverse = at_random(model, X)
-
-    def dense(lengths, scales, X):
-        kernels = {
-            part.name: kernel_of_term(model, part, scales[c] ** 2, lengths[c, : len(part.term.columns)])
-            for c, part in enumerate(model.layout.read_terms)
-        }
-        kernels["constant"] = ngp.kernels.Constant(scales[-1] ** 2)
-        assert list(kernels) == [*(part.name for part in model.layout.read_terms), "constant"]
-        basis = AdditiveBasis.build(kernels, model.inducing(X.dtype), model.jitter)
-        return basis.features(X), basis.diagonals(X), basis.frame().inverse
-
-    of_values, of_variances, of_inverse = run_quickly(dense, *map(jnp.asarray, (lengths, scales, X)))
-    s = np.repeat(scales, model.sizes)
-    np.testing.assert_allclose(s[:, None] * features.values, of_values, atol=1e-7)
-    np.testing.assert_allclose(scales[:, None] ** 2 * features.variances, of_variances, atol=1e-10)
-    np.testing.assert_allclose(inverse / s, of_inverse, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(("formula", "measure"), CASES)
@@ -86,16 +54,6 @@ def test_what_did_not_move_is_kept_and_what_did_is_not():
         new = own.RowFeatures(model, model.rows.X)(lengths)
         for one, other in zip((*found[0], found[1]), (*new[0], new[1]), strict=True):
             np.testing.assert_array_equal(one, other)
-
-
-def test_chunks_are_the_whole():
-    model = ngp.gam.model(CASES[1][0], DATA)
-    lengths, _, whole, _ = at_random(model, model.rows.X)
-    chunks = list(own.row_chunks(model, model.rows.X, 16))
-    assert [rows.stop - rows.start for rows, _ in chunks] == [16, 16, 16, 13]
-    parts = [places(lengths)[0] for _, places in chunks]
-    for part, one in zip(own.Features(*(np.concatenate(leaves, -1) for leaves in zip(*parts))), whole, strict=True):
-        np.testing.assert_allclose(part, one, atol=1e-12)
 
 
 def test_an_interrupt_leaves_no_features_of_other_lengthscales():

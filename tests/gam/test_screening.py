@@ -86,18 +86,6 @@ def test_the_share_that_judges_is_between_0_and_1(share):
 
 
 @pytest.mark.long
-def test_a_product_is_kept_and_noise_is_not_tried():
-    rng = np.random.default_rng(2)
-    x, z, w = rng.uniform(-1, 1, size=(3, 150))
-    data = {"x": x, "z": z, "w": w, "y": x + 3 * x * z + 0.3 * rng.normal(size=150)}
-    found = ngp.gam.screen("y ~ x + z + w", data, num_steps=200, most=1)
-    assert next(iter(found.scores)) == ("x", "z")
-    assert [str(one.term) for one in found.tried] == ["ti(x, z)"]
-    assert str(found.terms) == "y ~ x + z + w + ti(x, z)"
-    assert found.tried[0].gain > 0.5
-
-
-@pytest.mark.long
 def test_a_weak_product_is_found_once_the_strong_one_is_explained():
     """Beside the strong one its score is that of noise: below what is tried at all."""
     rng = np.random.default_rng(0)

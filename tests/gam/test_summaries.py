@@ -8,7 +8,6 @@ import os
 import numpy as np
 import pytest
 
-import numpyro_gp as ngp
 from numpyro_gp.criticism import leave_one_out as row_evidence
 from numpyro_gp.gam.answers import report, row_densities, variance_shares
 from numpyro_gp.gam.model import features as row_features
@@ -71,21 +70,3 @@ def test_data_that_a_fit_drew_have_no_notes(kind):
     """At most 5 % of them: "unreliable for n rows" stood in 42 % of trends and in 85 % of gamma data."""
     count = max(20, SEEDS)
     assert len(noted(kind, count)) <= max(2, 0.05 * count)
-
-
-def test_a_fit_tells_nothing_of_the_order_of_its_rows():
-    """Panels that are sorted by time, and by unit."""
-    rng = np.random.default_rng(0)
-    t, who = np.repeat(np.arange(30.0), 2), np.tile(np.arange(2), 30)
-    data = {
-        "t": t,
-        "who": who,
-        "y": np.cumsum(0.3 * rng.normal(size=30))[t.astype(int)] + who + 0.3 * rng.normal(size=60),
-    }
-    order = np.lexsort((t, who))
-    forms = data, {name: column[order] for name, column in data.items()}
-    one, other = (ngp.gam("y ~ trend(t) + factor(who)", form) for form in forms)
-    new = {"t": [31.0], "who": [1]}
-    np.testing.assert_allclose(one.predict(new).mean, other.predict(new).mean, rtol=1e-4)
-    np.testing.assert_allclose(one.predict(new).variance, other.predict(new).variance, rtol=1e-3)
-    assert one.summary().notes == other.summary().notes

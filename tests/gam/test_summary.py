@@ -7,7 +7,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import expit
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.answers.summary import Row, Summary, deviance_explained, null_mean
+from numpyro_gp.gam.answers.summary import deviance_explained, null_mean
 from numpyro_gp.gam.model.families import NAMED
 from numpyro_gp.gam.model.family import as_family
 from tests.gam.known import log_density
@@ -62,14 +62,3 @@ def test_the_constant_beside_an_offset_is_the_likeliest(name):
     np.testing.assert_allclose(null_mean(family, y, 0 * offset, weights, r), np.average(y, weights=weights))
     if family.name in ("bernoulli", "Bernoulli", "poisson"):  # of one value it is the mean
         np.testing.assert_array_equal(null_mean(family, 0 * y, offset, weights, r), 0 * y)
-
-
-def test_text_and_html():
-    row = Row("s(a<b)", 0.5, 0.25, 0.75, 3.14, 0.0, -0.5, "s(c)")
-    table = Summary("y ~ s(a<b)", (row,), {"rows": 3, "deviance explained": 0.123456}, ("look at it",))
-    assert "0.50 (0.25 to 0.75)  3.1" in str(table)
-    assert "deviance explained  0.1235" in str(table)
-    assert str(table).endswith("note: look at it")
-    html = table._repr_html_()
-    assert "s(a&lt;b)" in html
-    assert html.count("<tr>") == 4

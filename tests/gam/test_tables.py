@@ -45,30 +45,8 @@ def test_the_bound_of_tables_is_that_of_rows(formula, tolerance):
         np.testing.assert_allclose(slopes, gradient, atol=10 * tolerance * max(1, 1e-3 * np.abs(gradient).max()))
 
 
-def test_interpolation_is_exact_for_cubics_and_at_nodes():
-    nodes = np.sort(RNG.uniform(size=12))
-    x = RNG.uniform(nodes[0], nodes[-1], 40)
-    P = own.interpolation(x, nodes, 15)
-    assert P.shape == (40, 15)
-    values = np.pad(nodes**3 - nodes, (0, 3))
-    np.testing.assert_allclose(P @ values, x**3 - x, atol=1e-12)
-    np.testing.assert_allclose(own.interpolation(nodes, nodes, 12).toarray(), np.eye(12), atol=1e-12)
-    np.testing.assert_allclose(own.interpolation(np.array([1.0, 2.0]), np.array([1.0, 2.0]), 2).toarray(), np.eye(2))
-
-
 @pytest.mark.parametrize("formula", ["y ~ te(x, z)", "y ~ s(x, by=g)", "y ~ re(g, by=x)"])
 def test_terms_of_two_columns_have_no_tables(formula):
     model = ngp.gam.model(formula, DATA)
     data = collapsed.Data.of(model)
     assert own.tabulated(model, data.X, data.weights, data.weights * (data.y - data.offset)) is None
-
-
-def test_counts_add_up_to_the_rows():
-    model = ngp.gam.model("y ~ s(k) + factor(g)", DATA)
-    data = collapsed.Data.of(model)
-    tables = own.tabulated(model, data.X, data.weights, data.weights * (data.y - data.offset))
-    assert tables.grid.shape == (30, 2)
-    pairs = np.array([[np.sum((DATA["k"] == k) & (DATA["g"] == g)) for g in "abc"] for k in range(30)])
-    np.testing.assert_allclose(tables.counts[0, 1][:, :3], pairs, atol=1e-9)
-    np.testing.assert_allclose(tables.mass[1][:3], pairs.sum(0))
-    assert not tables.counts[0, 1][:, 3:].any()

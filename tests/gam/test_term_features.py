@@ -9,7 +9,7 @@ import pytest
 
 import numpyro_gp as ngp
 from numpyro_gp.beliefs import AdditiveBasis
-from numpyro_gp.gam.model.features import MANY, ROWS, TermFeatures
+from numpyro_gp.gam.model.features import MANY, TermFeatures
 from numpyro_gp.programs.compiled import run_quickly
 from tests.compiling import counted
 from tests.gam.known import kernel_of_term
@@ -77,9 +77,3 @@ def test_features_are_those_that_a_model_in_jax_has(is_double, atol):
         wanted = run_quickly(basis, jnp.asarray(lengths, dtype), jnp.asarray(model.rows.X, dtype))
         found = TermFeatures(model).at(model.rows.X)(np.ones(5), lengths)
     np.testing.assert_allclose(found.A[:-1], wanted, atol=atol)
-
-
-def test_rows_that_are_held_at_once_are_fewer_where_terms_are_many():
-    model = ngp.gam.model("y ~ linear(x)", DATA)
-    assert TermFeatures(model).step == MANY
-    assert ROWS < MANY

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.model.term_kernels import _pivots, kernel_data_of
+from numpyro_gp.gam.model.term_kernels import _pivots
 from tests.gam.known import kernel_of_term
 
 N = 12
@@ -116,13 +116,6 @@ def test_other_measures_on_request(measure):
     kernel = kernel_of_term(model, model.layout.read_terms[0], jnp.ones(()), [])
     centre = 0.5 * (X.min() + X.max()) if measure == "uniform" else X.mean()
     np.testing.assert_allclose(kernel.diagonal(X), (X[:, 0] - centre) ** 2, atol=1e-12)
-
-
-def test_a_period_holds_its_rows():
-    model = ngp.gam.model("y ~ s(h, cyclic=True)", DATA)
-    low, high = model.kernel_data.periods["s(h)"]
-    assert round((high - low) * model.layout.columns[0].scale) == DATA["h"].max() - DATA["h"].min() + 1
-    assert kernel_data_of(model.layout, model.rows.X, None, "uniform").periods == model.kernel_data.periods
 
 
 def test_how_many_inducing_inputs_terms_have():

@@ -60,8 +60,3 @@ def test_pseudo_data_give_the_posterior_of_regression():
     S = np.linalg.inv(np.eye(M) + L.T @ L / 0.25)
     np.testing.assert_allclose(found.half.T @ found.half, S, atol=1e-12)
     np.testing.assert_allclose(found.mean, S @ L.T @ y / 0.25, atol=1e-12)
-
-
-def test_stacks_go_apart_and_together():
-    np.testing.assert_array_equal(BLOCKS.together(BLOCKS.apart(A)), A)
-    np.testing.assert_array_equal(BLOCKS.in_order([own[:, 0] for own in BLOCKS.places]), BLOCKS.first)

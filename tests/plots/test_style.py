@@ -13,7 +13,7 @@ import itertools
 import matplotlib.pyplot as plt
 
 from numpyro_gp import plots
-from numpyro_gp.plots.style import axes_or_new, line_look, names_below
+from numpyro_gp.plots.style import line_look, names_below
 
 
 def test_series_differ_in_colour_and_line_and_in_grey():
@@ -40,13 +40,6 @@ def test_three_engines_differ_in_hue_and_in_grey():
         assert abs(lightness(first) - lightness(second)) > 10
         apart = abs(colorsys.rgb_to_hsv(*primaries(first))[0] - colorsys.rgb_to_hsv(*primaries(second))[0])
         assert 360 * min(apart, 1 - apart) > 35
-
-
-def test_new_axes_are_made():
-    ax = axes_or_new(None)
-    assert ax.figure is not None
-    assert axes_or_new(ax) is ax
-    plt.close(ax.figure)
 
 
 @pytest.mark.parametrize(

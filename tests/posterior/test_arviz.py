@@ -2,20 +2,16 @@
 
 import dataclasses
 import functools
-import subprocess
-import sys
 
 import jax
 import jax.numpy as jnp
 import matplotlib as mpl
-import matplotlib.pyplot as plt
 import numpy as np
 import numpyro
 import pytest
 
 import numpyro_gp as ngp
-from numpyro_gp.posterior.arviz import arviz, arviz_container, from_groups, has_trees, sample_stats
-from numpyro_gp.posterior.draws import TrainingDraws
+from numpyro_gp.posterior.arviz import from_groups, sample_stats
 from tests.fits import KEY, X, Y, Z, fit, sparse
 from tests.precision import x64
 
@@ -63,25 +59,6 @@ def test_chains_stay_in_their_order():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("plot", ["trace", "forest", "ppc", "khat", "rank", "energy"])
-@pytest.mark.filterwarnings(
-    "ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::RuntimeWarning"
-)
-def test_plots_draw(plot):
-    """Each plot makes axes with something on them."""
-    az, data = arviz(), container("mcmc")
-    if plot == "khat":
-        az.plot_khat(az.loo(data, pointwise=True))
-    elif plot == "ppc":
-        az.plot_ppc_dist(data, num_samples=10) if has_trees() else az.plot_ppc(data, num_pp_samples=10)
-    else:
-        getattr(az, f"plot_{plot}")(data, **({} if plot == "energy" else {"var_names": ["noise"]}))
-    axes = [axis for figure in map(plt.figure, plt.get_fignums()) for axis in figure.axes]
-    assert any(axis.has_data() for axis in axes)
-    plt.close("all")
-
-
-@pytest.mark.long
 def test_several_outputs_and_names_of_dimensions():
     posterior, y = fit("outputs"), jnp.stack([Y, -Y], axis=-1)
     data = posterior.to_arviz(KEY, X, y, dims={"y": ["data", "channel"]}, coords={"channel": ["left", "right"]})
@@ -116,54 +93,12 @@ def test_either_generation_is_called_with_its_own_arguments(monkeypatch):
     assert set(kwargs) == {"posterior", "coords", "dims", "posterior_attrs", "attrs"}
 
 
-@pytest.mark.long
-def test_a_file_that_another_process_has_taken_does_not_stop_the_import(monkeypatch):
-    """ArviZ 0.23 renames a file at the first import of a day: two processes at once fail in one of them."""
-    found, calls = arviz(), []
-
-    def once(name):
-        calls.append(name)
-        if len(calls) == 1:
-            raise FileNotFoundError("daily_warning.tmp")
-        return found
-
-    monkeypatch.setattr("importlib.import_module", once)
-    assert arviz.__wrapped__() is found
-    assert calls == ["arviz", "arviz"]
-
-
-@pytest.mark.long
-def test_importing_the_library_does_not_import_arviz():
-    code = "import sys, numpyro_gp.posterior.arviz as adapter; assert 'arviz' not in sys.modules; adapter.arviz()"
-    command = [sys.executable, "-W", "error::FutureWarning", "-c", code + "\nassert 'arviz' in sys.modules"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-
-
 def test_statistics_take_the_names_of_arviz():
     extra = {"potential_energy": np.arange(6.0), "num_steps": np.array([1, 3, 7, 7, 1, 3]), "adapt_state": object()}
     found = sample_stats(extra, np.array([0, 2, 3, 5]), 2)
     assert set(found) == {"lp", "n_steps", "tree_depth"}
     np.testing.assert_array_equal(found["lp"], [[0, -2], [-3, -5]])
     np.testing.assert_array_equal(found["tree_depth"], [[1, 3], [3, 2]])
-
-
-def test_container_names_rows_of_arguments_after_the_plate():
-    draws = TrainingDraws(
-        latent={"a": jnp.zeros((4, 3))},
-        log_likelihood={"y": jnp.zeros((4, 5))},
-        replicated={"y": jnp.zeros((4, 5))},
-        observed={"y": jnp.zeros(5)},
-        dims={"a": ["a_dim_0"], "y": ["data"]},
-        rows={},
-        arguments=("y",),
-    )
-    constant = {"X": np.zeros((5, 2)), "Z": np.zeros((3, 2)), "scalar": np.zeros(())}
-    data = arviz_container("svi", draws, constant, {}, 1, coords={"data": list("abcde")})
-    assert data["constant_data"]["X"].dims == ("data", "X_dim_1")
-    assert data["constant_data"]["Z"].dims == ("Z_dim_0", "Z_dim_1")
-    assert data["observed_data"]["y"].coords["data"].values.tolist() == list("abcde")
-    assert data["posterior"]["a"].shape == (1, 4, 3)
 
 
 @pytest.mark.parametrize("is_other", [False, True])

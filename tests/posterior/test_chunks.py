@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from numpyro_gp.posterior import chunks
-from numpyro_gp.programs import compiled as keep
 
 KEY = jax.random.key(0)
 INDEX = np.arange(5, dtype=np.int32)
@@ -54,23 +53,6 @@ def test_every_draw_has_its_own_key():
     np.testing.assert_array_equal(found[0], wanted)
 
 
-def test_the_factorisation_runs_once_for_each_draw_not_for_each_chunk(problem, monkeypatch):
-    """Both compiled programs are looked at: the one that sees the rows has no Cholesky."""
-    fixed, rows, _ = problem
-    made = []
-    keep._programs.clear()  # the program of another test would do
-    original = chunks._compile
-    monkeypatch.setattr(chunks, "_compile", lambda *arguments: made.append(original(*arguments)) or made[-1])
-    helper = jax.jit(lambda own: function(own[0], own[1], own[2]))
-    chunks.predict_chunks(lambda *arguments: helper(arguments), fixed, (KEY, INDEX), rows, 7, 2, FIRST)
-    leaves = jax.tree.leaves(fixed)
-    shapes = jax.eval_shape(lambda: made[0].prepare(leaves, KEY, INDEX, INDEX, count=5))
-    part = [jnp.asarray(0), rows["x"][:2]]
-    assert "cholesky" in str(made[0].prepare.trace(leaves, KEY, INDEX, INDEX, count=5).jaxpr)
-    last = made[0].finish.trace(leaves, shapes, jax.tree.leaves(({"x": rows["x"][:2]}, part[0])))
-    assert "cholesky" not in str(last.jaxpr)
-
-
 def test_computed_again_chunks_are_a_sequence_and_pickle(problem, monkeypatch):
     fixed, rows, _ = problem
     monkeypatch.setattr(chunks, "KEPT_BYTES", 0)
@@ -80,9 +62,3 @@ def test_computed_again_chunks_are_a_sequence_and_pickle(problem, monkeypatch):
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(found))[1]["value"], found[1]["value"])
     with pytest.raises(IndexError):
         found[3]
-
-
-def test_padding_repeats_the_last_row():
-    for row in (np.arange(3.0), jnp.arange(3.0)):
-        np.testing.assert_array_equal(chunks.padded(row, 2, 3), [2.0, 2.0, 2.0])
-    np.testing.assert_array_equal(jax.jit(lambda row: chunks.padded(row, 1, 3))(np.arange(3.0)), [1.0, 2.0, 2.0])

@@ -10,7 +10,7 @@ import pytest
 from jax.flatten_util import ravel_pytree
 from numpy.testing import assert_allclose
 from numpyro.infer import SVI, Trace_ELBO
-from numpyro.infer.autoguide import AutoDelta, AutoNormal
+from numpyro.infer.autoguide import AutoDelta
 from numpyro.infer.util import log_density
 
 import numpyro_gp as ngp
@@ -172,22 +172,6 @@ def test_particles_start_at_draws_of_the_fit():
     assert_allclose(found["f_conditioned"].std(0), 1.0, atol=5 / np.sqrt(400))
     assert_allclose(found["f_conditioned"].mean(0), 0.0, atol=5 / np.sqrt(200))
     assert_allclose([found["lengthscale"].mean(), found["lengthscale"].std()], [-0.3, 0.3], atol=5 * 0.3 / np.sqrt(200))
-
-
-def test_messages():
-    guide, params = fitted(single, steps=1)
-    with pytest.raises(ValueError, match=r"params\['f/ngp:natural_shift'\] must be finite"):
-        ngp.conditioned(single, guide, {**params, "f/ngp:natural_shift": params["f/ngp:natural_shift"] * np.nan})
-    with pytest.raises(TypeError, match=r"guide must be an ngp.AutoGP"):
-        ngp.conditioned(single, AutoNormal(single), params)
-    easy = ngp.conditioned(single, guide, params)
-    with pytest.raises(
-        ValueError, match=r"the fit at site 'f' must be of values of shape \(2,\), but got shape \(4,\)"
-    ):
-        numpyro.handlers.seed(easy, 0)(X, LABELS, Z=Z[:2])
-    easy.past.clear()
-    with pytest.raises(ValueError, match="the guide must be one with a belief at every process, 'f' too"):
-        numpyro.handlers.seed(easy, 0)(X, LABELS)
 
 
 @pytest.mark.parametrize("kind", ["points", "functionals", "additive"])

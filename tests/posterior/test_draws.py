@@ -10,11 +10,10 @@ from scipy import stats
 
 import numpyro_gp as ngp
 from numpyro_gp.beliefs import Basis
-from numpyro_gp.criticism.leave_one_out import loo
-from numpyro_gp.posterior.draws import PointsAt, log_likelihood, normal_left_out, spread_draws
+from numpyro_gp.posterior.draws import PointsAt, log_likelihood, normal_left_out
 from numpyro_gp.sites import InducingPrior, Observation
 from tests.contracts.models import Delegating as Delegate
-from tests.fits import KERNEL, KEY, X, Y, Z, fit, known, normal
+from tests.fits import KERNEL, KEY, X, Y, Z, fit
 from tests.oracles.problems import gram
 
 M, N = len(Z), len(X)
@@ -145,44 +144,6 @@ def test_regression_sites_and_ordinary_sites():
     np.testing.assert_allclose(found.log_likelihood["y"][1], stats.norm.logpdf(Y, mean, spread), atol=1e-4)
 
 
-def test_masked_data_and_local_sites_of_the_training_data():
-    hidden = np.arange(N) < 4
-
-    def latent(X, y=None):
-        f = ngp.gp("f", KERNEL, Z)
-        with numpyro.plate("data", X.shape[0]), numpyro.handlers.mask(mask=~hidden):
-            w = ngp.latent_inputs("w", X)
-            ngp.observe("y", f(w[:, :1] + w[:, 1:]), ngp.likelihoods.Gaussian(0.3), obs=y)
-
-    w = jnp.linspace(-1.0, 1.0, N)[None, :, None] * jnp.array([0.0, 1.0])[:, None, None]
-    found = ngp.Posterior.from_mcmc(latent, {"f": jnp.ones((2, M)), "w": w}).draws(KEY, X, Y)
-    assert found.log_likelihood["y"].shape == (2, (~hidden).sum())
-    np.testing.assert_array_equal(found.observed["y"], Y[~hidden])
-    np.testing.assert_array_equal(found.rows["y"], np.flatnonzero(~hidden))
-    assert found.dims["y"] == ["y_seen"]
-    np.testing.assert_array_equal(found.latent["w"], w)
-    assert float(jnp.abs(found.log_likelihood["y"][0] - found.log_likelihood["y"][1]).max()) > 0.1
-
-
-def test_replicates_have_a_term_each():
-    """``log E_{p(f_n | v)} p(y_rn | f_n)``: the terms of each row of replicates alone."""
-
-    def replicated(X, y=None):
-        f = ngp.gp("f", KERNEL, Z)
-        with numpyro.plate("data", X.shape[0]), numpyro.plate("replicates", 2, dim=-2):
-            ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.4), obs=y)
-
-    values, y = {"f": normal(25, M, seed=2)}, jnp.stack([Y, 0.5 - Y])
-    posterior, single = (ngp.Posterior.from_mcmc(model, values) for model in (replicated, known))
-    found = posterior.draws(KEY, X, y)
-    for row in range(2):
-        wanted = single.draws(KEY, X, y[row]).log_likelihood["y"]
-        np.testing.assert_allclose(found.log_likelihood["y"][:, row], wanted, rtol=1e-10)
-    assert found.dims["y"] == ["replicates", "data"]
-    assert found.replicated["y"].shape == (25, 2, N)
-    assert loo(posterior.to_arviz(KEY, X, y)).pointwise.shape == (2 * N,)
-
-
 DRAWN = {
     # Seen, and beyond 0.5 on the right: a density, and a probability in place of the density there.
     "censored": (
@@ -251,14 +212,6 @@ def test_data_and_single_outputs_that_are_hidden_are_left_out():
 def test_bad_input(arguments, keywords, message):
     with pytest.raises(ValueError, match=message):
         fit("draws").draws(KEY, *arguments, **keywords)
-
-
-@pytest.mark.parametrize(
-    ("count", "available", "chains", "expected"),
-    [(6, 6, 2, range(6)), (4, 6, 2, [0, 2, 3, 5]), (1, 6, 2, [0, 3]), (3, 100, 1, [0, 50, 99])],
-)
-def test_draws_are_spread_within_each_chain(count, available, chains, expected):
-    np.testing.assert_allclose(spread_draws(count, available, chains), expected, atol=0.5)
 
 
 MEANS = {

@@ -12,7 +12,6 @@ import pytest
 
 import numpyro_gp as ngp
 from tests import fits
-from tests.optimised import optimised
 from tests.oracles.vectors import cases
 
 CASE = cases("collapsed")[0]
@@ -120,30 +119,16 @@ PLACES = jnp.concatenate([Z[:2], Z[1:3] + 0.3, NEW[:2] + 3.0])
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["point", "belief", "exact"])
-def test_moments_are_those_of_the_process(name):
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [("point", jnp.float64), ("belief", jnp.float64), ("belief", jnp.float32), ("exact", jnp.float64)],
+)
+def test_moments_are_those_of_the_process(name, dtype):
     """2000 functions of 256 features; starved variances, or a prior without its correction, are 20 errors away."""
-    posterior, args, f = process_of(name, jnp.float64)
-    found = posterior.functions(jax.random.key(1), 2000, *args, num_features=256)(PLACES)
-    is_close(np.asarray(found), f(PLACES).mean, f.process.joint(f.basis, PLACES).covariance)
-
-
-def many_draws():
-    """2000 functions of 4096 features at `PLACES`, in float32, with the moments of `joint` there."""
-    posterior, args, f = process_of("belief", jnp.float32)
-    keys = jax.random.split(jax.random.key(2))
-    parts = [posterior.functions(key, 1000, *args, num_features=4096)(PLACES.astype(jnp.float32)) for key in keys]
-    joint = f.joint(PLACES)
-    return np.concatenate(parts), np.asarray(joint.mean), np.asarray(joint.covariance_matrix)
-
-
-@pytest.mark.statistical
-def test_draws_of_4096_features_have_the_moments_of_joint_in_single_precision():
-    """Error rate: 27 numbers at five standard errors each, 2e-5; of 2000, means are held to 11 % of the deviation."""
-    draws, mean, covariance = optimised("tests.posterior.test_function_set", "many_draws")
-    assert draws.dtype == np.float32
-    assert len(draws) == 2000
-    is_close(draws.astype(float), mean, covariance)
+    posterior, args, f = process_of(name, dtype)
+    found = posterior.functions(jax.random.key(1), 2000, *args, num_features=256)(PLACES.astype(dtype))
+    assert found.dtype == dtype
+    is_close(np.asarray(found, float), f(PLACES).mean, f.process.joint(f.basis, PLACES).covariance)
 
 
 @pytest.mark.long

@@ -13,7 +13,7 @@ from scipy.special import logsumexp
 
 import numpyro_gp as ngp
 from tests.compiling import counted
-from tests.fits import KERNEL, KEY, NEW, X, Y, Z, exact, fit, normal
+from tests.fits import KERNEL, KEY, NEW, X, Y, Z, exact, fit
 
 
 def scoped(X, y=None, z=None):
@@ -43,69 +43,6 @@ def compiled_by(call):
     with counted() as programs:
         call()
     return programs.count
-
-
-@pytest.mark.long
-def test_a_prediction_is_compiled_once():
-    """Ten programs before, and three at each repetition. What is left is the prediction and its moments."""
-
-    def own(X, y=None, shift=0.25):
-        f = ngp.gp("f", KERNEL, Z)
-        with numpyro.plate("data", X.shape[0]):
-            ngp.observe("y", f(X), ngp.likelihoods.Gaussian(SCALE["noise"] + shift), obs=y)
-
-    SCALE = {"noise": 0.5}
-    X, key = np.asarray(NEW)[:4], jax.random.key(5)
-    first, second = (ngp.Posterior.from_mcmc(own, {"f": x * jnp.ones((7, 4))}) for x in (1.0, 2.0))
-    assert compiled_by(lambda: first.predict(key, X)) <= 2
-    for again in (
-        lambda: first.predict(key, X),
-        lambda: first.predict(jax.random.key(6), X + 1),
-        lambda: second.predict(key, X),
-        lambda: second.predict(key, X, chunk_size=4),
-    ):
-        assert compiled_by(again) == 0
-    rows = np.repeat(X, 3, axis=0)
-    whole = first.predict(key, rows[:7], chunk_size=4)
-    for size in (5, 6, 8, 11):  # ragged chunks of the same size
-        assert compiled_by(lambda size=size: first.predict(key, rows[:size], chunk_size=4)) == 0
-    np.testing.assert_allclose(whole.mean, first.predict(key, rows[:7]).mean, rtol=1e-12)
-    before = first.predict(key, X)
-    np.testing.assert_allclose(first.predict(jax.random.PRNGKey(0), X).mean, before.mean, rtol=1e-12)
-    SCALE["noise"] = 0.75
-    np.testing.assert_allclose(first.predict(key, X).variance - before.variance, 1.0 - 0.75**2, rtol=1e-9)
-    np.testing.assert_allclose(first.predict(key, X, shift=0.5).variance - before.variance, 1.25**2 - 0.75**2)
-
-
-def offset_model(X, offset, y=None):
-    """A second array with rows, and noise of each datum of its own."""
-    f = ngp.gp("f", KERNEL, Z)
-    with numpyro.plate("data", X.shape[0]):
-        values = f.draw("noise", X)
-        ngp.observe("y", dist.Normal(values + offset, 0.1), ngp.likelihoods.Gaussian(0.2), obs=y)
-
-
-@pytest.mark.long
-def test_an_iterator_of_chunks_gives_one_of_predictions():
-    """The numbers of all rows in one call, the noise of each datum included; the last chunk is shorter."""
-    rows, offset, size, asked = np.asarray(X), np.linspace(0.0, 1.0, 12), 7, []
-    posterior = ngp.Posterior.from_mcmc(offset_model, {"f": normal(3, 4)})
-    whole = posterior.predict(KEY, rows, offset, chunk_size=size, rows=["X", "offset"])
-
-    def chunks(as_batch):
-        for start in (0, size):
-            asked.append(start)
-            yield as_batch(rows[start : start + size], offset[start : start + size])
-
-    for as_batch in (lambda X, t: (X, t), lambda X, t: {"X": X, "offset": t}):
-        predictions = posterior.predict(KEY, chunks(as_batch))
-        assert asked == []
-        found = list(predictions)
-        asked.clear()
-        np.testing.assert_array_equal(np.concatenate([one.mean for one in found]), whole.mean)
-        np.testing.assert_array_equal(np.concatenate([one.variance for one in found]), whole.variance)
-        draws = [one.sample(4) for one in found]
-        assert not np.array_equal(draws[0][:, 0] - found[0].mean[0], draws[1][:, 0] - found[1].mean[0])
 
 
 def test_chunks_of_an_iterator_share_programs_and_are_checked():

@@ -85,20 +85,6 @@ def test_sites_of_single_data_may_be_missing_in_predictions_only():
         other.predict(KEY, X)
 
 
-@pytest.mark.parametrize(
-    ("draws", "error", "message"),
-    [
-        ({"scale": [1.0, 2.0]}, TypeError, "mcmc must be made of arrays with the draws on the first axis.*'scale': 'list'"),
-        ({"scale": np.ones(2), "f": 3.0}, TypeError, r"mcmc must be made of arrays.*but got \{'f': 'float'\}"),
-        ({"scale": np.ones(())}, TypeError, "mcmc must be made of arrays.*'scale': 'ndarray'"),
-        ({"scale": np.ones(0)}, ValueError, r"mcmc must be a finished run with draws, but got draws by site \{'scale': 0\}"),
-    ],
-)  # fmt: skip
-def test_what_holds_no_draws_is_named(draws, error, message):
-    with pytest.raises(error, match=message):
-        ngp.Posterior.from_mcmc(model, draws)
-
-
 def two_locations(y):
     """Posterior of each location N(y / 2, 1 / 2); no process is needed for draws of hyper-parameters."""
     for name in ("a", "b"):

@@ -1,6 +1,7 @@
 """Files of arrays: what is written is read back bit for bit, and other files are refused."""
 
 import copy
+import dataclasses
 import pickle
 import re
 
@@ -12,7 +13,7 @@ import pytest
 
 import numpyro_gp as ngp
 from numpyro_gp.posterior.storage import read_arrays, write_arrays
-from tests.fits import KEY, X, Y, at_start, known
+from tests.fits import KEY, X, Y, at_start, fit, known
 
 
 def test_round_trip_keeps_names_shapes_and_types(tmp_path):
@@ -149,3 +150,15 @@ def test_an_array_that_became_text_is_named_as_damage(text, tmp_path):
         np.savez(file, **entries)
     with pytest.raises(ValueError, match=r"path must be a file written by Posterior.save, .*array 0 holds \|S"):
         read_arrays(path)
+
+
+def test_chains_and_what_belongs_to_them_are_saved_and_a_fit_needs_its_guide(tmp_path):
+    chains = {"num_chains": 3, "extra_fields": {"energy": jnp.arange(3.0)}}
+    posterior = dataclasses.replace(ngp.Posterior.from_mcmc(known, {"f": jnp.ones((3, 4))}), **chains)
+    posterior.save(tmp_path / "mcmc.npz")
+    loaded = ngp.Posterior.load(tmp_path / "mcmc.npz", known)
+    assert (loaded.kind, loaded.num_chains) == ("mcmc", 3)
+    np.testing.assert_array_equal(loaded.extra_fields["energy"], np.arange(3.0))
+    fit("start").save(tmp_path / "svi.npz")
+    with pytest.raises(ValueError, match="guide must be the guide of the fit, but got None"):
+        ngp.Posterior.load(tmp_path / "svi.npz", known)

@@ -7,6 +7,7 @@ import numpyro.distributions as dist
 import pytest
 from numpyro.contrib.control_flow import scan
 from scipy import stats
+from scipy.special import logsumexp
 
 import numpyro_gp as ngp
 from tests.fits import KERNEL, KEY, NEW, X, Y, at_start, fit, level
@@ -19,20 +20,6 @@ def dense(noise):
     own, cross, new = whole[:12, :12] + noise * np.eye(12), whole[12:, :12], whole[12:, 12:]
     mean = cross @ np.linalg.solve(own, np.asarray(Y))
     return mean, np.diag(new - cross @ np.linalg.solve(own, cross.T)) + noise
-
-
-def test_the_old_name_of_the_noise_variance_works_and_warns():
-    posterior = fit("exact")
-    wanted = posterior.predict_at(KEY, NEW, X, Y, noise_variance=0.3).variance
-    with pytest.warns(FutureWarning, match=r"noise of predict_at is now called noise_variance: predict_at\(") as said:
-        found = posterior.predict_at(KEY, NEW, X, Y, noise=0.3).variance
-    np.testing.assert_array_equal(found, wanted)
-    assert said[0].filename == __file__
-    with (
-        pytest.warns(FutureWarning, match="noise_variance"),
-        pytest.raises(TypeError, match="noise must be left out where noise_variance is given"),
-    ):
-        posterior.predict_at(KEY, NEW, X, Y, noise=0.3, noise_variance=0.3)
 
 
 def test_each_kind_of_model_points_to_its_own_method():
@@ -184,3 +171,27 @@ def test_a_first_argument_without_rows_names_the_cure():
     with pytest.raises(TypeError, match=r"kind must be an array .*, but got str\. Name those .*, as rows=\['X'\]\."):
         posterior.predict(KEY, "rbf", ROWS)
     np.testing.assert_allclose(posterior.predict(KEY, "rbf", ROWS, rows=["X"]).mean, 1.0)
+
+
+@pytest.mark.parametrize("inducing", [None, X])
+def test_new_data_of_a_regression_are_those_of_the_dense_process(inducing):
+    """Two draws of the noise: the mixture of two Normals. Variances of ``f`` without the noise would differ by 0.1."""
+    found = fit("exact").predict_at(KEY, NEW, X, Y, inducing=inducing, chunk_size=5)
+    (first, one), (second, two) = dense(0.1), dense(0.4)
+    tight = {"rtol": 1e-9 if inducing is None else 1e-5, "atol": 1e-10 if inducing is None else 1e-5}
+    np.testing.assert_allclose(found.mean, (first + second) / 2, **tight)
+    np.testing.assert_allclose(found.variance, (one + two) / 2 + (first - second) ** 2 / 4, **tight)
+    target = np.asarray(Y) + 0.2
+    terms = [stats.norm(mean, np.sqrt(v)).logpdf(target) for mean, v in ((first, one), (second, two))]
+    np.testing.assert_allclose(found.log_density(target), logsumexp(terms, axis=0) - np.log(2), **tight)
+
+
+def test_noise_of_new_data_where_each_datum_has_its_own():
+    posterior = fit("exact")
+    with pytest.raises(ValueError, match="noise_variance must be given for the new data, but got a variance"):
+        posterior.predict_at(KEY, NEW, X, Y, count=12)
+    own = np.linspace(0.1, 1.0, 12)
+    found = posterior.predict_at(KEY, NEW, X, Y, count=12, noise_variance=own, chunk_size=5)
+    (first, one), (second, two) = dense(0.1), dense(0.4)
+    expected = (one - 0.1 + two - 0.4) / 2 + own + (first - second) ** 2 / 4
+    np.testing.assert_allclose(found.variance, expected, rtol=1e-9)

@@ -58,13 +58,3 @@ def test_leading_axes_means_and_shared_inputs(rng):
     shared = jnp.asarray(rng.normal(size=(4, 3)))
     both = process(jnp.zeros(12), kernels, dict.fromkeys(kernels, shared))
     assert both.basis.parts[0].inducing is both.basis.parts[1].inducing
-
-
-def test_inputs_of_the_wrong_width_and_a_belief_of_the_wrong_size():
-    case = cases("additive")[0]
-    f = process(belief_of(case, "structured"), *additive_of(case))
-    with pytest.raises(ValueError, match="X must be an array with 3 columns"):
-        f.components(np.zeros((4, 2)))
-    small = ngp.beliefs.Structured(jnp.zeros(3), jnp.ones((3, 1)))
-    with pytest.raises(ValueError, match="the belief at site 'f' must be over whitened values of shape"):
-        process(small, *additive_of(case))

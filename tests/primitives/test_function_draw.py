@@ -51,44 +51,6 @@ def test_functions_of_conditioned_processes(kind):
     np.testing.assert_allclose(covariance, f.process.joint(f.basis, NEW).covariance, atol=1e-9)
 
 
-def open_function(seed=0, **options):
-    with handlers.seed(rng_seed=seed), handlers.trace() as trace:
-        f = ngp.gp("f", ngp.kernels.RBF(1.2, 0.8), Z, **options)
-        g = f.function("g")
-    return f, g, trace
-
-
-@pytest.mark.long
-def test_its_sites_are_standard_normal_noise():
-    f, g, trace = open_function(outputs=2)
-    assert set(trace) == {"f", "g/weights", "g/jitter", "g/value"}
-    assert trace["g/weights"]["value"].shape == (2, 256)
-    assert all(trace[name]["fn"].event_dim == 2 for name in trace)
-    assert g(NEW).shape == (len(NEW), 2)
-    assert g(NEW[None]).shape == (1, len(NEW), 2)
-    # At the inducing inputs the function passes through the point, up to the jitter.
-    np.testing.assert_allclose(g(Z), f.at_inducing().mean, atol=1e-2)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("outputs", [None, 2])
-def test_gradient_is_the_derivative_in_the_inputs(outputs):
-    _, g, _ = open_function(outputs=outputs, mean=lambda X: 0.3 * X[..., 0])
-    step = 1e-5 * jnp.eye(NEW.shape[1])
-    wanted = jnp.stack([(g(NEW + row[None]) - g(NEW - row[None])) / 2e-5 for row in step], axis=-1)
-    np.testing.assert_allclose(g.gradient(NEW), wanted, atol=1e-7)
-
-
-@pytest.mark.long
-def test_components_add_up():
-    kernels = {"a": ngp.kernels.RBF(1.0, 0.5).on(0), "b": ngp.kernels.Matern52(0.7, 1.0)}
-    with handlers.seed(rng_seed=0):
-        g = ngp.additive_gp("f", kernels, {"a": Z, "b": Z}, mean=2.0).predictor.function("g")
-    parts = g.components(NEW)
-    assert set(parts) == {"a", "b"}
-    np.testing.assert_allclose(parts["a"] + parts["b"] + 2.0, g(NEW), rtol=1e-12)
-
-
 def test_at_a_point_the_noise_of_a_belief_says_nothing():
     """The other noise has a slope; in a scan under SVI it is in ``contracts/compositions.py``."""
 
@@ -103,19 +65,6 @@ def test_at_a_point_the_noise_of_a_belief_says_nothing():
     assert all(np.isfinite(leaf).all() and np.abs(leaf).max() > 0 for leaf in slopes.values())
     np.testing.assert_allclose(slopes["g/value"], -values["g/value"], rtol=1e-12)
     assert np.abs(slopes["g/weights"] + values["g/weights"]).max() > 1e-3
-
-
-def test_refusals():
-    plain = lambda X1, X2: jnp.exp(-jnp.sum((X1[:, None] - X2[None]) ** 2, -1))  # noqa: E731
-    with handlers.seed(rng_seed=0):
-        f = ngp.gp("f", plain, Z)
-        for call, message in (
-            (lambda: f.function("g"), "kernel must be one with features, but got one without, at site 'f'"),
-            (lambda: f.function(3), "site must be the name of a sample site"),
-            (lambda: f.function("g", num_features=0), "num_features"),
-        ):
-            with pytest.raises((TypeError, ValueError), match=message):
-                call()
 
 
 @pytest.mark.long

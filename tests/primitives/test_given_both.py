@@ -83,14 +83,6 @@ def test_with_few_the_rest_alone_is_given_neighbours():
     assert jax.eval_shape(fn.log_prob, jnp.stack([Y, Y])).shape == (2,)
 
 
-def test_what_is_refused():
-    near = ngp.neighbours(X, 3)
-    with pytest.raises(ValueError, match=r"noise_variance must be a number or of shape \(24,\)"):
-        ngp.gp_regression("y", ngp.kernels.RBF(1.0, 0.5), near, np.full(N - 1, 0.1), obs=Y, inducing=Z)
-    with pytest.raises(ValueError, match=r"obs of site 'y' must be of shape \(24,\)"):
-        ngp.gp_regression("y", ngp.kernels.RBF(1.0, 0.5), near, 0.1, obs=Y[:3], inducing=Z)
-
-
 def test_a_draw_from_it_is_no_replicate_of_the_data():
     """It is one of the prior: `Posterior.draws` does not take it for new data given these, and has left-out densities."""
     near = ngp.neighbours(X, 4)

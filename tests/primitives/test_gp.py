@@ -10,43 +10,10 @@ import pytest
 from numpyro import handlers
 
 import numpyro_gp as ngp
-from numpyro_gp.primitives.function_draw import function_draw
 from tests.primitives.test_process import process
-
-
-def test_bad_input():
-    """What ``contracts/misuses.py`` does not have."""
-    kernel, Z = ngp.kernels.RBF(1.0, 1.0), jnp.ones((3, 1))
-    for call, message in (
-        (lambda: ngp.gp("f", kernel, jnp.zeros((3, 1), bool)), "inducing must be floating point"),
-        (lambda: process(jnp.zeros(3), kernel, Z)(jnp.zeros((0, 1))), "X must be a non-empty array"),
-        (
-            lambda: ngp.additive_gp("f", {"a": kernel}, {"a": Z}).predictor.at_inducing(),
-            r"made by gp\(\), with inducing",
-        ),
-    ):
-        with handlers.seed(rng_seed=0), pytest.raises((TypeError, ValueError), match=message):
-            call()
-
 
 HERE = jnp.linspace(0.0, 1.0, 4)[:, None]
 ROWS = jnp.array([[0.1], [0.45], [0.8]])
-
-
-@pytest.mark.long
-def test_functions_of_own_kernels_are_those_of_single_processes():
-    """With the same features and noise; the point is that of each output.
-
-    Weights of harmonics that are rounding, 1e-16, enter by their roots, 1e-8; the other output's kernel is 0.1 away.
-    """
-    kernels = ngp.kernels.stack([ngp.kernels.Periodic(1.0, 0.7, 2.0), ngp.kernels.Periodic(2.0, 0.5, 3.0)])
-    value = jnp.arange(8.0).reshape(2, 4) / 8
-    normal = lambda name, shape: jnp.broadcast_to(jnp.linspace(-1.0, 1.0, shape[-1]), shape)  # noqa: E731
-    both = function_draw(process(value, kernels, HERE, outputs=2), jax.random.key(0), 40, normal)(ROWS)
-    for p in range(2):
-        kernel = jax.tree.map(lambda leaf, p=p: leaf[p], kernels)
-        single = function_draw(process(value[p], kernel, HERE), jax.random.key(0), 40, normal)(ROWS)
-        np.testing.assert_allclose(both[:, p], single, atol=1e-7)
 
 
 def test_wrong_axes_of_batches_are_named():
@@ -66,6 +33,11 @@ def test_wrong_axes_of_batches_are_named():
         ),
         (0, lambda: ngp.gp("f", batch, jnp.stack([HERE] * 3), outputs=2), r"of shape \(M, D\), shared, or \(2, M, D\)"),
         (0, lambda: process(jnp.ones((5, 2, 4)), batch, HERE, outputs=2), r"values of shape \(2, 4\), .*no plate"),
+        (
+            3,
+            lambda: process(jnp.zeros((2, 4)), kernel, HERE),
+            r"value at site 'f' must be .* \(3, 4\), .* but got shape \(2,",
+        ),
         (3, lambda: ngp.gp("f", batch, HERE), r"kernel.* of site 'f' must be a batch of the plates around it, \(3,\)"),
         (3, lambda: ngp.gp("f", kernel, HERE, mean=jnp.zeros(2)), "mean must be one level for each member of plate 'g"),
         (3, lambda: ngp.gp("f", kernel, HERE)(jnp.stack([ROWS, ROWS])), of_three),

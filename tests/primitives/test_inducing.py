@@ -11,11 +11,8 @@ import numpyro.infer
 import optax
 import pytest
 from numpyro.infer import MCMC, SVI, Trace_ELBO
-from numpyro.infer.autoguide import AutoDelta, AutoGuideList
 
 import numpyro_gp as ngp
-from numpyro_gp.guides.fit_registry import hand_on, inducing_at_start
-from numpyro_gp.primitives.inducing import sites_at_start
 
 KEY = jax.random.key(0)
 X = np.random.default_rng(0).uniform(size=(12, 2))
@@ -103,33 +100,3 @@ def test_components_of_an_additive_process_are_named():
     posterior = ngp.Posterior.from_svi(additive, svi.guide, result.params)
     with pytest.raises(ValueError, match="inducing inputs of 'f', component 'b' must be"):
         posterior.predict(KEY, X, Z={"a": Z, "b": OTHER})
-
-
-@pytest.mark.long
-def test_guides_of_a_list_know_their_own():
-    guide = AutoGuideList(model)
-    guide.append(ngp.AutoGP(numpyro.handlers.block(model, hide=["lengthscale"])))
-    guide.append(AutoDelta(numpyro.handlers.block(model, expose=["lengthscale"])))
-    svi = variational(guide=guide)
-    ngp.fit(KEY, svi, 1, X, Y, Z=Z, progress=False)
-    assert np.array_equal(inducing_at_start(guide)["f"][""], Z)
-    copied = AutoGuideList(model)
-    copied.append(ngp.AutoGP(model))
-    copied[0].inducing = {"f": {"": OTHER}}
-    alone = AutoGuideList(model)
-    alone.append(ngp.AutoGP(model))
-    hand_on(copied, alone)
-    assert inducing_at_start(alone) == {"f": {"": OTHER}}
-    assert inducing_at_start(AutoDelta(model)) == {}
-
-
-def test_what_a_model_makes_of_its_arguments_counts_and_random_numbers_do_not():
-    def made(X, *, Z):
-        ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), 2 * Z)
-        ngp.gp("g", ngp.kernels.RBF(1.0, 1.0), Z)
-        ngp.gp("h", ngp.kernels.RBF(1.0, 1.0), Z * numpyro.sample("scale", dist.LogNormal(0.0, 1.0)))
-
-    found = sites_at_start(made, (X,), {"Z": Z})[1]
-    assert sorted(found) == ["f", "g"]
-    np.testing.assert_allclose(found["f"][""], 2 * Z, rtol=1e-12)
-    assert jax.jit(lambda Z: jnp.sum(Z) + (sites_at_start(made, (X,), {"Z": Z})[1] is None))(Z) == Z.sum() + 1

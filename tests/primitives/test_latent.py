@@ -3,7 +3,6 @@
 import jax.numpy as jnp
 import numpy as np
 import numpyro
-import pytest
 from numpyro import handlers
 
 import numpyro_gp as ngp
@@ -16,11 +15,3 @@ def test_columns_are_appended_and_scored():
     np.testing.assert_array_equal(widened[:, :2], X)
     np.testing.assert_array_equal(widened[:, 2:], trace["w"]["value"])
     assert (trace["w"]["fn"].batch_shape, trace["w"]["fn"].event_shape) == ((3,), (2,))
-
-
-@pytest.mark.parametrize(("left_x", "left_w"), [((), (4,)), ((4,), ()), ((4,), (4,)), ((2, 1), (4,))])
-def test_leading_axes_broadcast(left_x, left_w):
-    X, w = jnp.ones((*left_x, 3, 2)), jnp.zeros((*left_w, 3, 1))
-    with handlers.substitute(data={"w": w}), handlers.seed(rng_seed=0):
-        widened = ngp.latent_inputs("w", X)
-    assert widened.shape == (*np.broadcast_shapes((*left_x, 3, 1), w.shape)[:-1], 3)

@@ -8,7 +8,6 @@ import numpy as np
 from numpyro import handlers
 
 import numpyro_gp as ngp
-from numpyro_gp.primitives.neighbours.local_process import _nearest
 from tests.primitives.test_given_neighbours import NEW, X, Y, model
 
 
@@ -23,10 +22,3 @@ def test_the_process_is_a_value():
     up, down = (f(ngp.neighbours(X, 8).find(NEW + s * step, 30)).mean.sum() for s in (1, -1))
     np.testing.assert_allclose(slope[2, 1], (up - down) / 2e-5, rtol=1e-6)
     assert rows.shape == (4, 30)
-
-
-def test_nearest_rows_inside_of_a_program_are_those_of_a_search_in_units_of_the_lengthscales():
-    near = ngp.neighbours(X, 8, lengthscale=np.array([0.05, 20.0]))
-    found = jax.jit(lambda new: _nearest(near, new, 5))(jnp.asarray(NEW))
-    wanted = [np.argsort(np.sum(((X - new) / [0.05, 20.0]) ** 2, axis=1))[:5] for new in NEW]
-    np.testing.assert_array_equal(found, wanted)

@@ -75,23 +75,6 @@ def test_draws_and_leave_one_out_of_members():
         np.testing.assert_allclose(found[0][g], normal_left_out(loc, covariance, Y[g])[0], rtol=1e-10)
 
 
-@pytest.mark.long
-def test_posterior_of_a_batch():
-    """``predict_at`` has an axis for groups, and so has the container of ArviZ."""
-
-    def model(lengthscale, y):
-        shift = numpyro.sample("shift", numpyro.distributions.Normal(0.0, 1.0))
-        batched(OWN, -1, False, y=y - shift)(lengthscale)
-
-    posterior = ngp.Posterior.from_mcmc(model, {"shift": jnp.zeros(2)})
-    found = posterior.predict_at(jax.random.key(0), NEW, LENGTHSCALE, Y)
-    f = batched(OWN, -1, False)(LENGTHSCALE)
-    np.testing.assert_allclose(found.mean, f(NEW).mean, rtol=1e-9)
-    np.testing.assert_allclose(found.variance, f(NEW).variance + NOISE[:, None], rtol=1e-9)
-    tree = posterior.to_arviz(jax.random.key(0), LENGTHSCALE, Y)
-    assert tree["log_likelihood"]["y"].dims[2] == "group"
-
-
 def test_wrong_axes_are_named():
     def as_many_members_as_rows():
         with numpyro.plate("group", 4):

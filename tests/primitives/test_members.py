@@ -86,18 +86,3 @@ def test_members_may_be_numbered_in_one_byte_as_codes_of_categories_are():
     codes, exist = jax.jit(lambda own: check_members(own, (300,), (3,)))(first)
     np.testing.assert_array_equal(codes, first)
     assert np.all(exist)
-
-
-def test_the_cost_of_a_row_does_not_grow_with_the_number_of_members():
-    """No array of rows by members in the program."""
-    members, rows = 50, 40
-    X, member = jnp.linspace(0.0, 1.0, rows)[:, None], jnp.arange(rows) % members
-
-    def moments(values):
-        with numpyro.plate("group", members):
-            f = process(values, ngp.kernels.RBF(1.0, 0.7), HERE, mean=jnp.zeros(members))
-        return f.at(member, X).mean
-
-    text = str(jax.make_jaxpr(moments)(jnp.zeros((members, 4))))
-    assert f"[{members},{rows}" not in text
-    assert f"[{rows},{members}" not in text

@@ -5,11 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
-import optax
 import pytest
 from numpy.testing import assert_allclose
 from numpyro import handlers
-from numpyro.infer import SVI, Trace_ELBO
 
 import numpyro_gp as ngp
 
@@ -64,17 +62,6 @@ def test_predictions_of_new_rows_integrate_over_their_error():
     assert np.all(np.abs(exact - np.exp(-0.5 * (np.asarray(new) - at) ** 2) @ weights) > 0.02)  # the error matters
     known = posterior.predict(jax.random.key(0), new, scale=jnp.zeros((2, 1)), num_samples=4)
     assert_allclose(known.mean, np.exp(-0.5 * (np.asarray(new) - at) ** 2) @ weights, rtol=1e-4)
-
-
-@pytest.mark.long
-def test_guides_fit_them():
-    """With a Normal for each row and with a network, in minibatches."""
-    X, scale = jnp.asarray(np.linspace(-2.0, 2.0, 12)[:, None]), jnp.asarray(SCALE)
-    for recipe in (ngp.guides.free_latent(), ngp.guides.amortised(ngp.guides.encoder((4,)))):
-        svi = SVI(model, ngp.AutoGP(model, {"x": recipe}), optax.adam(0.02), Trace_ELBO())
-        with jax.numpy_rank_promotion("allow"):
-            losses = ngp.fit(jax.random.key(0), svi, 60, X, Y, scale, batch=6, progress=False).losses
-        assert np.mean(losses[-15:]) < np.mean(losses[:15])
 
 
 def test_errors():

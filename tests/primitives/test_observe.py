@@ -125,21 +125,6 @@ def test_a_callable_over_several_outputs_takes_all_or_each():
     np.testing.assert_allclose(trace["y"]["fn"].log_prob(reals[:, 0]), two, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("obs", "message"),
-    [
-        (jnp.zeros((3, 1)), r"must be of the shape of f, \(3,\), but got shape \(3, 1\).*y\[:, 0\]"),
-        (jnp.array(0.0), "must be of the shape of f"),
-        (jnp.array([0.0, jnp.nan, 1.0]), "must be free of NaN, but got 1 NaN of 3.*numpyro.handlers.mask"),
-        (jnp.array([0.0, -jnp.inf, jnp.inf]), "must be free of infinity, but got 2 infinity of 3"),
-        (jnp.zeros(3, complex), "must be an array of real numbers, but got dtype complex128"),
-    ],
-)
-def test_bad_data(obs, message):
-    with pytest.raises((ValueError, TypeError), match=f"obs of site 'y' {message}"):
-        ngp.observe("y", NORMAL, ngp.likelihoods.Gaussian(0.3), obs=obs)
-
-
 def test_a_process_that_was_given_its_data_takes_no_more():
     """Marginals would ignore how rows vary together, and the process would not learn from what is scored by them."""
     X, y, rbf = jnp.linspace(0.0, 1.0, 3)[:, None], jnp.ones(3), ngp.kernels.RBF(1.0, 1.0)

@@ -100,21 +100,6 @@ def test_prior_draws_have_the_right_covariance(sparse):
     np.testing.assert_allclose(np.cov(values.T), np.asarray(kernel.matrix(X)) + 0.3 * np.eye(3), atol=0.07)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"noise_variance": jnp.ones(3)}, r"noise_variance must be a number or of shape \(9,\)"),
-        ({"obs": jnp.full(9, jnp.inf)}, "obs of site 'y' must be free of infinity"),
-        ({"obs": jnp.ones(9) + 1j}, "obs of site 'y' must be an array of real numbers"),
-    ],
-)
-def test_bad_input(change, message):
-    case = cases("collapsed")[0]
-    arguments = {"X": case["X"], "noise_variance": 0.1, "obs": case["y"], **change}
-    with pytest.raises((ValueError, TypeError), match=message):
-        ngp.gp_regression("y", kernel_of(case), **arguments)
-
-
 def test_the_noise_variance_under_both_of_its_names():
     case = cases("collapsed")[0]
     data = {"X": case["X"], "obs": case["y"]}

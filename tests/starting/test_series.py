@@ -3,13 +3,8 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro
-import numpyro.distributions as dist
-import optax
 import pytest
 from numpyro import handlers
-from numpyro.infer import MCMC, SVI, Trace_ELBO, init_to_median
-from numpyro.infer.autoguide import AutoMultivariateNormal
 
 import numpyro_gp as ngp
 from numpyro_gp.starting.series import scales_of
@@ -101,36 +96,3 @@ def test_kernels_are_the_sums_that_they_say_and_priors_have_units():
 def test_bad_arguments(build, message):
     with pytest.raises((ValueError, TypeError), match=message):
         build()
-
-
-@pytest.mark.long
-@pytest.mark.statistical
-def test_chains_and_variational_inference_forecast_as_the_draws_of_gam_do():
-    """Means within a third of a standard deviation of each other, and spreads within a quarter: three engines, one model."""
-    t = np.arange(56.0)
-    y = 0.1 * t + np.cumsum(0.3 * RNG.normal(size=56)) + 2 * np.cos(np.pi * t / 2) + 0.3 * RNG.normal(size=56)
-    train, test = slice(0, 48), slice(48, 56)
-    X, step = jnp.asarray(t[train, None]), scales_of(t[train], y[train], (4.0,)).step
-    centre = y[train].mean()
-
-    def model(X, y):
-        kernel = ngp.starting.trend("trend", X, y, period=4.0) + ngp.starting.season("season", X, y, period=4.0)
-        noise = numpyro.sample("noise", dist.LogNormal(jnp.log(0.4 * step), 1.0))
-        return ngp.gp_regression("y", kernel, X, noise_variance=noise**2, mean=centre, obs=y)
-
-    targets, new = jnp.asarray(y[train]), jnp.asarray(t[test, None])
-    guide = AutoMultivariateNormal(model, init_loc_fn=init_to_median)
-    svi = SVI(model, guide, optax.adam(0.03), Trace_ELBO(num_particles=4))
-    found = ngp.fit(jax.random.key(0), svi, 600, X, targets, progress=False)
-    chain = MCMC(ngp.NUTS(model), num_warmup=200, num_samples=200, progress_bar=False)
-    chain.run(jax.random.key(1), X, targets)
-    posteriors = ngp.Posterior.from_svi(model, guide, found.params), ngp.Posterior.from_mcmc(model, chain)
-    answers = [one.predict_at(jax.random.key(2), new, X, targets) for one in posteriors]
-    fit = ngp.gam("y ~ trend(t) + season(t, period=4)", {"t": t[train], "y": y[train]})
-    answers.append(fit.predict({"t": t[test]}))
-    means, sds = (
-        np.stack([np.asarray(part(one)) for one in answers])
-        for part in (lambda p: p.mean, lambda p: jnp.sqrt(p.variance))
-    )
-    assert np.abs(means - means[1]).max() < sds[1].max() / 3
-    np.testing.assert_allclose(sds / sds[1], 1, atol=0.25)

@@ -1,14 +1,12 @@
 """The tables of the results are those of the rows beside them, and one command makes them again."""
 
-import csv
 import re
 import shutil
 
 import pytest
 
-from examples.studies.speed import how_long, small_fits, step_floor
-from examples.studies.tables import page_tables, printed_tables, rebuild, run_tables
-from examples.tools.tables import path_of, save
+from examples.studies.tables import rebuild
+from examples.tools.tables import path_of
 
 PAGES = rebuild.pages()
 PAPERS = ("orthogonal", "decoupled_deep", "stein", "additive", "importance_weighted")
@@ -29,34 +27,6 @@ def test_tables_of_the_pages_are_those_of_the_rows():
             assert len(lines) > 2, f"{page.name}: no table below {match[1]}"
             assert all(line.count("|") <= 7 for line in lines), f"{page.name}, {match[1]}: more than six columns"
     assert shown == {*rebuild.TABLES, *rebuild.PRINTED}
-
-
-def test_a_fit_that_was_not_made_says_why():
-    """Seconds below ten have a decimal; a size that is left out has its reason, in the line of its engine."""
-    name = "SVI, exact `gp_regression`, 300 steps"
-    lines = how_long.table([{"engine": name, "rows": "300", "seconds": "9.96"}]).splitlines()
-    assert lines[0].count("|") == 6
-    assert f"| {name} | 10.0 | - (rows³) | - (rows³) | - (rows³) |" in lines
-    rows = rebuild.rows_of(rebuild.RESULTS, "how_long")
-    assert "not run" not in how_long.table(rows)
-    assert all(float(row["seconds"]) > 0 for row in rows)
-
-
-def test_fits_that_compile_sooner_lose_it_again_where_their_steps_are_seen_to_be_slower():
-    """Two seconds saved, and a tenth of a millisecond lost in each step: 20 000 steps."""
-    row = {"full_compile": "3", "less_compile": "1", "full_1000": "0.1"}
-    assert small_fits.even(row | {"less_1000": "0.2"}) == pytest.approx(20_000)
-    assert small_fits.even(row | {"less_1000": "0.108"}) is None
-    assert small_fits.even(row | {"less_1000": "0.2", "less_compile": "3.1"}) == 0.0
-    assert small_fits.told(19_849.0) == "20000 steps"
-
-
-def test_a_floor_is_the_operations_of_a_step_by_their_number():
-    """Two and seven eighths of the long products, two and three quarters of the square ones, and the others once."""
-    row = {"long": "8", "square": "4", "factor": "1", "cross": "2", "gram": "3", "adam": "4", "step": "56"}
-    assert step_floor.floor(row) == 23 + 11 + 10
-    line = step_floor.table([row | {"inducing": "512", "batch": "256", "dtype": "float32"}]).splitlines()[-1]
-    assert line == "| 512 | 256 | float32 | 56.0 | 44.0 | 1.27 |"
 
 
 def test_every_saved_figure_is_on_a_page():
@@ -136,54 +106,6 @@ def test_pages_of_results_are_short(page):
     """Words, so neither numbers nor tables of rows, commands and pictures."""
     count = len(re.findall(r"\b[^\W\d_][\w'-]*", shown(page.read_text())))
     assert count <= 1200, f"{page.name}: {count} words"
-
-
-def test_printed_values_have_our_names(tmp_path):
-    """A set keeps our name, and what is not printed is left out."""
-    rows = [{"experiment": "depth", "set": "kin8nm", "version": "1", "settings": run_tables.SIZES["depth"]}]
-    texts = {
-        "deep": "boston,LV-GP IWVI,-0.5\nboston,GP VI,",
-        "depth": "\n".join(
-            f"kin8nm,DGP L={d} {how},{d + k / 4}"
-            for d in range(5)
-            for k, how in enumerate(("full M=2", "decoupled Ma=5"))
-        ),
-    }
-    (tmp_path / "published").mkdir()
-    for experiment, text in texts.items():
-        lines = ["dataset,method,metric,value"]
-        lines += [
-            f"{name},{method},test_loglik,{value}" for name, method, value in (x.split(",") for x in text.split("\n"))
-        ]
-        (tmp_path / "published" / printed_tables.FILES[experiment]).write_text("\n".join(lines))
-    assert printed_tables.printed(tmp_path, "deep") == {("housing", "LV-GP IW"): -0.5}
-    assert printed_tables.by_depth(rows, tmp_path).splitlines()[3] == "| 1 | 1.00 | 1.25 |"
-
-
-def test_a_changed_row_changes_its_table(tmp_path):
-    for path in ROWS:
-        shutil.copy(path, tmp_path)
-    text = (rebuild.PAGES / "additive.md").read_text()
-    rows = list(csv.DictReader((tmp_path / "gam_binary.csv").read_text().split("\ncomponent")[0].splitlines()))
-    rows = [row | {"held-out log density": "-0.25"} if row["ahead"] == "" else row for row in rows]
-    save(tmp_path / "gam_binary.csv", rows)
-    found = rebuild.rebuilt(text, tmp_path)
-    before, after = (f"| ngp.gam | 5 | {shown} |" for shown in ("-0.467 ± 0.007", "-0.250 ± 0.000"))
-    assert found == text.replace(before, after) != text
-
-
-def test_means_errors_ranks_and_the_best():
-    values = {("a", "x"): (1.0, 3.0), ("a", "y"): (4.0, 4.0), ("b", "x"): (0.0, 0.0), ("b", "y"): (-1.0, -2.0)}
-    rows = [{"set": s, "method": m, "score": str(v)} for (s, m), own in values.items() for v in own]
-    lines = page_tables.pivot(rows, "set", "method", "score", digits=1, ranked=("a", "b")).splitlines()
-    assert lines[2:] == [
-        "| a | 2.0 ± 1.0 | **4.0 ± 0.0** |",
-        "| b | **0.0 ± 0.0** | -1.5 ± 0.5 |",
-        "| mean rank of 2 | 1.50 | 1.50 |",
-    ]
-    lines = page_tables.means(rows, ("method",), {"score": 2}).splitlines()
-    assert lines[0] == "| method | score |"
-    assert lines[2:] == ["| x | 1.00 ± 0.71 |", "| y | 1.25 ± 1.60 |"]
 
 
 @pytest.mark.long

@@ -57,27 +57,3 @@ def test_differences_are_taken_at_equal_steps():
     assert own.paired([*falls, *other], "OrthNat", "Orth", "log_density")["bike"][0::3] == (4.0, "1000")
     flat = [falls[0], row("Orth", 0, 2.0)]
     assert own.paired([*flat, *other], "OrthNat", "Orth", "log_density")["bike"][0::3] == (7.0, "4000")
-
-
-def at_sizes(experiment, settings, methods, **more):
-    """Rows of two splits at a paper's sizes: method number k scores k on the first split and k + 1 on the second."""
-    more |= {"experiment": experiment, "settings": settings}
-    return [row(method, split, float(k + split), **more) for k, method in enumerate(methods) for split in (0, 1)]
-
-
-PAPER = [
-    *at_sizes("depth", "coupled=20 mean=50 x=1", ["coupled 0"]),
-    *at_sizes("depth", "coupled=200 mean=500 x=1", ["coupled 0", "coupled 1", "decoupled 1"]),
-    *at_sizes("depth", "coupled=200 mean=500 x=1", ["decoupled 0"], version="v2"),
-]
-
-
-def test_table_and_figure_of_the_papers_sizes(tmp_path):
-    """On a set the version with most runs alone, of layers for each depth: kinds of two versions are not compared."""
-    paper = read(PAPER, tmp_path)
-    assert own.by_depth(paper).splitlines()[2:] == [
-        "| 0 | 0.500 ± 0.500 (2) |  |",
-        "| 1 | 1.500 ± 0.500 (2) | 2.500 ± 0.500 (2) |",
-    ]
-    own.draw_depths(paper, tmp_path / "depths.png")
-    assert (tmp_path / "depths.png").stat().st_size > 5000

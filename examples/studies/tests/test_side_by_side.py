@@ -1,13 +1,10 @@
 """Fits of several splits in one program: each is the fit that it would be alone, and other programs are refused."""
 
-import csv
-
 import jax
 import numpy as np
 import pytest
 
-from examples.studies.side_by_side import long_runs
-from examples.studies.side_by_side.side_by_side import alone, job_of, main, problems_of, together
+from examples.studies.side_by_side.side_by_side import alone, job_of, problems_of, together
 from examples.tools.datasets import HERE
 from tests.compiling import counted
 
@@ -56,39 +53,3 @@ def test_a_fit_is_the_one_that_it_would_be_alone(text):
         for name, value in alone(fits, problems, states, place).items():
             np.testing.assert_allclose(value, own.svi.get_params(state)[name], **close, err_msg=name)
     assert len({float(loss) for loss in losses[-1]}) == 3
-
-
-def test_a_job_names_its_splits():
-    """So many from the first, or from one to another, both included; without a word the number of the command."""
-    found = [
-        [run.split for run in job_of(f"deep challenger LV-GP_IW {word}", 3)] for word in ("", "splits=2", "splits=3-5")
-    ]
-    assert found == [[0, 1, 2], [0, 1], [3, 4, 5]]
-    run = job_of("deep challenger LV-GP_IW splits=4-4 K=20", 3)[0]
-    assert (run.split, run.seed, run.method) == (4, 4, "LV-GP IW")
-    assert "K=20" in run.settings
-
-
-@pytest.mark.long
-def test_programs_that_differ_are_refused():
-    runs = job_of(f"deep challenger GP_VI {SETTINGS}", 2)
-    problems = [long_runs.problem(run, HERE, rows) for run, rows in zip(runs, (20, 19), strict=True)]
-    with pytest.raises(ValueError, match="problems must take steps of one program, but that of problem 1 differs"):
-        together(problems)
-
-
-@pytest.mark.long
-def test_rows_are_made_at_marks_and_a_job_is_taken_once(tmp_path, monkeypatch, capsys):
-    jobs = tmp_path / "jobs.txt"
-    jobs.write_text(f"deep nowhere GP_VI\n\ndeep challenger GP_VI splits=2 {SETTINGS}\n")
-    words = ["--jobs", str(jobs), "--out", str(tmp_path), "--marks", "4", "6", "--chunk", "3", "--code", "v1"]
-    monkeypatch.setattr("sys.argv", ["side_by_side", *words])
-    main()
-    assert "no nowhere.csv.gz" in capsys.readouterr().err  # told, and the next job is begun
-    table = tmp_path / "long_runs.csv"
-    rows = list(csv.DictReader(table.read_text().splitlines()))
-    assert [(row["split"], row["steps"]) for row in rows] == [("0", "4"), ("1", "4"), ("0", "6"), ("1", "6")]
-    assert {row["version"] for row in rows} == {"v1"}
-    assert all(np.isfinite(float(row["log_density"])) for row in rows)
-    main()
-    assert len(table.read_text().splitlines()) == 5

@@ -168,25 +168,6 @@ def test_starts_find_optima_that_steps_do_not_reach():
     assert programs[2] <= 1  # the start itself: steps are those of the start before
 
 
-@pytest.mark.long
-def test_recipes_are_those_of_the_layers(data):
-    X, y = data
-    layers = ngp.deep.stack(X, "LV-GP-GP", inducing=5, y=y, name="g")
-    assert set(layers.recipes) == {"g_0", "g_1", "g_latent_0"}
-    with handlers.seed(rng_seed=0):
-        f = layers(mean=3.0)
-        with numpyro.plate("data", 12):
-            assert f(X).batch_shape == (12,)
-            assert f.last_inputs(X).shape == (12, 3)
-            with pytest.raises(ValueError, match="X must be an array with 2 columns"):
-                f(X[:, :1])
-    np.testing.assert_array_equal(f.processes[1].mean(X), 3.0)
-    trace = handlers.trace(handlers.seed(layers, 0)).get_trace()
-    assert {name for name, site in trace.items() if site["type"] == "param"} == {"g_0/inducing", "g_1/inducing"}
-    fixed = ngp.deep.stack(X, "GP-GP", inducing=5, train_inducing=False)
-    assert all(site["type"] == "sample" for site in handlers.trace(handlers.seed(fixed, 0)).get_trace().values())
-
-
 CASES = {
     "two layers, decoupled": (([4],), {"mean_inducing": 8, "covariance": "cb"}, False),
     "latent, orthogonal": (
@@ -233,25 +214,6 @@ def test_particles_run_on_the_same_function(data):
     """Chains do in ``statistical/test_deep_engines.py``."""
     found = particles(model_of(ngp.deep.stack(data[0], "LV-GP", inducing=3)), *data, count=2, steps=2)
     assert np.all(np.isfinite(found.predict(jax.random.key(1), data[0][:3]).mean))
-
-
-def test_a_stack_can_be_an_argument(data):
-    """Through ``jit``, as a value; equal stacks have equal structures, so that nothing compiles twice."""
-    X, _ = data
-    one, two = (ngp.deep.stack(X, "GP-GP", inducing=4) for _ in range(2))
-    traces = []
-
-    @jax.jit
-    def drawn(layers):
-        traces.append(layers)
-        with handlers.seed(rng_seed=0):
-            f = layers()
-            with numpyro.plate("data", 12):
-                return f(X).mean
-
-    assert drawn(one).shape == (12,)
-    drawn(two)
-    assert len(traces) == 1
 
 
 @pytest.mark.parametrize(
