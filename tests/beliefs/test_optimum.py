@@ -115,22 +115,6 @@ def test_repeated_points_and_float32_stay_finite():
     assert below - 1e-3 < bound < problem.evidence
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"Z_gamma": jnp.zeros((2, 3))}, "Z_gamma must be an array with 1 columns"),
-        ({"Z_beta": jnp.zeros(2)}, r"Z_beta must be an array of shape"),
-        ({"noise": jnp.ones(3)}, "noise must be a number or of shape"),
-        ({"jitter": -1.0}, "jitter must be zero or positive"),
-    ],
-)
-def test_bad_input(change, message):
-    X = jnp.linspace(0.0, 1.0, 4)[:, None]
-    call = {"Z_gamma": X, "Z_beta": X[:2], "X": X, "y": X[:, 0], "noise": 0.1, "jitter": None, **change}
-    with pytest.raises(ValueError, match=message):
-        orthogonal_optimum(Matern32(1.0, 1.0), **call)
-
-
 def test_a_factorisation_that_fails_is_named():
     """Three inducing inputs at one place; a mean, of which a check of beliefs would speak, was not passed."""
     kernel, Z, X = Matern32(1.0, 1.0), jnp.zeros((3, 1)), jnp.linspace(0.0, 1.0, 5)[:, None]
