@@ -181,34 +181,6 @@ def test_the_noise_is_a_number_or_one_for_each_output():
         np.testing.assert_allclose(belief.scale_tril[p], own.scale_tril, atol=1e-12)
 
 
-def step_at(dtype, factor):
-    """From the fit at one lengthscale: the loss at another, its slope there, and what a step says of the rows."""
-    rows, at, y = (jnp.asarray(values, dtype) for values in (GRID[:, None], GRID[::4, None], np.sin(5 * GRID)))
-    likelihood = ngp.likelihoods.Gaussian(jnp.asarray(0.2, dtype))
-
-    def basis_of(lengthscale):
-        return Basis.build(Matern52(jnp.ones((), dtype), lengthscale), at, 1e-4)
-
-    def loss(shift, precision, lengthscale):
-        basis, belief = basis_of(lengthscale), Conditional(shift, precision, is_natural=True)
-        return belief.kl(basis) - jnp.sum(likelihood.expected_log_prob(y, *belief.marginals(basis, rows)))
-
-    slope = jax.jit(jax.value_and_grad(loss, (0, 1, 2)))
-    _, first = slope(jnp.zeros(15, dtype), jnp.zeros((15, 15), dtype), jnp.asarray(0.5, dtype))
-    fitted, new = (-first[0], -first[1]), jnp.asarray(0.5 * factor, dtype)
-    value, steps = slope(*fitted, new)
-    after = jax.jit(lambda shift, precision: Conditional(shift, precision).marginals(basis_of(new), rows))
-    return value, steps[2], *after(fitted[0] - 0.5 * steps[0], fitted[1] - 0.5 * steps[1])
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("factor", [0.3, 3.0])
-def test_float32_stays_close_in_a_step(factor):
-    for one, other in zip(step_at(jnp.float32, factor), step_at(jnp.float64, factor), strict=True):
-        assert one.dtype == jnp.float32
-        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-3)
-
-
 @pytest.mark.long
 def test_steps_in_float32_keep_the_precision_symmetric():
     """Else a fit of hundred steps held one that `Conditional` itself refuses: entries differed by 0.002."""
