@@ -78,7 +78,7 @@ class SVGD(Answers):
     evaluation : str, optional
         Scores side by side ("vmap"), or one after the other ("map"), which holds the memory of one. By default
         "map" on a CPU, where batched factorisations and large intermediates made "vmap" 3 to 5 times as slow on
-        whole data, and no quicker on minibatches (tests/benchmarks/test_stein.py), and "vmap" elsewhere.
+        whole data, and no quicker on minibatches (`examples/studies/speed/benchmarks`), and "vmap" elsewhere.
     sharding : NamedSharding of the first axis, optional
         Devices to share the particles among: each computes the scores of its own. Data, positions and forces
         are on all of them, and the scores are sent to all.

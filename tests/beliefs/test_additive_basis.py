@@ -9,31 +9,6 @@ from numpyro_gp.beliefs import AdditiveBasis
 from numpyro_gp.beliefs.basis import Basis
 from numpyro_gp.kernels import RBF, Constant, Linear
 from numpyro_gp.kernels.base import as_kernel
-from tests.oracles.additive import additive_basis_of, additive_of
-from tests.oracles.vectors import cases
-
-
-@pytest.mark.parametrize("case", cases("additive"))
-def test_features_are_stacked_and_priors_summed(case):
-    """L_c^-1 k_c(Z_c, X) in NumPy; the column 7.0 of unread inputs in Z would show."""
-    basis, X = additive_basis_of(case), jnp.asarray(case["Xs"])
-    kernels, inducing = additive_of(case)
-    rows, total = [], np.zeros((len(X), len(X)))
-    for name, kernel in kernels.items():
-        factor = np.linalg.cholesky(kernel.matrix(inducing[name]))
-        rows.append(np.linalg.solve(factor, kernel.matrix(inducing[name], X)))
-        total = total + np.asarray(kernel.matrix(X))
-    np.testing.assert_allclose(basis.features(X), np.concatenate(rows), atol=1e-10)
-    np.testing.assert_allclose(basis.matrix(X), total, atol=1e-12)
-    np.testing.assert_allclose(basis.diagonal(X), np.diag(total), atol=1e-12)
-    assert basis.size == sum(basis.sizes) == len(case["m"])
-    assert [case["m"][at].shape[0] for at in basis.slices] == list(basis.sizes)
-    assert basis.component("c1") == 1
-
-
-def test_an_unknown_component():
-    with pytest.raises(ValueError, match=r"component must be one of \['c0', 'c1', 'c2'\], but got 'age'"):
-        additive_basis_of(cases("additive")[0]).component("age")
 
 
 def mixed(scales, points):
@@ -81,16 +56,3 @@ def test_groups_are_the_components_one_by_one(rng):
     for part, (name, kernel) in zip(basis.parts, kernels.items(), strict=True):
         assert jax.tree.structure(part.kernel) == jax.tree.structure(kernel)
         assert part.inducing is inducing[name]
-
-
-def test_rows_with_other_columns_are_refused(rng):
-    basis = AdditiveBasis.build(*mixed(jnp.ones(5), [jnp.asarray(rng.uniform(size=(2, 3)))] * 6))
-    with pytest.raises(ValueError, match="X must be an array with 3 columns"):
-        basis.features(jnp.zeros((2, 4)))
-
-
-def test_literals_do_not_raise_the_precision_of_inputs(rng):
-    Z = jnp.asarray(rng.uniform(size=(2, 2)), jnp.float32)
-    basis = AdditiveBasis.build({"a": RBF(1.0, 0.3).on(0), "b": RBF(1.0, 0.4).on(1)}, {"a": Z, "b": Z})
-    assert len(basis.groups) == 1
-    assert basis.dtype == basis.features(Z).dtype == basis.matrix(Z).dtype == jnp.float32

@@ -35,36 +35,6 @@ def test_the_optimum_is_the_oracles(case, form):
     assert bound < case["exact_lml"]
 
 
-@pytest.mark.parametrize("form", ["structured", "full"])
-def test_noise_for_each_datum(form):
-    case = cases("additive")[1]
-    same, each = (optimum_of(case, form, noise) for noise in (None, jnp.full(len(case["y"]), case["noise"])))
-    np.testing.assert_allclose(each.bound, same.bound, rtol=1e-10)
-    np.testing.assert_allclose(each.belief.mean, same.belief.mean, rtol=1e-8)
-
-
-KERNELS = {"a": RBF(1.0, 1.0).on(0)}
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"kernels": {}, "inducing": {}}, "kernels must be a dictionary with at least one component"),
-        ({"inducing": {"b": np.zeros((2, 1))}}, r"inducing must be about the components of kernels, \['a'\]"),
-        ({"inducing": [np.zeros((2, 1))]}, "inducing must be a dictionary by component name"),
-        ({"inducing": {"a": np.zeros((2, 3))}}, r"inducing\['a'\] must be an array with 1 columns"),
-        ({"y": np.zeros(3)}, r"y must be of shape \(4,\)"),
-        ({"noise": np.ones(3)}, r"noise must be a number or of shape \(4,\)"),
-        ({"noise": -1.0}, "noise must be positive"),
-        ({"form": "diagonal"}, "form must be one of 'structured', 'full'"),
-    ],
-)
-def test_bad_input(changes, message):
-    data = {"kernels": KERNELS, "inducing": {"a": np.zeros((2, 1))}, "X": np.zeros((4, 1)), "y": np.zeros(4)}
-    with pytest.raises((ValueError, TypeError), match=message):
-        additive_optimum(**data | {"noise": 1.0, "form": "full"} | changes)
-
-
 @pytest.mark.parametrize("points", [20, 90])
 def test_precise_data_in_single_precision_have_the_bound_of_their_features(points):
     """Noise of 1/300 of the function, fewer points than rows and more; by a factor of all rows it was 9 nats off."""

@@ -1,7 +1,5 @@
 """A belief that follows its basis, against dense NumPy and the closed-form optimum; its natural steps against dense ones."""
 
-from contextlib import nullcontext
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,15 +7,12 @@ import numpyro
 import numpyro.distributions as dist
 import optax
 import pytest
-from numpyro import handlers
 from numpyro.infer import SVI, Trace_ELBO
 from numpyro.infer.autoguide import AutoNormal
-from scipy.linalg import block_diag
 
 import numpyro_gp as ngp
-from numpyro_gp.beliefs import AdditiveBasis, Basis, Conditional, coupled_optimum
-from numpyro_gp.kernels import RBF, Matern52
-from tests.oracles.build import answers
+from numpyro_gp.beliefs import Basis, Conditional, coupled_optimum
+from numpyro_gp.kernels import Matern52
 
 RNG = np.random.default_rng(0)
 X = jnp.asarray(RNG.uniform(-1, 1, (12, 2)))
@@ -184,83 +179,6 @@ def test_the_noise_is_a_number_or_one_for_each_output():
         own = Conditional(SHIFT / noise**2, PRECISION / noise**2).at(basis_at())
         np.testing.assert_allclose(belief.mean[p], own.mean, rtol=1e-12)
         np.testing.assert_allclose(belief.scale_tril[p], own.scale_tril, atol=1e-12)
-
-
-@pytest.mark.long
-def test_outputs_and_members_are_each_their_own():
-    """With kernels and levels of their own; that members share one is in ``contracts/test_plates.py``."""
-    several = Conditional(jnp.stack([SHIFT, 2 * SHIFT]), jnp.stack([PRECISION, 0.5 * PRECISION]))
-    kernels, levels = jax.vmap(Matern52)(jnp.array([1.3, 1.3]), jnp.array([0.7, 1.2])), jnp.array([0.5, -1.0])
-    wanted = []
-    for p, lengthscale in enumerate((0.7, 1.2)):
-        basis, one = (
-            basis_at(lengthscale, level=jnp.full(5, levels[p])),
-            Conditional(several.shift[p], several.precision[p]),
-        )
-        wanted.append((levels[p] + one.marginals(basis, X).mean, one.marginals(basis, X).variance, one.kl(basis)))
-    mean, variance, kl = map(np.stack, zip(*wanted, strict=True))
-    for site, options in (
-        (nullcontext(), {"outputs": 2, "mean": ngp.means.Constant(levels)}),
-        (numpyro.plate("group", 2), {"mean": levels}),
-    ):
-        with handlers.trace() as trace, handlers.substitute(data={"f": several}), handlers.seed(rng_seed=0), site:
-            f = ngp.gp("f", kernels, Z, **options)(X)
-        found = -trace["f"]["fn"].log_prob(trace["f"]["value"])
-        is_plate = "outputs" not in options
-        np.testing.assert_allclose(f.mean, mean if is_plate else mean.T, atol=1e-10)
-        np.testing.assert_allclose(f.variance, variance if is_plate else variance.T, atol=1e-10)
-        np.testing.assert_allclose(found, kl if is_plate else kl.sum(), rtol=1e-10)
-
-
-@pytest.mark.long
-def test_additive_components_are_coupled():
-    kernels = {"a": RBF(1.0, 0.5).on(0), "b": RBF(0.7, 0.9).on(1)}
-    basis, half = jax.jit(AdditiveBasis.build)(kernels, {"a": Z, "b": Z[:3]}), RNG.normal(size=(8, 4))
-    belief = Conditional(jnp.asarray(RNG.normal(size=8)), jnp.asarray(half @ half.T))
-    gram = block_diag(*(part.gram for part in basis.parts))
-    covariance = np.linalg.inv(np.linalg.inv(gram) + belief.precision)
-    pull = np.linalg.solve(gram, np.concatenate([part.kernel.matrix(part.inducing, X) for part in basis.parts]))
-    found, *_ = answers(belief, basis, X)
-    np.testing.assert_allclose(found.mean, covariance @ belief.shift @ pull, atol=1e-9)
-    variance = 1.7 - np.sum(pull * ((gram - covariance) @ pull), axis=0)
-    np.testing.assert_allclose(found.variance, variance, atol=1e-9)
-
-
-def test_a_belief_is_solved_for_once_in_a_step():
-    """The marginals and the divergence share one factor of the belief beside that of the kernel."""
-    guide = ngp.AutoGP(regression, {"f": ngp.guides.conditional()})
-    svi = SVI(regression, guide, ngp.optim.natural_gradient(optax.adam(0.01), 0.5), Trace_ELBO())
-    state = svi.init(jax.random.key(0), X, Y)
-    text = str(jax.make_jaxpr(lambda state: svi.update(state, X, Y))(state))
-    assert text.count("= cholesky") == 2  # one is in the loop that looks for the least jitter
-
-
-def step_at(dtype, factor):
-    """From the fit at one lengthscale: the loss at another, its slope there, and what a step says of the rows."""
-    rows, at, y = (jnp.asarray(values, dtype) for values in (GRID[:, None], GRID[::4, None], np.sin(5 * GRID)))
-    likelihood = ngp.likelihoods.Gaussian(jnp.asarray(0.2, dtype))
-
-    def basis_of(lengthscale):
-        return Basis.build(Matern52(jnp.ones((), dtype), lengthscale), at, 1e-4)
-
-    def loss(shift, precision, lengthscale):
-        basis, belief = basis_of(lengthscale), Conditional(shift, precision, is_natural=True)
-        return belief.kl(basis) - jnp.sum(likelihood.expected_log_prob(y, *belief.marginals(basis, rows)))
-
-    slope = jax.jit(jax.value_and_grad(loss, (0, 1, 2)))
-    _, first = slope(jnp.zeros(15, dtype), jnp.zeros((15, 15), dtype), jnp.asarray(0.5, dtype))
-    fitted, new = (-first[0], -first[1]), jnp.asarray(0.5 * factor, dtype)
-    value, steps = slope(*fitted, new)
-    after = jax.jit(lambda shift, precision: Conditional(shift, precision).marginals(basis_of(new), rows))
-    return value, steps[2], *after(fitted[0] - 0.5 * steps[0], fitted[1] - 0.5 * steps[1])
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("factor", [0.3, 3.0])
-def test_float32_stays_close_in_a_step(factor):
-    for one, other in zip(step_at(jnp.float32, factor), step_at(jnp.float64, factor), strict=True):
-        assert one.dtype == jnp.float32
-        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.long

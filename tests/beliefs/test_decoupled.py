@@ -86,20 +86,6 @@ def test_column_sampling_is_unbiased_and_so_are_its_gradients(number):
     assert np.std(sampled[0]) > 0.1
 
 
-@pytest.mark.parametrize("case", cases("hybrid"))
-def test_hybrid_is_orthogonal_in_other_coordinates(case):
-    """Sampled rows included (mathematics.md section 4.3); m in place of m + R a is seen in the KL."""
-    basis, X = basis_of(case, "Z_beta"), jnp.asarray(case["Xs"])
-    hybrid = pair_of(Hybrid, case, columns=jnp.array([0, 3]))
-    root = np.linalg.cholesky(np.asarray(basis.kernel.matrix(case["Z_beta"])))
-    shift = np.linalg.solve(root, basis.kernel.matrix(case["Z_beta"], case["Z_gamma"]) @ case["a_gamma"])
-    orthogonal = Orthogonal(hybrid.Z_gamma, hybrid.a, hybrid.mean + shift, hybrid.scale_tril, hybrid.columns)
-    np.testing.assert_allclose(hybrid.kl(basis), orthogonal.kl(basis), rtol=1e-9, atol=TOLERANCE)
-    np.testing.assert_allclose(hybrid.marginals(basis, X).mean, orthogonal.marginals(basis, X).mean, atol=TOLERANCE)
-    wrong = Orthogonal(hybrid.Z_gamma, hybrid.a, hybrid.mean, hybrid.scale_tril, hybrid.columns)
-    assert abs(wrong.kl(basis) - hybrid.kl(basis)) > 1e4 * TOLERANCE
-
-
 def test_inverse_covariances_of_no_and_of_one_point():
     """No ``B`` reduces nothing; of one point of unit variance the second derivative of the divergence is
     ``b^2 (3 - b^2) / (1 + b^2)^3``, here by differences, so that it is not convex in the factor."""

@@ -39,19 +39,6 @@ def test_six_layers(case, mean, covariance):
     np.testing.assert_allclose(fit.sum() - divergence, case[f"{tag}/elbo_gaussian"], atol=10 * TOLERANCE)
 
 
-def test_a_belief_that_is_ready_for_one_basis_is_made_ready_for_another():
-    """Values on the white process are found anew, so that those of a layer with a mean of its own are refused as ever."""
-    case = cases("havasi")[0]
-    basis, other = basis_of(case, "Z_b"), basis_of(case, "Z_b", jitter=1e-2)
-    plain = layer_of(case, "gp", "cb")
-    ready = plain.ready(basis)
-    for got, wanted in zip(ready.ready(other).marginals(other, basis.inducing), plain.marginals(other, basis.inducing)):
-        np.testing.assert_allclose(got, wanted, rtol=1e-12)
-    assert np.abs(ready.kl(other) - plain.kl(other)) > 1e-3
-    with pytest.raises(ValueError, match="asked for whitened values"):
-        ready.whitened(basis)
-
-
 # ---------------------------------------------------------------------------------- two layers
 
 
@@ -102,21 +89,3 @@ def test_two_decoupled_layers(case):
     np.testing.assert_allclose(np.mean(bounds), case["elbo_gaussian"], atol=10 * TOLERANCE)
     mixture = special.logsumexp(densities, axis=0) - np.log(len(densities))
     np.testing.assert_allclose(mixture, case["log_predictive"], atol=TOLERANCE)
-
-
-Z, EYE = np.arange(3.0)[:, None], np.eye(2)
-
-
-@pytest.mark.parametrize(
-    ("build", "message"),
-    [
-        (lambda: DecoupledLayer(Z, np.zeros(3), scale_tril=EYE, B_tril=EYE), "exactly one of them, but got both"),
-        (lambda: DecoupledLayer(Z, np.zeros(2), scale_tril=EYE), "mean_parameter must be of shape"),
-        (lambda: DecoupledLayer(Z, np.zeros(3), scale_tril=-EYE), "positive diagonal"),
-        (lambda: DecoupledLayer(Z, np.zeros((2, 3)), scale_tril=EYE), r"scale_tril must be of shape \(2, M, M\)"),
-        (lambda: DecoupledLayer(Z, np.zeros(3), B_tril=np.ones((2, 2))), "B_tril must be lower triangular"),
-    ],
-)
-def test_bad_layers(build, message):
-    with pytest.raises(ValueError, match=message):
-        build()

@@ -1,7 +1,5 @@
 """Half of a product over very many rows, in blocks, against the plain form: values, members, float32, derivatives."""
 
-import re
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,9 +9,8 @@ from numpyro_gp.beliefs import Basis
 from numpyro_gp.beliefs import moments as module
 from numpyro_gp.beliefs import products as many_rows
 from numpyro_gp.beliefs.moments import whitened_marginals
-from numpyro_gp.beliefs.products import at_blocks, triangle_rows
-from numpyro_gp.kernels import RBF, Matern52
-from numpyro_gp.linalg import matmul
+from numpyro_gp.beliefs.products import at_blocks
+from numpyro_gp.kernels import RBF
 from tests.beliefs.test_moments import plain, values_of
 
 
@@ -60,34 +57,6 @@ def test_one_product_over_many_rows(many, kind, batch, jitter, monkeypatch):
     assert used
     for one, other in zip(found, wanted, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9 * np.abs(other).max())
-
-
-@pytest.mark.parametrize("kind", ["narrowed", "prior", "wide"])
-def test_half_of_a_product_is_enough_where_data_narrow_the_belief(many, kind, monkeypatch):
-    """Above the diagonal blocks of the triangle nothing is read; a wide belief has no triangle."""
-    basis = Basis.build(RBF(1.0, 1.0), jnp.asarray(many[0]), 1e-6)
-    rows = triangle_rows(basis.inverse, *belief(kind))
-    assert bool(rows.is_lower) == (kind != "wide")
-    monkeypatch.setattr(many_rows, "BLOCK", 2**40)
-    quarter = np.arange(module.SMALLEST + 1) // (module.SMALLEST // many_rows.PARTS)  # the last row is of the mean
-    unread = rows._replace(matrix=jnp.where(quarter[:, None] < quarter[:-1], jnp.nan, rows.matrix))
-    at = lambda X: (basis.kernel.matrix(basis.inducing, X), basis.diagonal(X))  # noqa: E731
-    alone = lambda _, prior: jnp.full((*rows.signs.shape[:-1], len(prior)), jnp.nan)  # noqa: E731
-    wanted, found = (at_blocks(one, at, jnp.asarray(many[1]), module.SMALLEST, alone) for one in (rows, unread))
-    assert bool(jnp.all(found[1] == wanted[1])) == (kind != "wide")
-    np.testing.assert_array_equal(found[0], wanted[0])
-
-
-def test_the_mean_is_no_product_of_its_own(many):
-    """A row by itself is multiplied inside of what makes the kernel: of 2.3 ms for 512 x 512 numbers it takes 1.2."""
-    Z, X = map(jnp.asarray, many)
-    basis, row = Basis.build(Matern52(1.0, 1.0), Z, 1e-6), jnp.ones(module.SMALLEST)
-    of_row = lambda mean, _: matmul(mean, basis.kernel.matrix(Z, X))  # noqa: E731
-    of_belief = lambda *values: whitened_marginals(basis, X, *values)  # noqa: E731
-    program = lambda form: jax.jit(form).lower(row, jnp.eye(module.SMALLEST)).compile().as_text()  # noqa: E731
-    alone = re.compile(rf"= f64\[(1,)?{len(X)}(,1)?\]\S* dot\(")
-    assert alone.search(program(of_row))
-    assert not alone.search(program(of_belief))
 
 
 @pytest.mark.long

@@ -67,17 +67,3 @@ def test_a_batch_is_a_loop_over_its_members(name):
     wanted, each = jax.jit(jax.value_and_grad(loop))(members)
     np.testing.assert_allclose(value, wanted, rtol=1e-10)
     jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-7), slopes, stack(each))
-
-
-@pytest.mark.long
-def test_prior_quantities_of_a_batch():
-    batch = stack([Matern32(1.3, 0.7), Matern32(0.6, 0.2)])
-    basis = BatchBasis(batch_of_bases(batch, Z3, 0.0))
-    assert (basis.size, basis.dtype) == (3, jnp.float64)
-    for p, kernel in enumerate([Matern32(1.3, 0.7), Matern32(0.6, 0.2)]):
-        single = b.Basis.build(kernel, Z3, 0.0)
-        for name in ("features", "matrix", "diagonal"):
-            np.testing.assert_allclose(getattr(basis, name)(X2)[p], getattr(single, name)(X2), rtol=1e-10)
-    assert OF_TWO["a user's own"].is_whitened(basis)
-    assert not OF_TWO["hybrid"].is_whitened(basis)
-    np.testing.assert_allclose(OF_TWO["a user's own"].whitened(basis).scale_tril, FACTORS, atol=1e-6)

@@ -11,7 +11,6 @@ from numpyro_gp.beliefs.optimum import additive_optimum, coupled_optimum, orthog
 from numpyro_gp.kernels import Matern32
 from numpyro_gp.likelihoods import Gaussian
 from tests.oracles.build import answers, basis_of, build, kernel_of
-from tests.oracles.problems import regression
 from tests.oracles.vectors import cases
 
 
@@ -101,34 +100,6 @@ def test_the_bound_is_the_objective_at_the_belief_and_no_step_improves_it(jitter
             for name in ("mean", "a"):
                 if hasattr(belief, name):
                     np.testing.assert_allclose(getattr(slopes, name), 0.0, atol=1e-7)
-
-
-@pytest.mark.long
-def test_repeated_points_and_float32_stay_finite():
-    problem = regression(size=12)
-    X, y = problem.X.astype(jnp.float32), problem.y.astype(jnp.float32)
-    kernel = Matern32(jnp.float32(1.3), jnp.float32(0.8))
-    belief, bound = orthogonal(kernel, X, X[::3], X, y, jnp.float32(problem.noise))
-    assert bound.dtype == belief.a.dtype == jnp.float32
-    assert bool(jnp.isfinite(bound))
-    _, below = coupled(kernel, X[::3], X, y, jnp.float32(problem.noise))
-    assert below - 1e-3 < bound < problem.evidence
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"Z_gamma": jnp.zeros((2, 3))}, "Z_gamma must be an array with 1 columns"),
-        ({"Z_beta": jnp.zeros(2)}, r"Z_beta must be an array of shape"),
-        ({"noise": jnp.ones(3)}, "noise must be a number or of shape"),
-        ({"jitter": -1.0}, "jitter must be zero or positive"),
-    ],
-)
-def test_bad_input(change, message):
-    X = jnp.linspace(0.0, 1.0, 4)[:, None]
-    call = {"Z_gamma": X, "Z_beta": X[:2], "X": X, "y": X[:, 0], "noise": 0.1, "jitter": None, **change}
-    with pytest.raises(ValueError, match=message):
-        orthogonal_optimum(Matern32(1.0, 1.0), **call)
 
 
 def test_a_factorisation_that_fails_is_named():

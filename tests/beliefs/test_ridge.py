@@ -27,20 +27,3 @@ def test_in_single_precision_the_bound_and_its_slopes_hold_at_any_noise(noise):
         found, by_features = both(data.features)
     np.testing.assert_allclose(found, bound, atol=0.5)
     np.testing.assert_allclose(by_features, slope, atol=0.01 * np.abs(slope).max())
-
-
-def test_in_single_precision_curvature_is_that_of_double():
-    """Second derivatives go through the factor that is found as a constant."""
-    rng = np.random.default_rng(0)
-    B, r = rng.normal(size=(4, 9)), rng.normal(size=9)
-
-    def curvature(precision):
-        data = GaussianData(*(jnp.asarray(own, precision) for own in (B, np.ones(9), np.ones(9))))
-        target = jnp.asarray(r, precision)
-        return jax.hessian(lambda t: data._replace(features=t * data.features).optimum(target)[2])(
-            jnp.ones((), precision)
-        )
-
-    with jax.enable_x64(False):
-        found = curvature(jnp.float32)
-    np.testing.assert_allclose(found, curvature(jnp.float64), rtol=1e-4)

@@ -205,19 +205,6 @@ def test_as_points_they_are_a_factor_of_the_gram_matrix():
     np.testing.assert_allclose(found.mean, np.exp(level + variance / 2), rtol=1e-4)
 
 
-@pytest.mark.long
-def test_a_fit_in_minibatches_predicts_and_has_a_term_of_each_row():
-    model = lambda near, y=None, batch=None: regression(values(), near, y, batch)  # noqa: E731
-    guide, svi = guided(model, 0.5)
-    args = ngp.neighbours(jnp.asarray(X), 6), jnp.asarray(Y)
-    fit = ngp.fit(KEY, svi, 60, *args, batch=8, progress=False)
-    posterior = ngp.Posterior.from_svi(model, guide, fit.params)
-    assert np.sqrt(np.mean((posterior.predict_at(KEY, X, *args, neighbours=10).mean - Y) ** 2)) < 0.2
-    terms = np.asarray(posterior.draws(KEY, *args, num_samples=2).log_likelihood["y"])
-    assert terms.shape == (2, N)
-    assert np.isfinite(terms).all()
-
-
 def test_what_is_refused():
     f, near = handlers.seed(lambda: ngp.gp("f", ngp.kernels.RBF(1.0, 0.5), Z), 0)(), ngp.neighbours(X, 6)
     narrow = ngp.neighbours(X[:, :1], 3)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from scipy.linalg import block_diag
 
-import numpyro_gp as ngp
 from numpyro_gp.beliefs import BlockLowRank, Structured, truncate
 from numpyro_gp.likelihoods import Gaussian
 from tests.oracles.additive import additive_basis_of
@@ -70,10 +69,3 @@ def test_members_of_plates_share_a_rank():
     kept = truncate(Structured(np.zeros((2, 4)), W))
     assert kept.W.shape == (2, 4, 2)
     np.testing.assert_allclose(np.linalg.norm(kept.W, axis=1), [[5.0, 3.0], [4.0, 0.2]], rtol=1e-12)
-
-
-def test_bad_input():
-    with pytest.raises(TypeError, match="belief must be a Structured or a BlockLowRank, but got a Coupled"):
-        truncate(ngp.beliefs.Coupled(jnp.zeros(2), jnp.eye(2)))
-    with pytest.raises(ValueError, match="nats must be positive"):
-        truncate(Structured(jnp.zeros(2), jnp.ones((2, 1))), 0.0)

@@ -21,7 +21,6 @@ from numpyro_gp.beliefs import (
     Orthogonal,
     Structured,
 )
-from numpyro_gp.beliefs.basis import Whitened, covariance_kl
 from numpyro_gp.beliefs.components import component_covariance, whitened_blocks
 from numpyro_gp.kernels import Matern32
 from tests.contracts.models import Delegating as Delegate
@@ -142,11 +141,3 @@ def test_rounding_does_not_hide_a_belief_about_values(dtype):
     assert bool(belief.is_whitened(basis))
     slight = Orthogonal(POINTS.astype(dtype), 0.2 * COEFFICIENTS.astype(dtype), belief.inner.mean, jnp.diag(scales))
     assert not bool(Delegate(slight).is_whitened(basis))
-
-
-def test_divergence_of_a_normal_from_the_prior():
-    """``(|m|^2 + tr S - M - log |S|) / 2`` by NumPy."""
-    covariance = C @ C.T
-    expected = 0.5 * (MEAN @ MEAN + np.trace(covariance) - 4 - np.linalg.slogdet(covariance)[1])
-    np.testing.assert_allclose(Whitened(jnp.asarray(MEAN), jnp.asarray(C)).kl(), expected, rtol=1e-12)
-    np.testing.assert_allclose(covariance_kl(jnp.asarray(C)), expected - 0.5 * MEAN @ MEAN, rtol=1e-12)

@@ -68,6 +68,12 @@ def in_data_plate(call: Callable[[Any], Any]) -> Callable[[], Any]:
     return seeded(run)
 
 
+def in_other_plate() -> None:
+    """Two kernels in a plate of three members."""
+    with numpyro.plate("group", 3):
+        ngp.gp("f", kernels.stack([RBF, RBF]), Z)
+
+
 def twice_observed() -> None:
     """Further data at a process that is conditioned on its own."""
     f = ngp.gp_regression("y", RBF, X, 0.1, obs=Y)
@@ -173,6 +179,7 @@ PRIMITIVES: list[Row] = [
     (seeded(lambda: ngp.gp("f", RBF, 20)), r"inducing must be an array of shape \(..., N, D\)"),
     (seeded(lambda: ngp.gp("f", RBF, None)), "inducing must be an array of real numbers"),
     (seeded(lambda: ngp.gp("f", RBF, Z, outputs=0)), "outputs must be at least 1"),
+    (seeded(in_other_plate), "the kernel.* of site 'f' must be a batch of the plates around it"),
     (seeded(lambda: ngp.gp("f", RBF, Z, outputs=2.0)), "outputs must be a whole number"),
     (seeded(lambda: ngp.gp("f", RBF, Z, jitter=-1e-6)), "jitter must be zero or positive"),
     (seeded(lambda: ngp.gp("f", RBF, Z, jitter=np.full(2, 1e-6))), "jitter must be a scalar"),
@@ -299,6 +306,13 @@ BELIEFS: list[Row] = [
     (lambda: beliefs.DecoupledLayer(Z, ONE, mean="zero", scale_tril=TWO), "mean must be one of"),
     (lambda: beliefs.BlockDiagonal(ONE, 3.0), "scale_trils must be"),
     (lambda: beliefs.Structured(ONE, np.ones((2, 1))), "W must be of shape"),
+    (lambda: beliefs.Structured(ONE, np.ones((3, 0))), "W must be of rank at least 1"),
+    (lambda: beliefs.BlockDiagonal(ONE, (np.eye(2),)), "scale_trils must be of sizes that add up to 3"),
+    (lambda: beliefs.DecoupledLayer(Z, np.zeros(2), scale_tril=TWO), "mean_parameter must be of shape"),
+    (lambda: beliefs.truncate(beliefs.Coupled(ONE, TWO)), "belief must be a Structured or a BlockLowRank"),
+    (lambda: beliefs.truncate(beliefs.Structured(ONE, np.ones((3, 1))), 0.0), "nats must be positive"),
+    (lambda: beliefs.additive_optimum({"a": RBF}, {"b": Z}, X, Y, 1.0), "inducing must be about the components"),
+    (lambda: beliefs.additive_optimum({"a": RBF}, {"a": Z}, X, Y, 1.0, form="diagonal"), "form must be one of"),
     (lambda: beliefs.coupled_optimum(RBF, Z, X, Y, -1.0), "noise must be positive"),
     (lambda: beliefs.coupled_optimum(RBF, Z, X, Y[:5], 1.0), "y must be of shape"),
     (lambda: beliefs.orthogonal_optimum(RBF, Z, Z[:, :1], X, Y, 1.0), "Z_"),
@@ -322,6 +336,9 @@ GUIDES: list[Row] = [
     (lambda: guides.orthogonal(Z, columns=9), "columns must be"),
     (lambda: guides.orthogonal(Z, gamma="fast"), "gamma must be one of"),
     (lambda: guides.structured(0), "rank must be at least 1"),
+    (lambda: guides.structured(1, W=np.ones((2, 1)), inputs=Z), "inputs must be left"),
+    (lambda: guides.block_diagonal(scale=0.0), "scale must be positive"),
+    (lambda: guides.conditional(natural=False), "natural must be True"),
     (lambda: guides.structured(1.5), "rank must be a whole number"),
     (lambda: guides.block_low_rank(-1), "rank must be at least 1"),
     (lambda: guides.decoupled_layer(Z, mean="none"), "mean must be one of"),

@@ -124,6 +124,7 @@ RUNS: list[Row] = [
     (lambda: ngp.fit(KEY, engine(), 5, X, Y, Y), "args and kwargs must be arguments of the model"),
     (lambda: svgd(num_stein_particles=0), "num_stein_particles must be at least 1"),
     (lambda: svgd(kernel_fn=stein.RBF), "kernel_fn must be a kernel"),
+    (lambda: svgd().run(KEY, 1, X, Y, init_state={}), "init_state must be the state of an earlier run"),
     (lambda: svgd(evaluation="fast"), "evaluation must be one of"),
     (lambda: svgd(init_particles=[1.0]), "init_particles must be a dictionary"),
     (

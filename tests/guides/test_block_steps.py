@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from scipy.linalg import block_diag
 
-from numpyro_gp.beliefs import BlockLowRank
 from numpyro_gp.beliefs.members import Stacks, alike
-from numpyro_gp.guides.natural import block_factors, natural_low_rank, root_of_precision
+from numpyro_gp.guides.natural import block_factors, natural_low_rank
 from numpyro_gp.likelihoods import Gaussian
 from tests.oracles.additive import additive_basis_of
 from tests.oracles.vectors import cases
@@ -32,27 +31,6 @@ def above_one(matrix, slices):
         values, vectors = np.linalg.eigh(matrix[at, at])
         raised[at, at] = vectors * np.maximum(values, 1) @ vectors.T
     return raised
-
-
-def test_the_root_of_blocks_and_columns(rng):
-    """``V V^T = (D + W W^T)^-1`` where a block is far above ``W_c W_c^T``, and where it is below."""
-    _, basis, _, stacks, precisions = problem()
-    W = rng.normal(size=(basis.size, 2)) * np.where(np.arange(basis.size) < 4, 3.0, 0.3)[:, None]
-    x = rng.normal(size=basis.size)
-
-    @jax.jit
-    def found(W):
-        root = root_of_precision(precisions, W, stacks)
-        return root.whitened(stacks.apart(jnp.eye(basis.size))).T, stacks.together(
-            root.twice(stacks.apart(jnp.asarray(x)))
-        )
-
-    V, solved = found(jnp.asarray(W))
-    Q = block_diag(*stacks.unstacked(precisions))
-    kept = block_diag(*[np.ones((size, size)) for size in basis.sizes])
-    wanted = np.linalg.inv(above_one(Q - W @ W.T * kept, basis.slices) + W @ W.T)
-    np.testing.assert_allclose(V @ V.T, wanted, atol=1e-12)
-    np.testing.assert_allclose(solved, wanted @ x, atol=1e-12)
 
 
 def loss(belief, basis, X, y):
@@ -114,17 +92,3 @@ def test_a_step_of_blocks_leaves_them_positive_definite():
 
     (slope,) = jax.jit(jax.grad(value))(precisions)
     np.testing.assert_allclose(slope, 2 * jnp.eye(2)[None], atol=1e-9)
-
-
-@pytest.mark.long
-def test_precisions_of_beliefs(rng):
-    """``S^-1 X`` and ``S_cc^-1``, dense."""
-    case, basis, _, stacks, precisions = problem()
-    x = rng.normal(size=(basis.size, 2))
-    roots = tuple(jnp.linalg.cholesky(one) for one in stacks.unstacked(precisions))
-    belief = BlockLowRank(jnp.asarray(case["m"]), roots, jnp.asarray(case["W"]))
-    dense = block_diag(*[root @ root.T for root in roots]) + case["W"] @ case["W"].T
-    np.testing.assert_allclose(belief.times_precision(jnp.asarray(x)), dense @ x, rtol=1e-10)
-    found = stacks.unstacked(belief.own_precisions())
-    for at, one in zip(basis.slices, found, strict=True):
-        np.testing.assert_allclose(one, np.linalg.inv(np.linalg.inv(dense)[at, at]), rtol=1e-8)

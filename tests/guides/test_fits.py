@@ -2,7 +2,6 @@
 
 import dataclasses
 import pickle
-import weakref
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +13,7 @@ from numpyro.infer import MCMC, SVI, Trace_ELBO
 from numpyro.infer.autoguide import AutoDelta, AutoMultivariateNormal, AutoNormal
 
 import numpyro_gp as ngp
-from numpyro_gp.guides.fit_registry import MOST, arrays_of, begin, fits_of, inducing_at_start, known_fit
+from numpyro_gp.guides.fit_registry import inducing_at_start
 
 KEY = jax.random.key(0)
 X = np.linspace(-1.0, 1.0, 12)[:, None]
@@ -117,19 +116,6 @@ def test_an_autoguide_that_joins_its_values_is_fitted_to_one_number_of_them():
         fit(svi, Z[1:])
 
 
-def test_an_autoguide_that_was_run_by_numpyro_stands_where_it_was_set_up():
-    def additive(X, y=None, *, Z):
-        f = ngp.additive_gp("f", {"a": ngp.kernels.RBF(1.0, 0.5)}, {"a": Z})
-        ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=y)
-
-    guides = {part: AutoNormal(own) for part, own in (("", model), (", component 'a'", additive))}
-    for part, guide in guides.items():
-        assert inducing_at_start(guide) == {}
-        with numpyro.handlers.seed(rng_seed=0):
-            guide(X, Y, Z=Z)
-        np.testing.assert_array_equal(inducing_at_start(guide)["f"][part], Z)
-
-
 @pytest.mark.long
 def test_particles_of_one_engine_know_their_own():
     svgd = ngp.stein.SVGD(model, optax.sgd(0.01), num_stein_particles=1)
@@ -194,22 +180,3 @@ def test_members_that_were_not_in_the_fit_stand_at_inducing_inputs_of_their_own(
     with pytest.raises(ValueError, match=REFUSAL):
         ask(np.stack([Z, Z, OTHER]))
     np.testing.assert_allclose(ask(np.stack([Z, Z, OTHER]), new="group"), 1.0, rtol=1e-3)
-
-
-@pytest.mark.long
-def test_fits_are_forgotten_with_their_guide_and_the_oldest_of_many(collect):
-    guide = ngp.AutoGP(model)
-    for number in range(MOST + 2):
-        begin(guide, None, {}).ends({"a": np.full(2, number)})
-    assert len(fits_of(guide)) == MOST
-    assert known_fit(guide, {"a": np.full(2, 1)}) is None
-    assert known_fit(guide, {"a": jnp.full(2, MOST + 1)}) is fits_of(guide)[-1]
-    assert not jax.jit(lambda leaf: len(arrays_of({"a": leaf, "key": KEY})))(1.0)
-    assert fits_of(3) == []
-    guide, svi = natural()
-    fit(svi, Z)
-    fit(svi, OTHER)
-    reference = weakref.ref(guide)
-    del guide, svi
-    collect()
-    assert reference() is None

@@ -7,7 +7,7 @@ import pytest
 
 from numpyro_gp.beliefs import Coupled
 from numpyro_gp.beliefs.coupled import CovarianceMoments
-from numpyro_gp.guides.natural import natural_expectations, natural_to_mean, symmetric_gradient
+from numpyro_gp.guides.natural import natural_expectations, natural_to_mean
 from numpyro_gp.likelihoods import Bernoulli, Gaussian
 from tests.oracles.build import basis_of
 from tests.oracles.vectors import cases
@@ -16,13 +16,6 @@ from tests.oracles.vectors import cases
 def natural_of(case):
     precision = np.linalg.inv(case["S_chol"] @ case["S_chol"].T)
     return jnp.asarray(precision @ case["m"]), jnp.asarray(precision)
-
-
-@pytest.mark.parametrize("case", cases("natgrad"))
-def test_map_inverts_the_natural_parameters(case):
-    mean, factor = natural_to_mean(*natural_of(case))
-    np.testing.assert_allclose(mean, case["m"], atol=1e-10)
-    np.testing.assert_allclose(factor, case["S_chol"], atol=1e-10)
 
 
 @pytest.mark.parametrize("case", cases("natgrad"))
@@ -49,21 +42,6 @@ def test_a_plain_step_is_the_oracle_natural_step(case, tag, likelihood):
         np.testing.assert_allclose(
             -loss(*[p - g for p, g in zip(start, slopes, strict=True)]), case["titsias/bound"], atol=1e-6
         )
-
-
-def test_gradient_in_the_covariance(rng):
-    """d/dS of a function of C = chol(S), against finite differences along symmetric directions."""
-    root = np.tril(rng.normal(size=(4, 4))) + 3 * np.eye(4)
-    weights = rng.normal(size=(4, 4))
-    direction = rng.normal(size=(4, 4))
-    direction = direction + direction.T
-
-    def value(t):
-        return np.sum(weights * np.linalg.cholesky(root @ root.T + t * direction))
-
-    slope = symmetric_gradient(jnp.asarray(root), jnp.asarray(np.linalg.inv(root)), jnp.asarray(weights))
-    np.testing.assert_allclose(np.sum(slope * direction), (value(1e-5) - value(-1e-5)) / 2e-5, rtol=1e-7)
-    np.testing.assert_allclose(slope, slope.T, atol=1e-14)
 
 
 def test_outputs_are_mapped_one_by_one_and_an_indefinite_precision_is_nan():

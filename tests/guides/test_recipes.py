@@ -42,13 +42,6 @@ def test_parameters_are_named_after_the_site():
     assert {name: trace[name]["kwargs"]["event_dim"] for name in axes} == axes
 
 
-def test_help_says_what_a_recipe_is():
-    """And names every factory of one."""
-    text = ngp.guides.__doc__
-    assert "A recipe says how a guide describes one sample site" in text
-    assert all(f"`{name}`" in text for name in ngp.guides.__all__)
-
-
 T_ROWS = jnp.linspace(-1, 1, 25)[:, None]
 T_NOISE = 0.1 * np.random.default_rng(0).normal(size=25)
 T_VALUES = (jnp.sin(3 * T_ROWS[:, 0]) + T_NOISE).at[jnp.array([4, 12, 20])].add(jnp.array([3.0, -4.0, 5.0]))
@@ -74,8 +67,3 @@ def test_conditional_beliefs_of_students_t_arrive_by_short_steps_and_say_where_a
     svi = SVI(with_outliers, guide, ngp.optim.natural_gradient(optax.adam(0.01), 1.0), Trace_ELBO())
     with pytest.raises(ngp.NonFiniteLoss, match="the loss is nan"):
         ngp.fit(jax.random.key(0), svi, 50, T_ROWS, T_VALUES, progress=False)
-
-
-def test_plain_steps_on_pseudo_data_are_refused():
-    with pytest.raises(ValueError, match=r"natural must be True.*got False. Train it with ngp.optim.natural_gradient"):
-        ngp.guides.conditional(natural=False)

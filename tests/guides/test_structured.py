@@ -163,13 +163,6 @@ def test_default_steps_average_the_noise_of_batches():
     assert 0.3 * least < found < 3 * least
 
 
-def test_bad_input():
-    with pytest.raises(ValueError, match="scale must be positive"):
-        ngp.guides.block_diagonal(scale=0.0)
-    with pytest.raises(ValueError, match="inputs must be left"):
-        ngp.guides.structured(1, W=np.ones((2, 1)), inputs=np.ones((2, 1)))
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["structured", "block_low_rank"])
 def test_members_that_a_mask_hides_stay_where_they_are(name):

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from numpyro_gp.kernels import RBF, Active, Linear, Matern32, Periodic, as_kernel
+from numpyro_gp.kernels import RBF, Linear, Matern32, Periodic, as_kernel
 
 X1 = np.random.default_rng(0).normal(size=(4, 2))
 X2 = np.random.default_rng(1).normal(size=(3, 2))
@@ -71,6 +71,10 @@ def test_integer_inputs_are_floats():
     assert RBF(1, 2).matrix(np.zeros((2, 1), np.float32)).dtype == jnp.float32
 
 
-def test_active_is_static_in_its_columns():
-    assert Active(RBF(1.0, 1.0), np.array([1, 0])).dims == (1, 0)
-    assert jax.tree.structure(RBF(1.0, 1.0).on(0)) != jax.tree.structure(RBF(1.0, 1.0).on(1))
+def test_every_kind_of_number_scales_from_both_sides_and_a_traced_one_has_a_gradient():
+    kernel, expected = RBF(1.0, 1.0), 2 * np.asarray(RBF(1.0, 1.0).matrix(X1, X2))
+    for two in (2, 2.0, np.float64(2.0), np.asarray(2.0), jnp.asarray(2.0)):
+        for product in (two * kernel, kernel * two):
+            np.testing.assert_allclose(product.matrix(X1, X2), expected, rtol=1e-14)
+    gradient = jax.jit(jax.grad(lambda c: jnp.sum((c * kernel).matrix(X1, X2))))(2.0)
+    np.testing.assert_allclose(gradient, 0.5 * expected.sum(), rtol=1e-13)

@@ -1,13 +1,11 @@
 """Kernels by name in batches of one form: each is the kernel that its own numbers make."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from numpyro_gp.beliefs import AdditiveBasis
 from numpyro_gp.kernels import RBF, Constant
-from numpyro_gp.kernels.members import Batch, KernelBatches, kernel_batch_of, shapes_of, stacked
+from numpyro_gp.kernels.members import Batch, KernelBatches, kernel_batch_of
 
 X = jnp.asarray(np.random.default_rng(0).normal(size=(5, 4)))
 NAMES = ("a", "constant", "b", "c")
@@ -42,24 +40,3 @@ def test_a_batch_is_its_kernels():
     assert np.abs(turned.matrix(X) - found["a"].matrix(X)).max() > 0.1
     with pytest.raises(KeyError):
         found["d"]
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("sizes", [(3, 3, 3), (3, 2, 3)], ids=["alike", "of other sizes"])
-def test_their_basis_is_that_of_a_dictionary(sizes):
-    """Whether inducing inputs let a batch stay one, or not."""
-    points = {name: X[:size] for name, size in zip(COLUMNS, sizes, strict=True)} | {"constant": jnp.zeros((1, 4))}
-    found, wanted = (AdditiveBasis.build(kernels, points, 1e-6) for kernels in (batches(), one_by_one()))
-    assert found.names == wanted.names == NAMES
-    assert found.sizes == wanted.sizes
-    np.testing.assert_allclose(found.features(X), wanted.features(X), atol=1e-12)
-    np.testing.assert_allclose(found.diagonals(X), wanted.diagonals(X), atol=1e-12)
-
-
-def test_what_can_be_stacked():
-    trees = [(np.zeros(2), 1.0), (np.ones(2), 2.0)]
-    first, second = jax.jit(lambda: stacked(trees, jnp.float32))()
-    assert first.dtype == second.dtype == jnp.float32
-    np.testing.assert_array_equal(first, [[0, 0], [1, 1]])
-    np.testing.assert_array_equal(second, [1, 2])
-    assert shapes_of(trees[0]) == shapes_of(trees[1]) != shapes_of((np.zeros(3), 1.0))

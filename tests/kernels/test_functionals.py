@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpyro_gp.functionals import Derivative, Functional, Values
+from numpyro_gp.functionals import Average, Derivative, Functional, Values
 
 RNG = np.random.default_rng(0)
 
@@ -40,3 +40,15 @@ def test_numpy_may_stand_on_the_left():
         np.testing.assert_allclose((left + slope).of(square), X[:, 0] ** 2 + 2 * X[:, 0])
     for factor in (np.float64(3.0), np.array([1.0, 2.0, 3.0])):
         np.testing.assert_allclose((factor * slope).of(square), factor * 2 * X[:, 0])
+
+
+def product(X):
+    return X[..., 0] ** 2 * X[..., 1]
+
+
+def test_slopes_and_averages_of_a_known_product():
+    X = np.array([[[0.0, 1.0], [2.0, 3.0]], [[1.0, -1.0], [1.0, 2.0]]])
+    np.testing.assert_allclose(Derivative(X[0], 0).of(product), 2 * X[0, :, 0] * X[0, :, 1], rtol=1e-6)
+    np.testing.assert_allclose(Average(X).of(product), product(X).mean(axis=-1), rtol=1e-6)
+    weights = np.array([0.5, 2.0])
+    np.testing.assert_allclose(Average(X, weights).of(product), product(X) @ weights, rtol=1e-6)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import cdist
 
-from numpyro_gp.kernels import RBF, Cosine, Matern12, Matern32, Matern52, Periodic, RationalQuadratic
+from numpyro_gp.kernels import RBF, Cosine, Matern12, Matern32, Matern52, Periodic, RationalQuadratic, SpectralMixture
 
 LENGTHS = np.array([0.5, 1.2, 3.0])
 FORMULAS = {
@@ -68,3 +68,15 @@ def test_the_choice_of_centre_carries_no_gradient(columns, rng):
     differences = X1[:, None] - X2[None]
     values = weights * np.exp(-0.5 * np.sum(differences**2, axis=-1) / 0.64)
     np.testing.assert_allclose(got, np.sum(values[..., None] * differences / 0.64, axis=0), rtol=1e-11, atol=1e-12)
+
+
+def test_the_spectral_mixture_in_two_inputs(rng):
+    weights, means = np.array([0.5, 0.9]), np.array([[0.3, 0.1], [0.8, 0.2]])
+    scales = np.array([[0.2, 0.3], [0.1, 0.5]])
+    X1, X2 = rng.normal(size=(5, 2)), rng.normal(size=(4, 2))
+    gaps = X1[:, None, None, :] - X2[None, :, None, :]
+    terms = np.exp(-2 * np.pi**2 * gaps**2 * scales**2) * np.cos(2 * np.pi * gaps * means)
+    expected = np.sum(weights * np.prod(terms, axis=-1), axis=-1)
+    kernel = SpectralMixture(weights, means, scales)
+    np.testing.assert_allclose(kernel.matrix(X1, X2), expected, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(kernel.diagonal(X1), np.full(5, 1.4), rtol=1e-14)

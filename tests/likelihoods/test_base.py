@@ -9,34 +9,8 @@ from numpy.testing import assert_allclose
 from scipy import stats
 
 from numpyro_gp import likelihoods as L
-from numpyro_gp.likelihoods import Gaussian, Poisson, Softmax, as_likelihood
+from numpyro_gp.likelihoods import Gaussian, Softmax, as_likelihood
 from tests.likelihoods.compiled import Compiled
-
-PAIRS = {
-    "gaussian": (lambda f: dist.Normal(f, 0.7), Gaussian(0.7), [0.3, -1.2, 2.0], 1e-12),
-    "poisson": (lambda f: dist.Poisson(jnp.exp(f)), Poisson(), [0.0, 1.0, 4.0], 1e-9),
-    "bernoulli": (lambda f: dist.Bernoulli(logits=f), L.Bernoulli(), [0.0, 1.0, 1.0], 1e-7),
-}
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", PAIRS)
-def test_callable_equals_the_built_in_likelihood(name):
-    """Expectations by 20 nodes of Gauss and Hermite, densities by nodes about their peak."""
-    function, built_in, y, tolerance = PAIRS[name]
-    y, mean, variance = jnp.array(y), jnp.array([0.2, -0.5, 0.9]), jnp.array([0.1, 0.4, 0.8])
-
-    @jax.jit
-    def answers(own):
-        log, back = jax.vjp(lambda m, v: own.expected_log_prob(y, m, v), mean, variance)
-        moments = own.predictive_mean(mean, variance), own.predictive_variance(mean, variance)
-        return log, back(jnp.ones(3)), moments, own.predictive_log_prob(y, mean, variance)
-
-    for found, wanted, atol in zip(
-        answers(as_likelihood(function)), answers(built_in), (tolerance, 1e2 * tolerance, 2e-7, 2e-3), strict=True
-    ):
-        assert_allclose(np.array(found), np.array(wanted), atol=atol)
-    assert as_likelihood(function).conditional(mean).batch_shape == (3,)
 
 
 def test_kinked_callable_has_the_right_derivative_in_the_variance():
@@ -101,31 +75,11 @@ def test_classes_by_a_callable_have_probabilities():
     assert_allclose(one.predictive_mean(jnp.array([0.3, -2.0]), jnp.array([0.5, 1.0]))[:, 1], labels, atol=1e-4)
 
 
-def test_a_likelihood_is_returned_as_it_is():
-    likelihood = Poisson()
-    assert as_likelihood(likelihood) is likelihood
-    assert as_likelihood(dist.Normal).num_latent == 1  # loc and scale have defaults: one latent function
-    assert as_likelihood(Softmax(3), num_latent=3).classes == 3
-
-
 @pytest.mark.parametrize("likelihood", [L.Ordinal(jnp.array([0.0, 1.0])), Softmax(3), L.RobustMax(3)])
 def test_labels_may_be_floats(likelihood):
     f, labels = jnp.linspace(-1.0, 2.0, 9).reshape(3, 3), jnp.array([0, 2, 1])
     f = f[:, 0] if likelihood.num_latent == 1 else f
     assert_allclose(likelihood.log_prob(labels.astype(float), f), likelihood.log_prob(labels, f), rtol=1e-12)
-
-
-def test_targets_of_callables_are_compared_with_the_support():
-    counts = as_likelihood(lambda f: dist.Poisson(jnp.exp(f)))
-    counts.check_targets(np.array([0.0, 3.0]))
-    with pytest.raises(ValueError, match=r"obs must be in the support .* of the likelihood, but got -2"):
-        counts.check_targets(np.array([1.0, -2.0]))
-    with pytest.raises(ValueError, match="obs must be finite"):
-        counts.check_targets(np.array([np.nan]))
-    jax.jit(counts.check_targets)(jnp.array([-1.0]))
-    pair = as_likelihood(lambda f, g: dist.Gamma(jnp.exp(f), jnp.exp(g)))
-    with pytest.raises(ValueError, match="in the support"):
-        pair.check_targets(np.array([-1.0]))
 
 
 @pytest.mark.parametrize("dtype", [jnp.uint8, jnp.int8])

@@ -42,8 +42,3 @@ def test_densities_at_and_under_a_function_are_those_of_scipy():
 
     found = own.predictive_log_prob(y, f, 1.44 * np.ones(3))
     np.testing.assert_allclose(found, [mixed(*pair) for pair in zip(y, f, strict=True)], rtol=1e-6)
-
-
-def test_parameters_are_one_for_all_data_or_one_for_each():
-    y, each = np.zeros(2), np.array([0.5, 2.0])
-    np.testing.assert_allclose(Skewed(each).log_prob(y, y), [Skewed(one).log_prob(0.0, 0.0) for one in each])

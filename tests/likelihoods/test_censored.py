@@ -3,11 +3,9 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro
 import numpyro.distributions as dist
 import pytest
 from numpy.testing import assert_allclose
-from numpyro.infer import SVI, Trace_ELBO
 from scipy.integrate import quad
 from scipy.special import gammaincc, gammaln, log_ndtr, logsumexp, ndtr
 
@@ -208,14 +206,6 @@ def test_a_density_of_censored_rows_is_a_probability(fitted):
     assert not np.allclose(found[1::2], survived[1::2], rtol=1e-2)
 
 
-def test_numpyros_censored_distributions_predict():
-    """After a fit; with a `NotImplementedError` before. Moments are of the times themselves."""
-    own = ngp.likelihoods.as_likelihood(lambda f: dist.RightCensoredDistribution(dist.Weibull(jnp.exp(f), 1.5), True))
-    plain = ngp.likelihoods.as_likelihood(lambda f: dist.Weibull(jnp.exp(f), 1.5))
-    for quantity in ("predictive_mean", "predictive_variance"):
-        assert_allclose(getattr(own, quantity)(MEAN, VARIANCE), getattr(plain, quantity)(MEAN, VARIANCE), rtol=1e-12)
-
-
 def test_two_latent_functions():
     """A censored row of a Gaussian whose log variance is a function too: by the product rule, here beside SciPy's."""
     likelihood = Censored(ngp.likelihoods.HeteroscedasticGaussian(), right=np.array([True]))
@@ -229,21 +219,6 @@ def test_two_latent_functions():
     assert_allclose(expected[0], weights @ table @ weights, rtol=1e-5)
     both = logsumexp(table, b=np.outer(weights, weights))
     assert_allclose(predictive[0], both, rtol=1e-4)
-
-
-def test_masks_inside_of_a_fit_are_checked_too():
-    """The values of arguments of a model, at the first look at it, not only those of arrays made by hand."""
-    data = survival.simulate(jax.random.key(0), num_data=8, num_inducing=3)
-
-    def model(X, y, left, right, Z):
-        f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), Z)
-        with numpyro.plate("data", len(X)) as idx:
-            ngp.observe("y", f(X), Censored(Gaussian(1.0), left[idx], right[idx]), obs=y)
-
-    mask = jnp.ones(8, bool)
-    engine = SVI(model, ngp.AutoGP(model), numpyro.optim.Adam(0.1), Trace_ELBO())
-    with pytest.raises(ValueError, match="both true for 8 of 8"):
-        ngp.fit(jax.random.key(0), engine, 1, data["X"], data["y"], mask, mask, data["Z"], progress=False)
 
 
 def test_intervals_without_ends_are_values_that_are_seen():

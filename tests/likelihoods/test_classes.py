@@ -65,13 +65,6 @@ def test_ordinal_far_above_the_cutpoints_keeps_its_digits():
     assert_allclose(likelihood.conditional(jnp.array(41.0)).log_prob(1), special.log_ndtr(-20.0), rtol=1e-6)
 
 
-@pytest.mark.long
-def test_boolean_and_whole_labels_pass():
-    Bernoulli().check_targets(np.array([True, False]))
-    for label in (np.array(True), np.array(1)):
-        assert_allclose(Bernoulli().predictive_log_prob(label, 0.0, 1.0), np.log(0.5), rtol=1e-9)
-
-
 def test_a_label_that_is_certain_has_no_variance_below_zero():
     """In single precision the mean of squares of labels up to 100 has lost all digits of a small variance."""
     cutpoints, f = np.linspace(-3.0, 3.0, 101), np.linspace(-4.0, 8.0, 25)

@@ -12,8 +12,6 @@ from scipy import special, stats
 
 from numpyro_gp.likelihoods import Gamma, NegativeBinomial, Poisson, StudentT
 from numpyro_gp.likelihoods.deviances import (
-    log1p_excess,
-    log_gamma_step,
     negative_binomial_deviance,
     poisson_deviance,
     stirling,
@@ -83,19 +81,6 @@ def test_the_part_of_log_gamma_beyond_its_growth():
     assert_allclose(slope(x[2:]), special.digamma(1 + x[2:]) - np.log(x[2:]), rtol=1e-10, atol=1e-12)
     assert_allclose(curvature(x[2:]), special.polygamma(1, 1 + x[2:]) - 1 / x[2:], rtol=1e-6)
     assert np.all(np.isfinite(slope(np.array([0.0, 1e-38], np.float32))))
-
-
-def test_steps_of_log_gamma():
-    a, b = (part.ravel() for part in np.meshgrid(np.logspace(-2, 3, 40), [0.1, 0.5, 3.0, 2000.0]))
-    expected = special.gammaln(a + b) - special.gammaln(a) - b * np.log(a)
-    assert_allclose(log_gamma_step(a, b), expected, rtol=1e-10, atol=1e-10)
-    assert_allclose(log_gamma_step(np.float32(1e7), np.float32(0.5)), -0.125e-7, atol=1e-6)
-
-
-def test_the_curved_part_of_a_logarithm():
-    u = np.concatenate([np.linspace(-0.9, 3, 101), [-0.05, 0.05, 1e-3]])
-    assert_allclose(log1p_excess(u), np.log1p(u) - u, rtol=1e-11, atol=1e-15)
-    assert_allclose(log1p_excess(np.float32(1e-4)), -0.5e-8 + 1e-12 / 3, rtol=1e-6)  # 2e-3 by a difference
 
 
 def plain_poisson(mean, variance, count, exposure):

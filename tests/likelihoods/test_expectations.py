@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy import special, stats
 
-from numpyro_gp.likelihoods.expectations import composite_cuts, expect, floored_sqrt, log_expect
+from numpyro_gp.likelihoods.expectations import composite_cuts, expect, log_expect
 from tests.contracts.test_likelihoods import DATA, MEAN, REGISTRY, VARIANCE, known, moments
 from tests.likelihoods.grids import expected
 
@@ -126,8 +126,3 @@ def test_log_expect_survives_densities_that_underflow():
     mean, variance = jnp.array(0.0), jnp.array(1.0)
     assert_allclose(log_expect(lambda f: -5000.0 + 0.0 * f, mean, variance), -5000.0, rtol=1e-12)
     assert log_expect(lambda f: jnp.full_like(f, -jnp.inf), mean, variance) == -jnp.inf
-
-
-def test_floored_sqrt_has_a_finite_derivative_at_zero():
-    assert_allclose(floored_sqrt(jnp.array(4.0)), 2.0, rtol=1e-15)
-    assert np.isfinite(jax.grad(floored_sqrt)(0.0))

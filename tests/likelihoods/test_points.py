@@ -8,7 +8,6 @@ import pytest
 from numpy.testing import assert_allclose
 
 import numpyro_gp as ngp
-from numpyro_gp.likelihoods.quadrature import Latent, latent_factor
 
 L = ngp.likelihoods
 
@@ -67,14 +66,6 @@ def test_two_correlated_functions_of_unlike_units():
         assert_allclose(found, want, rtol=1e-5)
         change = change * np.array([[unit**2, unit], [unit, 1.0]])
         assert_allclose(change + change.T, slope + slope.T, rtol=1e-3, atol=1e-3)
-
-
-def test_the_factor_is_that_of_numpy_and_zero_without_variance():
-    covariance = np.array([[4e-12, 1e-6], [1e-6, 1.0]])
-    found = latent_factor(Latent(jnp.zeros(2), jnp.diagonal(covariance), jnp.asarray(covariance)))
-    assert_allclose(found, np.linalg.cholesky(covariance), rtol=1e-12, atol=1e-15)
-    zero = jax.jacobian(lambda s: latent_factor(Latent(jnp.zeros(2), jnp.diagonal(s), s)))(jnp.zeros((2, 2)))
-    assert np.isfinite(zero).all()
 
 
 def test_the_largest_function_asks_for_no_unit():

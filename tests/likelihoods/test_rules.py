@@ -12,7 +12,6 @@ from numpyro_gp.likelihoods.quadrature import (
     gauss_hermite,
     graded_rule,
     quasi_normal,
-    spread_points,
     tensor_hermite,
 )
 
@@ -24,23 +23,6 @@ def test_hermite_integrates_moments_up_to_its_degree_and_rules_are_built_once_by
         assert_allclose(weights @ nodes ** (power + 1), 0.0, atol=1e-6)
     assert gauss_hermite(20)[0] is gauss_hermite(20)[0]
     assert all(isinstance(part, np.ndarray) for part in (*gauss_hermite(3), *tensor_hermite(3, 2), *quasi_normal(2)))
-
-
-def test_tensor_rule_has_exact_mixed_moments():
-    nodes, weights = tensor_hermite(6, 3)
-    assert nodes.shape == (216, 3)
-    assert weights.shape == (216,)
-    assert_allclose(weights @ (nodes[:, 0] ** 2 * nodes[:, 1] ** 4 * nodes[:, 2] ** 2), 3.0, rtol=1e-12)
-    assert_allclose(weights @ (nodes[:, 0] * nodes[:, 1]), 0.0, atol=1e-14)
-
-
-def test_quasi_normal_points_are_finite_and_near_standard_normal():
-    nodes, weights = quasi_normal(5)
-    assert np.isfinite(nodes).all()
-    assert_allclose(weights @ nodes, 0.0, atol=1e-12)
-    assert_allclose(nodes.T @ (weights[:, None] * nodes), np.eye(5), atol=1e-12)
-    # Not a moment that the construction makes exact: E exp(z) along the diagonal.
-    assert_allclose(weights @ np.exp(nodes.sum(1) / np.sqrt(5)), np.exp(0.5), rtol=0.02)
 
 
 def test_quasi_normal_points_of_more_dimensions_than_points():
@@ -59,17 +41,6 @@ def test_composite_rule_integrates_normal_moments():
     assert_allclose(jnp.sum(weights, -1), 1.0, atol=1e-9)  # a missing half width gives 2
     assert_allclose(jnp.sum(weights * z**2, -1), 1.0, atol=5e-9)
     assert_allclose(jnp.sum(weights * z, -1), 0.0, atol=1e-9)
-
-
-def test_spread_points_turns_by_the_factor():
-    rng = np.random.default_rng(3)
-    mean, factor = rng.normal(size=(4, 2)), np.tril(rng.normal(size=(4, 2, 2)))
-    nodes, weights = tensor_hermite(5, 2)
-    points = spread_points(jnp.asarray(mean), jnp.asarray(factor), nodes)
-    assert points.shape == (25, 4, 2)
-    centred = np.asarray(points) - mean
-    spread = np.einsum("k,kni,knj->nij", weights, centred, centred)
-    assert_allclose(spread, factor @ factor.swapaxes(-1, -2), atol=1e-12)
 
 
 @pytest.mark.parametrize("ratio", [0.1, 30.0, 1e3, 1e6])

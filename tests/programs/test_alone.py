@@ -1,6 +1,5 @@
 """Threads that share NumPyro's stack of handlers: each gets what it would get alone."""
 
-import threading
 import traceback
 from concurrent.futures import ThreadPoolExecutor
 
@@ -15,7 +14,7 @@ from numpyro.infer import MCMC, SVI, Trace_ELBO
 from numpyro.infer.autoguide import AutoNormal
 
 import numpyro_gp as ngp
-from numpyro_gp.programs.handler_lock import alone, turn
+from numpyro_gp.programs.handler_lock import turn
 from numpyro_gp.programs.private import active_handlers
 
 KEY = jax.random.key(0)
@@ -29,23 +28,6 @@ def model(X, y=None):
     f = ngp.gp("f", ngp.kernels.RBF(1.0, scale), jnp.linspace(0.0, 1.0, 3)[:, None])
     with numpyro.plate("data", len(X)):
         ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=y)
-
-
-def test_one_thread_has_its_turn_and_may_take_it_again():
-    order: list[str] = []
-    taken = threading.Event()
-
-    @alone
-    def waits() -> None:
-        order.append("second")
-
-    with turn:
-        other = threading.Thread(target=lambda: (taken.set(), waits()))
-        other.start()
-        taken.wait()
-        alone(lambda: order.append("first"))()
-    other.join()
-    assert order == ["first", "second"]
 
 
 def refused(X, y=None):

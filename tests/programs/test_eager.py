@@ -9,12 +9,9 @@ import numpyro
 import pytest
 
 import numpyro_gp as ngp
-from numpyro_gp.beliefs.basis import Basis
 from numpyro_gp.checks import waiting_checks
-from numpyro_gp.kernels import Coregion, FunctionKernel, Matern32
-from numpyro_gp.programs import eager as module
+from numpyro_gp.kernels import Coregion, Matern32
 from numpyro_gp.programs.eager import is_of_library, one_program
-from tests.compiling import counted
 
 Z = jnp.linspace(0.0, 1.0, 3)[:, None]
 
@@ -35,28 +32,6 @@ def test_values_gradients_and_batches_are_those_of_the_function():
     np.testing.assert_allclose(one, other, rtol=1e-12)
 
 
-def test_one_program_and_then_none():
-    single, kernel, other = one_program(gram), Matern32(1.5, 0.4), Matern32(0.5, 0.2)
-    with counted() as programs:
-        single(kernel, Z)
-    assert programs.count == 1
-    with counted() as programs:
-        single(other, Z)
-    assert programs.count == 0
-
-
-def test_few_numbers_outside_of_other_programs_are_compiled_with_less_effort(monkeypatch):
-    """Where a program is a part of another, JAX refuses options of its own."""
-    asked, own = [], module.compiler_options
-    monkeypatch.setattr(module, "compiler_options", lambda effort: asked.append(effort) or own(effort))
-    single = one_program(lambda X: jnp.sum(X[:, 0]))
-    many = jnp.ones((module.FEW + 1, 1))
-    assert (single(many), jax.jit(single)(Z), jax.vmap(single)(Z[None])[0]) == (module.FEW + 1, 1.5, 1.5)
-    assert asked == []
-    assert (single(Z), single(Z), jax.grad(single)(Z)[0, 0]) == (1.5, 1.5, 1.0)
-    assert asked == [1]
-
-
 def test_checks_of_values_follow_and_reach_the_block_outside():
     kernel, codes = Coregion(jnp.ones((2, 1)), 1.0), jnp.array([[0.0], [5.0]])
     single = one_program(gram)
@@ -72,21 +47,6 @@ def test_checks_of_values_follow_and_reach_the_block_outside():
         return jnp.zeros(())
 
     jax.jit(outer)(codes)
-
-
-def test_functions_of_a_user_are_never_stale():
-    state = {"scale": 1.0}
-
-    def function(X1, X2):
-        return state["scale"] * jnp.exp(-jnp.abs(X1 - X2.T))
-
-    for scale in (1.0, 3.0):
-        state["scale"] = scale
-        basis = one_program(Basis.build)(FunctionKernel(function), Z, None)
-        np.testing.assert_allclose(basis.kernel.matrix(Z)[0, 0], scale)
-        np.testing.assert_allclose((basis.factor @ basis.factor.T)[0, 0], scale, rtol=1e-5)
-        mean = ngp.means.as_mean(lambda X: state["scale"] * jnp.ones(len(X)))
-        np.testing.assert_allclose(one_program(lambda mean, X: mean(X))(mean, Z), scale)
 
 
 def test_trees_with_functions_are_not_remembered(collect):

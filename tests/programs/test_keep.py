@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from numpyro_gp.programs import compiled as keep
-from numpyro_gp.programs.compiled import LARGE, kept, quickly, run
-from numpyro_gp.programs.scheduler import compiler_options
+from numpyro_gp.programs.compiled import kept, run
 from numpyro_gp.programs.trace import traced
 
 
@@ -56,31 +55,6 @@ def test_loops_and_rules_of_derivatives():
         np.testing.assert_allclose(run(function, x)[0], np.log1p(np.exp(np.arange(3.0))).sum(), rtol=1e-12)
     assert len(keep._programs) == 1
     np.testing.assert_allclose(jax.grad(lambda x: run(function, x)[0])(x), jax.nn.sigmoid(x), rtol=1e-12)
-
-
-def test_a_program_that_runs_once_is_compiled_quickly_on_a_cpu_unless_its_arrays_are_large(monkeypatch):
-    """Options of another backend would be refused there, or slow down what it is bought for."""
-    asked = []
-    monkeypatch.setattr(jax, "jit", lambda function, *, compiler_options: asked.append(compiler_options))
-    loop = lambda size: lambda x: jax.lax.fori_loop(0, 2, lambda _, y: y + jnp.ones(size).sum(), x)  # noqa: E731
-    small, large = (traced(loop(size), 1.0)[0] for size in (LARGE, LARGE + 1))
-    quickly(small)
-    quickly(large)
-    keep.optimised(small)
-    keep.optimised(traced(loop(10), 1.0)[0])
-    held_little = compiler_options(largest=LARGE)
-    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    quickly(small)
-    assert asked[0]["xla_backend_optimization_level"] == 0
-    assert asked[1:] == [held_little, held_little, None, None]
-
-
-def test_a_program_that_runs_once_gives_its_results():
-    held = jnp.arange(3.0) ** 2
-    program, constants, _ = traced(lambda x: (jnp.sin(x) + held, x @ x), jnp.arange(3.0))
-    first, second = quickly(program)(*constants, jnp.arange(3.0))
-    np.testing.assert_allclose(first, np.sin(np.arange(3.0)) + np.asarray(held), rtol=1e-12)
-    assert second == 5.0
 
 
 def test_constants_inside_of_loops_are_in_the_key():

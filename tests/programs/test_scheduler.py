@@ -1,8 +1,6 @@
 """The choice of XLA's scheduler: for the versions that can stop, before they start, and never against the user."""
 
-import csv
 import warnings
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +9,6 @@ import pytest
 
 from numpyro_gp.programs import scheduler
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
 CHOSEN = f"{scheduler.FLAG}=false"
 
 
@@ -48,19 +45,6 @@ def test_too_late_is_said_with_what_to_set(monkeypatch):
         scheduler.choose_scheduler("0.10.2")
 
 
-def test_the_results_say_how_often_it_stopped():
-    """Rows of ``python -m tests.benchmarks.stops``: the chosen scheduler never, the default of jaxlib 0.10.2 often."""
-    with (EXAMPLES / "studies" / "speed" / "stops.csv").open() as file:
-        rows = {row["how"]: row for row in csv.DictReader(file)}
-    assert int(rows["imported"]["stopped"]) == 0
-    assert int(rows["imported"]["runs"]) >= 200
-    assert {scheduler.can_stop(row["jaxlib"]) for row in rows.values()} == {True}
-    page = " ".join((EXAMPLES / "guide" / "papers" / "machines.md").read_text().split())
-    counts = {how: f"{row['stopped']} of {row['runs']}" for how, row in rows.items()}
-    plain, imported = counts["plain"], counts["imported"]
-    assert f"stopped in {plain} runs of JAX alone. With the library imported it stopped in {imported}." in page
-
-
 def test_the_end_waits_for_programs_that_run():
     """With jaxlib 0.12 README's program ended in a segmentation fault: nobody had read its last prediction."""
     start = jnp.eye(300) / 2
@@ -82,13 +66,3 @@ def test_operations_come_in_the_order_that_holds_the_least_memory():
     program = jax.jit(norms, compiler_options=scheduler.compiler_options(largest=scheduler.LEAST_MEMORY_FROM))
     assert program.lower(X).compile().memory_analysis().temp_size_in_bytes <= 4 * X.nbytes
     np.testing.assert_allclose(program(X), norms(X), rtol=1e-12)
-
-
-def test_options_are_those_of_a_cpu_and_of_the_version(monkeypatch):
-    assert scheduler.compiler_options(1)["xla_backend_optimization_level"] == 1
-    assert scheduler.compiler_options(largest=scheduler.LEAST_MEMORY_FROM - 1) is None
-    monkeypatch.setattr(scheduler, "VERSION", (0, 9, 0))
-    assert scheduler.compiler_options(largest=scheduler.LEAST_MEMORY_FROM) is None
-    assert "xla_cpu_scheduler_type" not in scheduler.compiler_options(0, largest=scheduler.LEAST_MEMORY_FROM)
-    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    assert scheduler.compiler_options(1) is None

@@ -15,8 +15,7 @@ from numpyro.infer.autoguide import AutoDelta, AutoGuideList, AutoMultivariateNo
 
 import numpyro_gp as ngp
 from numpyro_gp.checks import when_known
-from numpyro_gp.programs.set_up import UnfitStart, in_one_program, is_set_up_here, swapped
-from numpyro_gp.programs.trace import is_traced
+from numpyro_gp.programs.set_up import UnfitStart, in_one_program, swapped
 from tests.oracles.engines import INPUTS as X
 from tests.oracles.engines import TARGETS as Y
 from tests.oracles.engines import belief_engine, regression
@@ -28,16 +27,6 @@ def tracers(thing):
     found = []
     swapped(thing, lambda tracer: found.append(tracer) or tracer)
     return found
-
-
-def test_where_operations_are_traced():
-    assert not is_traced()
-    assert not is_set_up_here()
-    seen = []
-    jax.make_jaxpr(lambda x: seen.append((is_traced(), is_set_up_here())) or x)(1.0)
-    jax.grad(lambda x: seen.append((is_traced(), is_set_up_here())) or x)(1.0)
-    in_one_program(lambda: seen.append((is_traced(), is_set_up_here())))
-    assert seen == [(True, False), (True, False), (True, True)]
 
 
 @pytest.mark.long

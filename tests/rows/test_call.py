@@ -1,12 +1,10 @@
 """Calls of a model: binding, rows, and what is refused."""
 
-import functools
-
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from numpyro_gp.rows.call import call_of, check_not_empty, is_data, named_arguments
+from numpyro_gp.rows.call import call_of, check_not_empty, is_data
 
 
 def model(X, y=None, *, W=None, batch=None): ...
@@ -54,40 +52,6 @@ def test_bad_input(call, error, message):
         call()
 
 
-def test_arrays_are_parted_from_the_fixed_arguments_and_put_back_as_the_user_gave_them():
-    call = call_of(lambda *args, **kwargs: None, (np.arange(3.0), 5, "name"), {"Z": jnp.ones((2, 1)), "wide": True})
-    assert [leaf.shape for leaf in call.arrays] == [(3,), (2, 1)]
-    args, kwargs = call.at([leaf + 1 for leaf in call.arrays])
-    assert args[1:] == (5, "name")
-    assert kwargs["wide"] is True
-    np.testing.assert_array_equal(args[0], [1.0, 2.0, 3.0])
-    np.testing.assert_array_equal(kwargs["Z"], 2 * np.ones((2, 1)))
-    assert call_of(model, (1,), {"y": 2.0}).at([]) == ((1,), {"y": 2.0})
-
-
-def test_what_an_engine_adds_is_no_argument_of_the_user():
-    call = call_of(model, (np.zeros(2),), {}, {"batch": 4})
-    assert list(call.arguments) == ["X"]
-    assert call.at(call.arrays).kwargs == {}
-    assert call.run(lambda X, batch: (X.shape, batch), call.arrays) == ((2,), 4)
-    with pytest.raises(TypeError, match="got an unexpected keyword argument 'wide'"):
-        call_of(model, (np.zeros(2),), {}, {"wide": 4})
-
-
 def test_empty_data_are_refused_by_name():
     with pytest.raises(ValueError, match=r"y of the model must be non-empty data, but got shape \(0,\)"):
         check_not_empty(call_of(model, (np.zeros(2), np.zeros(0)), {}))
-
-
-def test_arguments_have_the_names_of_the_callable():
-    """As far as they are given; arguments that do not fit, and callables without a signature, have none."""
-
-    def model(X, scale, y=None, **options):
-        pass
-
-    assert named_arguments(model, (1,), {"y": 3, "batch": 4}) == {
-        "X": 1, "scale": None, "y": 3, "options": None, "batch": 4,
-    }  # fmt: skip
-    assert named_arguments(model, (), {}) == dict.fromkeys(("X", "scale", "y", "options"))
-    assert named_arguments(model, (1, 2, 3, 4), {}) == {}
-    assert named_arguments(functools.partial(model, scale=2), (1,), {})["X"] == 1

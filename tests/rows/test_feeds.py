@@ -14,9 +14,8 @@ from numpyro.infer import SVI, Trace_ELBO
 from numpyro.infer.autoguide import AutoNormal
 
 import numpyro_gp as ngp
-from numpyro_gp.programs import compiled as keep
 from numpyro_gp.rows.call import Arguments
-from numpyro_gp.rows.feeds import Feed, Stream, _latent_shapes, feed_of
+from numpyro_gp.rows.feeds import _latent_shapes, feed_of
 from tests.oracles.engines import Countdown, data, engine, key, same
 
 KEY = key()
@@ -79,39 +78,6 @@ def test_a_source_may_write_into_one_buffer_or_be_a_memory_map(tmp_path):
     stored[:] = DATA
     found, wanted = (simple(5, (y[at : at + 4] for at in range(0, 20, 4))) for y in (stored, DATA))
     same(found, wanted)
-
-
-def test_the_next_batch_is_taken_while_the_step_runs_and_none_too_many(monkeypatch):
-    events, build = [], prepare.loop_of
-
-    class Losses:
-        def __init__(self, values):
-            self.values = values
-
-        def __array__(self, dtype=None, copy=None):
-            events.append("wait")
-            return np.asarray(self.values)
-
-    keep._programs.clear()  # the loop of an earlier test would do
-
-    def watched(*args):
-        advance = build(*args)
-
-        def run(*inputs):
-            events.append("step")
-            count, state, losses, healthy = advance(*inputs)
-            return count, state, Losses(losses), healthy
-
-        return run
-
-    def source():
-        for batch in pieces():
-            events.append("batch")
-            yield batch
-
-    monkeypatch.setattr(prepare, "loop_of", watched)
-    simple(3, source())
-    assert events == ["batch", "step", "batch", "wait", "step", "batch", "wait", "step", "wait"]
 
 
 @pytest.mark.long
@@ -255,32 +221,6 @@ def test_the_plate_of_the_batch_must_be_clear():
 
 
 # --- which arrays go to which step
-
-
-def test_whole_data_and_streams():
-    feed = feed_of(engine(), KEY, Arguments((data(),), {"batch": 2}))
-    assert type(feed) is Feed
-    assert (feed.part, feed.placement) == (None, None)
-    with feed.opened(feed.arrays()) as (args, kwargs):
-        np.testing.assert_array_equal(args[0], data())
-        assert kwargs == {"batch": 2}
-    feed = feed_of(engine(), KEY, Arguments((), {}), [(np.ones(3),)], 9)
-    assert isinstance(feed, Stream)
-    assert feed.part == ("data", 9, 3)
-
-
-def test_num_data_reaches_a_model_that_asks_for_it():
-    class Asking:
-        static_kwargs = None
-
-        @staticmethod
-        def model(y, num_data=None):
-            with numpyro.plate("data", num_data, subsample_size=len(y)):
-                numpyro.sample("y", dist.Normal(jnp.zeros(3), 1.0), obs=y)
-
-    feed = feed_of(Asking(), KEY, Arguments((), {}), [(np.ones(3),)], 9)
-    with feed.opened(feed.arrays()) as (_, kwargs):
-        assert kwargs == {"num_data": 9}
 
 
 def test_shapes_of_latent_sites_outside_of_plates():

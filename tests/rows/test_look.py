@@ -12,7 +12,7 @@ from numpyro.infer import MCMC, SVI, Trace_ELBO
 import numpyro_gp as ngp
 from numpyro_gp.rows.batches import rows_to_cut
 from numpyro_gp.rows.call import call_of
-from numpyro_gp.rows.model_trace import check_argument_values, check_behind, check_row_counts, check_rows_of, look
+from numpyro_gp.rows.model_trace import check_behind, check_row_counts, check_rows_of, look
 from tests.fits import sparse
 
 KEY = jax.random.key(0)
@@ -72,18 +72,6 @@ def test_other_readings_are_left_alone():
     check_rows_of(in_python, call_of(in_python, (Y[:7],), {}))
     with pytest.raises(ValueError, match="codes must be of 12 rows"):
         check_rows_of(coded, call_of(coded, (Y[:3],), {"codes": jnp.zeros(4, int)}))
-
-
-@pytest.mark.parametrize("batch", [None, 12])
-def test_checks_of_values_are_found_and_made_again(batch):
-    call = call_of(sparse, (X, Y), {"batch": batch})
-    found = look(sparse, call)
-    assert set(found.sites) == {"noise", "precision", "f", "data", "y"}
-    assert found.read == {0: 12, 1: 12}
-    check_argument_values(found, call.arrays)
-    for wrong in ([X.at[5, 0].set(jnp.nan), Y], [X, Y.at[3].set(jnp.inf)]):
-        with pytest.raises(ValueError, match=r"must be finite|free of infinity"):
-            check_argument_values(found, wrong)
 
 
 def grouped(codes, x, y=None):

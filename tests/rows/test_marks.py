@@ -1,6 +1,5 @@
 """Marks of neighbours, and fits whose values are those of one choice of neighbours or of one order of rows."""
 
-import zlib
 from dataclasses import replace
 
 import jax
@@ -77,19 +76,6 @@ def by_chain(model, *args):
 def by_particles(model, *args):
     svgd = ngp.stein.SVGD(model, optax.adam(0.1), ngp.stein.RBF(), num_stein_particles=2)
     return ngp.Posterior.from_stein(model, svgd, ngp.fit(KEY, svgd, 2, *args, progress=False).params)
-
-
-def test_a_mark_is_a_checksum_of_the_neighbours_and_some_of_the_rows(tmp_path):
-    assert NEAR.mark.checksum.tolist() == [zlib.crc32(np.asarray(NEAR.index, np.int32).tobytes()), 4]
-    np.testing.assert_array_equal(np.asarray(NEAR.mark.rows)[[0, -1]], X[[0, -1]])
-    assert NEAR.mark.rows.shape == (32, 2)
-    NEAR.save(tmp_path / "near.npz")
-    for again in (ngp.Neighbours.load(tmp_path / "near.npz"), NEAR.rescaled(3.0), ngp.neighbours(X, 4)):
-        assert jax.tree.all(jax.tree.map(np.array_equal, again.mark, NEAR.mark))
-    assert not any(np.array_equal(near.mark.checksum, NEAR.mark.checksum) for near in OTHERS.values())
-    # Values that an older release has pickled have none, and keep their arrays: no program is another one.
-    old = replace(NEAR, mark=None)
-    assert jax.tree.structure(old.rescaled(2.0)) == jax.tree.structure(old)
 
 
 @pytest.mark.long

@@ -18,19 +18,6 @@ def by_sorting(rows, order, count, asked, twins=None):
     return found
 
 
-@pytest.mark.parametrize(("size", "columns"), [(300, 1), (700, 2), (500, 9)])  # by a tree, and by all distances
-def test_rows_found_are_those_of_all_distances_sorted(rng, size, columns):
-    rows, order = rng.normal(size=(size, columns)), rng.permutation(size)
-    some = rng.permutation(size)[:40]
-    for asked in (np.arange(size), some):
-        assert np.array_equal(earlier(rows, order, 7, None, asked), by_sorting(rows, order, 7, asked))
-    new = rng.normal(size=(30, columns))
-    apart = ((rows[None] - new[:, None]) ** 2).sum(axis=-1)
-    assert np.array_equal(nearest(rows, new, 9), np.argsort(apart, axis=1)[:, :9])
-    own = ((rows[None] - rows[:, None]) ** 2).sum(axis=-1)
-    assert np.array_equal(nearest(rows, rows, 5, np.arange(size)), np.argsort(own, axis=1)[:, 1:6])
-
-
 def test_rows_that_lie_in_few_of_many_columns_are_found_by_a_tree(rng):
     """On a surface of three dimensions in twelve columns; where rows fill them, and where all are equal, by distances."""
     rows = np.sin(rng.normal(size=(8000, 3)) @ rng.normal(size=(3, 12))) + 1e-3 * rng.normal(size=(8000, 12))
@@ -39,21 +26,6 @@ def test_rows_that_lie_in_few_of_many_columns_are_found_by_a_tree(rng):
     assert has_tree == [True, False, False]
     order, asked = rng.permutation(8000), rng.permutation(8000)[:20]
     assert np.array_equal(earlier(rows, order, 7, None, asked), by_sorting(rows, order, 7, asked))
-
-
-@pytest.mark.parametrize("columns", [2, 9])
-def test_equal_rows_do_not_count_for_each_other(rng, columns):
-    rows = np.repeat(rng.normal(size=(60, columns)), 5, axis=0)
-    twins, order = twins_of(rows), rng.permutation(300)
-    assert twins_of(rows[::5]) is None
-    assert all(len(set(twins[5 * at : 5 * at + 5])) == 1 for at in range(60))
-    assert len(set(twins)) == 60
-    found, place = earlier(rows, order, 6, twins, np.arange(300)), np.argsort(order)
-    expected = by_sorting(rows, order, 6, np.arange(300), twins)
-    apart = lambda index: np.where(index >= 0, ((rows[index] - rows[:, None]) ** 2).sum(axis=-1), np.inf)  # noqa: E731
-    np.testing.assert_allclose(apart(found), apart(expected))  # equal rows tie
-    assert (apart(found) > 0).all()
-    assert ((place[found] < place[:, None]) | (found < 0)).all()
 
 
 def test_rows_of_a_tight_cluster_far_from_the_others_are_told_apart(rng):
@@ -154,15 +126,3 @@ def test_units_as_of_masses_of_stars_and_of_atoms_change_no_neighbours(rng, colu
             assert np.array_equal(earlier(scaled, order, 5, own, order), earlier(rows, order, 5, own, order))
             assert np.array_equal(around(scaled, 5, own, order), around(rows, 5, own, order))
         assert np.array_equal(Tree(scaled).query(scaled, 5), Tree(rows).query(rows, 5))
-
-
-@pytest.mark.parametrize("factor", [1e19, 2e30, 1e-25])
-def test_columns_in_units_of_their_own_are_all_looked_at(rng, factor):
-    """Rows with the same mass in kilograms are told apart by their other columns, of which products keep nothing."""
-    rows, order = rng.normal(size=(400, 8)), np.arange(400)
-    rows[:, 0] = factor * rng.integers(4, size=400)
-    found, wanted = earlier(rows, order, 5, None, order), by_sorting(rows, order, 5, order)
-    apart = lambda index: ((rows[index] - rows[:, None]) ** 2).sum(axis=-1)[5:]  # noqa: E731
-    np.testing.assert_allclose(apart(found), apart(wanted), rtol=1e-12)  # rows with another mass tie
-    far = np.ldexp(rows[:3], 200)  # new rows far from all
-    assert np.array_equal(np.sort(nearest(rows, far, 400)), np.tile(order, (3, 1)))

@@ -15,20 +15,6 @@ from tests.precision import x64
 X = np.random.default_rng(1).normal(size=(40, 2))
 
 
-def test_each_row_has_the_nearest_of_those_before_it():
-    near = ngp.neighbours(X, 5, order="given")
-    assert (near.size, len(near), near.count, near.index.dtype, near.index.shape) == (40, 40, 5, jnp.int32, (40, 5))
-    assert near.index[:2].tolist() == [[-1] * 5, [0] + [-1] * 4]
-    distance = ((X[:30] - X[30]) ** 2).sum(axis=1)
-    assert near.index[30].tolist() == np.argsort(distance)[:5].tolist()
-    shuffled = ngp.neighbours(X, 5, order=np.asarray(ngp.neighbours(X, 5).order))
-    assert jax.tree.all(jax.tree.map(np.array_equal, shuffled, ngp.neighbours(X, 5)))
-    assert sorted(shuffled.order.tolist()) == list(range(40)) != shuffled.order.tolist()
-    around = ngp.neighbours(X, 5).around(3)
-    distance = ((X - X[7]) ** 2).sum(axis=1)
-    assert around.index[7].tolist() == np.argsort(distance)[1:4].tolist()
-
-
 def test_units_are_lengthscales_and_shapes_stay():
     near = ngp.neighbours(X, 5, order="given")
     wide = near.rescaled([1.0, 1e6])
@@ -74,14 +60,6 @@ def test_some_rows_stand_for_all_as_often_as_each_other(size, count, batch):
     assert (np.bincount(drawn.ravel(), minlength=count) == drawn.size // count).all()
 
 
-def test_equal_rows_count_where_they_are_asked_for():
-    twice = np.concatenate([X, X])
-    assert 0 not in ngp.neighbours(twice, 3, order="given").index[40]
-    assert ngp.neighbours(twice, 3, order="given", replicates=True).index[40, 0] == 0
-    near = ngp.neighbours(twice, 3, replicates=True, order="given").rescaled(2.0)
-    assert near.index[41, 0] == 1
-
-
 def test_neighbours_are_pickled_printed_saved_and_loaded(tmp_path, rng):
     path, single = tmp_path / "near.npz", ngp.neighbours(X.astype(np.float32), 5)
     for near in (
@@ -112,21 +90,6 @@ def test_rows_of_a_file_in_double_precision_are_said_to_be_rounded(tmp_path):
         ngp.Neighbours.load(tmp_path / "near.npz")
     with x64(False), pytest.warns(UserWarning, match="file of neighbours loses digits in single .* in column 0"):
         ngp.Neighbours.load(tmp_path / "near.npz")
-
-
-@pytest.mark.parametrize("replicates", [True, False])
-def test_others_are_the_nearest_of_all_other_rows(replicates):
-    rows = np.random.default_rng(2).normal(size=(40, 3))
-    rows[7] = rows[9] = rows[3]
-    near = ngp.neighbours(rows, 6, lengthscale=[1.0, 2.0, 0.5], others=True, replicates=replicates)
-    for units, found in (([1.0, 2.0, 0.5], near), (1.0, near.rescaled(1.0))):
-        distances = (((rows[:, None] - rows[None]) / units) ** 2).sum(axis=-1) + np.diag(np.full(40, np.inf))
-        if not replicates:
-            distances[distances == 0] = np.inf
-        wanted = np.sort(distances, axis=1)[:, :6]
-        np.testing.assert_allclose(np.take_along_axis(distances, np.asarray(found.others), 1), wanted)
-    np.testing.assert_array_equal(near[jnp.array([5, 2])].others, np.asarray(near.others)[[5, 2]])
-    assert ngp.neighbours(rows, 6).others is None
 
 
 def test_rows_may_be_numbered_in_one_byte():

@@ -1,20 +1,15 @@
 """The deep model of the examples, three layers, leaves its start at many columns with the default lengthscales."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro.distributions as dist
 import pytest
 
-import numpyro_gp as ngp
 from examples.studies.importance import deep_models
 
 ROWS, STEPS = 100, 200
 # The mean log density of standardised targets under a model that takes everything for noise: -log(2 pi e) / 2.
 NOTHING = -1.419
-STACK = ngp.deep.stack
 
 
 def held_out_density(columns):
@@ -35,15 +30,6 @@ def allow_rank_promotion():
         yield
 
 
-def at_one(*arguments, **settings):
-    """A stack as the examples had it before: lengthscales of one, whatever the inputs."""
-    layers = STACK(*arguments, **settings)
-    columns = [part.inducing.shape[1] for part in layers.parts]
-    priors = [dist.LogNormal(jnp.zeros(number), 1.0).to_event(1) for number in columns]
-    parts = [part._replace(lengthscale=prior) for part, prior in zip(layers.parts, priors, strict=True)]
-    return dataclasses.replace(layers, parts=tuple(parts))
-
-
 @pytest.mark.statistical
 def test_default_lengthscales_leave_the_start():
     """-0.59 in this short fit, where one layer reaches -0.60; of 13 columns, which are easier, -0.44 and -0.35.
@@ -51,9 +37,3 @@ def test_default_lengthscales_leave_the_start():
     Lengthscales in units of the k-means centres, 0.8 of those of the rows at 30 columns, stay at -1.44 there.
     """
     assert held_out_density(30) > NOTHING + 0.3
-
-
-@pytest.mark.statistical
-def test_lengthscales_of_one_do_not_at_thirteen_columns(monkeypatch):
-    monkeypatch.setattr(ngp.deep, "stack", at_one)
-    assert held_out_density(13) < NOTHING + 0.1

@@ -61,19 +61,6 @@ def test_the_kernel_is_that_of_the_structure_and_a_run_that_still_moves_says_so(
 
 
 @pytest.mark.long
-def test_a_short_last_block_is_no_rest(monkeypatch):
-    """Moves of 0.05 in ten steps are 0.5 in a hundred; and there are draws for more particles than a thousand."""
-    monkeypatch.setattr(sys.modules["numpyro_gp.stein.auto"], "_apart", lambda now, before: 0.05)
-    y = jnp.linspace(2.0, 4.0, 8)
-    with pytest.warns(UserWarning, match="Particles still move after 110 steps: pass most_steps=220"):
-        _, found = ngp.stein.auto(KEY, conjugate, y, num_particles=3, most_steps=110)
-    assert found.losses.shape == (110,)
-    with pytest.warns(UserWarning, match="was not seen after 1 steps"):
-        _, found = ngp.stein.auto(KEY, conjugate, y, num_particles=1001, most_steps=1)
-    assert found.losses.shape == (1,)
-
-
-@pytest.mark.long
 def test_particles_start_in_the_better_of_two_modes(monkeypatch):
     """From medians the guide calls this series noise, and its draws are where particles start."""
     rng = np.random.default_rng(0)

@@ -1,6 +1,5 @@
 """Kernels between particles: how they divide the sites, when they are equal, and what they refuse."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -25,25 +24,6 @@ def test_every_site_lies_in_one_block_with_its_kernel():
         ),
     ):
         assert [(block.sites, block.kernel) for block in kernel.blocks(SITES)] == expected
-
-
-@pytest.mark.long
-def test_equal_kernels_share_a_compiled_program():
-    """A bandwidth computed with NumPy or JAX is the number it holds: equal kernels, one compiled program."""
-    for make in (RBF, lambda: PerSite({"a": IMQ()}), lambda: Groups(["a"], [IMQ(1.5)])):
-        assert make() == make() != PerSite()
-        assert hash(make()) == hash(make())
-        assert jax.tree.structure(make()) == jax.tree.structure(make())
-    for make in (np.float32, np.float64, np.asarray, jnp.asarray):
-        assert RBF(make(0.5)) == RBF(0.5)
-        assert IMQ(make(1.5), make(-0.25), bandwidth=make(2)) == IMQ(1.5, -0.25, bandwidth=2)
-    x = jnp.asarray([[0.0], [1.0], [3.0]])
-    np.testing.assert_array_equal(svgd_direction(x, -x, RBF(jnp.asarray(0.5))), svgd_direction(x, -x, RBF(0.5)))
-    for wrong in (jnp.ones(1), np.asarray(True), jnp.asarray(jnp.nan)):
-        with pytest.raises(ValueError, match='bandwidth must be "median" or a positive number'):
-            RBF(wrong)
-    with pytest.raises(ValueError, match=r'bandwidth must be "median" or a positive number, but got .*Trace'):
-        jax.jit(lambda h: RBF(h).profile(x, h))(0.5)
 
 
 def test_messages():

@@ -17,12 +17,9 @@ from numpyro_gp.stein.metric import (
     _check_draws_differ,
     absolute,
     average_curvature,
-    in_coordinates,
     inverse_root_of,
-    named_of_rows,
     root_of_absolute,
     symmetric_power,
-    to_rows,
 )
 
 KEY = jax.random.key(5)
@@ -153,18 +150,6 @@ def test_coordinates_of_other_units_keep_their_widths_in_single_precision(rng):
     np.testing.assert_allclose(root.T @ inverse, np.eye(4), atol=1e-4)
     np.testing.assert_allclose(absolute(jnp.asarray(matrix, jnp.float32)), matrix, rtol=1e-4)
     np.testing.assert_allclose(absolute(jnp.asarray(-matrix, jnp.float32)), matrix, rtol=1e-4)
-
-
-def test_rows_and_coordinates(rng):
-    tree = {"b": jnp.asarray(rng.normal(size=(4, 2))), "a": jnp.asarray(rng.normal(size=4))}
-    rows = to_rows(tree)
-    np.testing.assert_array_equal(rows[:, 0], tree["a"])
-    for name, value in named_of_rows(rows, tree).items():
-        np.testing.assert_array_equal(value, tree[name])
-    root = np.diag([2.0, 1.0, 0.5])
-    z, slopes = in_coordinates(jnp.asarray(root), tree, tree)
-    np.testing.assert_allclose(z["a"], tree["a"] / 2)
-    np.testing.assert_allclose(slopes["b"], tree["b"] * np.array([[1.0, 0.5]]))
 
 
 @pytest.mark.long

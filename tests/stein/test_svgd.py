@@ -14,7 +14,7 @@ from numpyro.infer.reparam import NeuTraReparam
 import numpyro_gp as ngp
 from numpyro_gp.stein import IMQ, RBF, SVGD, Curvature, Groups, PerSite, svgd_direction
 from numpyro_gp.stein.svgd import _tempered
-from tests.stein.models import KEY, LABELS, X, gp_model, hyper, state_of
+from tests.stein.models import KEY, LABELS, X, gp_model, state_of
 
 
 @pytest.mark.long
@@ -30,10 +30,6 @@ def test_a_step_is_the_bare_update(evaluation):
         np.testing.assert_allclose(value, free[name] + 0.05 * phi[name], rtol=0, atol=1e-12)
     np.testing.assert_allclose(force, np.sqrt(sum(np.sum(np.square(part)) for part in phi.values())), rtol=1e-10)
     np.testing.assert_allclose(svgd.evaluate(state, X, LABELS), force, rtol=1e-10)
-
-
-def test_scores_are_evaluated_as_is_quicker_on_the_backend():
-    assert SVGD(gp_model, optax.adam(0.1)).evaluation == ("map" if jax.default_backend() == "cpu" else "vmap")
 
 
 @pytest.mark.long
@@ -182,26 +178,6 @@ def test_static_keywords_reach_the_model_from_the_start():
 
 
 @pytest.mark.long
-def test_the_kernel_stays_the_users_while_the_engine_starts():
-    """NumPyro's init prepares kernels of its own; a model that looks, or fails, finds the kernel that was passed."""
-    seen = []
-
-    def model(fails=False):
-        numpyro.sample("a", dist.Normal(0.0, 1.0))
-        seen.append(svgd.kernel_fn)
-        if fails:
-            raise ZeroDivisionError
-
-    svgd = SVGD(model, optax.sgd(0.1), IMQ(2.0), 3)
-    svgd.init(KEY)
-    with pytest.raises(ZeroDivisionError):
-        svgd.init(KEY, fails=True)
-    assert seen
-    assert all(kernel is svgd.kernel_fn == IMQ(2.0) for kernel in seen)
-    assert svgd.run(KEY, 1, progress_bar=False).losses.shape == (1,)
-
-
-@pytest.mark.long
 def test_a_model_in_the_coordinates_of_a_guide():
     """NeuTra's model holds a trained guide, and with it random keys, which a compiled start cannot copy deeply."""
 
@@ -219,27 +195,6 @@ def test_a_model_in_the_coordinates_of_a_guide():
     # Five particles of a normal at rest: their mean is exact; the start is 0.3 away.
     assert abs(draws.mean() - 3.0) < 0.02
     assert 0.3 < draws.std() < 0.6
-
-
-def test_messages():
-    with pytest.raises(TypeError, match="optim must be a NumPyro or optax optimiser"):
-        SVGD(hyper, numpyro.optim.Adam)
-    with pytest.raises(TypeError, match="init_state must be the state of an earlier run, but got a dict"):
-        SVGD(hyper, optax.adam(0.1)).run(KEY, 1, init_state={}, progress_bar=False)
-
-
-@pytest.mark.long
-def test_data_that_are_short_are_refused_after_the_start_too():
-    """JAX would repeat the last label for the rows that have none."""
-    svgd = SVGD(gp_model, optax.sgd(0.1), num_stein_particles=2)
-    state = state_of(svgd, X, LABELS)
-    message = "y must be of 12 rows or more, as the plate that reads it, but got 5 rows"
-    with pytest.raises(ValueError, match=message):
-        svgd.scores(state, X, LABELS[:5])
-    with pytest.raises(ValueError, match=message):
-        svgd.run(KEY, 1, X, LABELS[:5], init_state=state, progress_bar=False)
-    with pytest.raises(TypeError, match="rng_key must be one JAX random key, but got 0"):
-        svgd.init(0, X, LABELS)
 
 
 @pytest.mark.long

@@ -1,7 +1,5 @@
 """The target of particles: an independent statement of it, its minibatch, and how often a step evaluates it."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +9,7 @@ import optax
 import pytest
 from numpyro.infer.util import potential_energy
 
-from numpyro_gp.stein import RBF, SVGD
+from numpyro_gp.stein import SVGD
 from tests.stein.models import KEY, LABELS, X, gp_model, state_of
 
 
@@ -143,26 +141,3 @@ def test_particles_of_minibatches_do_not_take_all_rows_for_granted():
         svgd.scores(state, y)
     with pytest.raises(ValueError, match=r"plate 'data' must be of 4 of 12 rows, as at the start .* got 4 of 6"):
         svgd.scores(state, y[:6], 4)
-
-
-def counting_model(counter, y, batch):
-    mean = numpyro.sample("mean", dist.Normal(0.0, 1.0))
-    with numpyro.plate("data", y.shape[0], subsample_size=batch) as index:
-        value = numpyro.sample("y", dist.Normal(mean, 1.0), obs=y[index])
-    jax.debug.callback(lambda *_: counter.append(1), mean, jnp.sum(value))
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("batch", [None, 4])
-@pytest.mark.parametrize("evaluation", ["vmap", "map"])
-def test_a_step_evaluates_one_score_a_particle(batch, evaluation):
-    """NumPyro's own evaluates one for each pair of particles on minibatches."""
-    counter = []
-    svgd = SVGD(functools.partial(counting_model, counter), numpyro.optim.SGD(0.1), RBF(), 20, evaluation=evaluation)
-    state = jax.tree.map(jnp.asarray, svgd.init(KEY, jnp.arange(8.0), batch))
-    step = jax.jit(lambda state: svgd.update(state, jnp.arange(8.0), batch)[0])
-    for _ in range(2):
-        counter.clear()
-        jax.block_until_ready(step(state))
-        jax.effects_barrier()
-    assert len(counter) == 20

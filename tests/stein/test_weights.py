@@ -12,7 +12,7 @@ from scipy import stats
 
 import numpyro_gp as ngp
 from numpyro_gp.stein import RBF, SVGD, weights
-from numpyro_gp.stein.weights import DEGREES, Centres, _draws_of_each, _log_weights, _modes
+from numpyro_gp.stein.weights import DEGREES, Centres, _draws_of_each, _log_weights
 
 KEY = jax.random.key(0)
 MASS = 0.3
@@ -99,18 +99,6 @@ def test_particles_of_one_mode_weigh_the_same_and_a_stranded_one_nothing():
     start = np.append(start, 100.0)
     svgd = SVGD(model, optax.adam(0.01), num_stein_particles=9, init_particles={"a": jnp.asarray(start)})
     np.testing.assert_allclose(weights(KEY, svgd, svgd.init(KEY)).weights, [1 / 8] * 8 + [0], atol=1e-4)
-
-
-def test_links_go_over_no_valley():
-    """Two pairs of particles in two normal densities, and one particle that is alone; and a tree of one."""
-    log_density = lambda row: jnp.logaddexp(-2 * (row[0] + 3) ** 2, -2 * (row[0] - 3) ** 2)  # noqa: E731
-    around = Centres(jnp.array([[-3.2], [3.4], [-2.5], [3.1], [-2.0]]), jnp.ones((5, 1, 1)), jnp.ones((5, 1, 1)))
-    links = around.links(log_density, jnp.array([False] * 4 + [True]))
-    mode = _modes(*map(np.asarray, links))
-    assert mode[0] == mode[2] != mode[1] == mode[3]
-    assert mode[4] not in mode[:4]
-    one = Centres(jnp.zeros((1, 1)), jnp.ones((1, 1, 1)), jnp.ones((1, 1, 1)))
-    assert _modes(*map(np.asarray, one.links(log_density, jnp.array([False])))).tolist() == [0]
 
 
 def test_parts_that_have_more_draws_weigh_no_more():

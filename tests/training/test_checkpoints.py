@@ -16,7 +16,6 @@ import numpyro
 import numpyro.distributions as dist
 import optax
 import pytest
-from numpyro.contrib.einstein import SVGD, RBFKernel
 from numpyro.infer import SVI, Trace_ELBO
 
 from numpyro_gp.training.fit import fit
@@ -61,18 +60,6 @@ def test_resume_from_a_result_and_from_a_path(tmp_path):
         assert len(fit(KEY, Countdown(), 5, DATA, resume=half, progress=False).losses) == 11
     same(whole, fit(KEY, Countdown(), 20, DATA, checkpoint=tmp_path / "later.npz", resume=True, progress=False))
     assert (tmp_path / "later.npz").is_file()
-
-
-@pytest.mark.long
-def test_stein_run_resumes(tmp_path):
-    path = tmp_path / "s.npz"
-
-    def run(steps, **options):
-        svgd = SVGD(model, numpyro.optim.Adagrad(0.1), RBFKernel(), num_stein_particles=2)
-        return fit(KEY, svgd, steps, DATA, progress=False, **options)
-
-    assert run(3, checkpoint=path).losses.shape == (3,)
-    same(run(6), run(6, resume=path))
 
 
 def test_bfloat16_state_survives_the_file(tmp_path):

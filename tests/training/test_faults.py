@@ -10,7 +10,6 @@ import pytest
 from numpyro.contrib.einstein import SVGD, RBFKernel
 from numpyro.infer import SVI, RenyiELBO, Trace_ELBO
 
-from numpyro_gp.training.faults import standstill
 from numpyro_gp.training.fit import fit
 from numpyro_gp.training.loop import NonFiniteLoss
 from tests.oracles.engines import data, key
@@ -153,15 +152,3 @@ def test_fits_that_move_are_short_go_on_or_are_told_their_start_say_nothing():
     fit(KEY, svi_of(0.3), 300, DATA, resume=first, progress=False)  # goes on, long converged
     fit(KEY, svi_of(-40.0), 99, DATA, progress=False)
     fit(KEY, svi_of(-40.0), 120, DATA, init_params={"centre": jnp.asarray(-40.0)}, progress=False)
-
-
-@pytest.mark.parametrize(
-    ("end", "drop", "says"),
-    [(1.0, 0.0, True), (1.01, 0.0, False), (1.0, 2.0, False), (jnp.nan, 0.0, False)],
-)
-def test_both_loss_and_parameters_must_have_stayed(rng, end, drop, says):
-    losses = 50.0 + 0.3 * rng.normal(size=200) - drop * (np.arange(200) > 50)
-    sentence = standstill({"a": jnp.ones(2), "key": KEY}, {"a": jnp.asarray([1.0, end]), "key": KEY}, losses)
-    assert bool(sentence) == says
-    assert standstill({}, {}, losses) == ""
-    assert standstill({"a": jnp.ones(2)}, {"a": jnp.ones(2)}, losses[:99]) == ""

@@ -16,7 +16,7 @@ import numpyro_gp as ngp
 from tests.compiling import counted
 from tests.oracles.engines import INPUTS as X
 from tests.oracles.engines import TARGETS as Y
-from tests.oracles.engines import belief_engine, regression
+from tests.oracles.engines import belief_engine
 
 KEY = jax.random.key(3)
 
@@ -36,17 +36,6 @@ def test_few_programs_before_the_first_step():
         with counted() as programs:
             run(svi)
         assert programs.count <= most
-
-
-@pytest.mark.long
-def test_particles_start_in_few_programs():
-    """Where nothing has run before half of them are NumPyro's operations."""
-    svgd, found = ngp.stein.SVGD(regression, optax.adam(0.01), ngp.stein.RBF(), 3), []
-    for most in (10, 0):
-        with counted() as programs:
-            found.append(ngp.fit(KEY, svgd, 2, X, Y, Z=X[::2], progress=False).losses)
-        assert programs.count <= most
-    np.testing.assert_array_equal(*found)
 
 
 @pytest.mark.long

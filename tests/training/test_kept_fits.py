@@ -1,6 +1,4 @@
-"""Programs are kept for what they are made of: the same fit compiles nothing. Of other values: ``test_changes.py``."""
-
-import weakref
+"""Programs are kept for what they are made of. Of other values: ``test_changes.py``."""
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +12,6 @@ from numpyro.infer import SVI, Trace_ELBO
 from numpyro.infer.autoguide import AutoDelta
 
 import numpyro_gp as ngp
-from tests.compiling import counted
 from tests.precision import x64
 
 X, Y = jnp.linspace(-1.0, 1.0, 8)[:, None], jnp.ones(8)
@@ -31,22 +28,6 @@ def plain(X, y, scale=1.0):
 
 def level(svi, key=0, y=Y, **arguments):
     return float(ngp.fit(jax.random.key(key), svi, 60, X, y, progress=False, **arguments).params["level_auto_loc"])
-
-
-def test_the_same_fit_compiles_nothing():
-    svi = engine_of(plain)
-    result = ngp.fit(jax.random.key(0), svi, 6, X, Y, progress=False)
-    keys, other = [jax.random.key(n) for n in range(2)], Y + 1.0
-    with counted() as programs:
-        again = ngp.fit(keys[0], svi, 6, X, Y, progress=False)
-        ngp.fit(keys[1], svi, 20, X, other, progress=False)
-        resumed = ngp.fit(keys[0], svi, 9, X, Y, progress=False, resume=again)
-    assert programs.count == 0
-    np.testing.assert_array_equal(again.losses, result.losses)
-    assert resumed.losses.shape == (9,)
-    with counted() as programs:
-        jax.jit(lambda x: x + 17.0)(1.0)
-    assert programs.count == 1, "the counter sees nothing"
 
 
 @pytest.mark.long
@@ -67,13 +48,3 @@ def test_precision_switched_between_fits():
         with x64(is_double):
             found = ngp.fit(jax.random.key(0), svi, 3, np.asarray(X), np.ones(8, dtype), progress=False)
         assert found.losses.dtype == dtype
-
-
-@pytest.mark.long
-def test_an_engine_that_is_gone_leaves_no_program(collect):
-    svi = engine_of(plain)
-    ngp.fit(jax.random.key(0), svi, 3, X, Y, progress=False)
-    reference = weakref.ref(svi)
-    del svi
-    collect()
-    assert reference() is None

@@ -4,16 +4,11 @@ import os
 import subprocess
 import sys
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from numpyro_gp.programs.scheduler import LEAST_MEMORY_FROM
-from numpyro_gp.programs.trace import traced
-from numpyro_gp.training import loop
 from numpyro_gp.training.fit import fit
-from numpyro_gp.training.loop import SMALL, NonFiniteLoss, compiled_loop
+from numpyro_gp.training.loop import NonFiniteLoss
 from tests.oracles.engines import Countdown, data, key
 
 KEY, DATA = key(), data()
@@ -29,48 +24,6 @@ def test_update_is_traced_once_for_all_chunks_and_the_short_last_one(chunk_size)
     with pytest.raises(NonFiniteLoss):
         fit(KEY, failing, 25, DATA, chunk_size=chunk_size, progress=False)
     assert counting.traces == failing.traces == 1
-
-
-class Wide(Countdown):
-    """Steps whose largest array has as many numbers as are asked for."""
-
-    def __init__(self, size):
-        super().__init__()
-        self.size = size
-
-    def update(self, state, data):
-        state, loss = super().update(state, data)
-        return state, loss + 0.0 * jnp.cos(loss + jnp.arange(self.size)).sum()
-
-
-def test_few_steps_of_small_arrays_are_compiled_sooner(monkeypatch):
-    """By the steps in all, which a run that goes on has too: its program, and so its last bits, stay the same."""
-    asked, own = [], loop.compiler_options
-    monkeypatch.setattr(
-        loop, "compiler_options", lambda effort, largest: asked.append(own(effort, largest=largest)) or asked[-1]
-    )
-
-    def options(size, steps, most):
-        monkeypatch.setattr(loop, "FEW", most)
-        fit(KEY, Wide(size), steps, DATA, progress=False, chunk_size=5)
-        return asked[-1]
-
-    assert options(SMALL, 20, 20)["xla_backend_optimization_level"] == 1
-    assert options(SMALL, 21, 20) == own()
-    assert options(SMALL + 1, 20, 20) == own()
-    assert options(LEAST_MEMORY_FROM // 4, 20, 20) == own(largest=LEAST_MEMORY_FROM)
-    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    assert options(SMALL - 1, 20, 20) is None
-    assert len(asked) == 5
-
-
-def test_a_loop_of_small_arrays_may_be_a_part_of_another_program():
-    """JAX refuses options of a program inside of another."""
-    found = compiled_loop(traced(lambda x: (x + 1, x, x > -1.0), 1.0)[0], 10, None, 1)
-    for run in (found, jax.jit(found)):
-        count, (last,), losses, healthy = run([], [jnp.asarray(1.0)], 3, [])
-        assert (int(count), float(last), bool(healthy)) == (3, 4.0, True)
-        assert losses[:3].tolist() == [1.0, 2.0, 3.0]
 
 
 def test_a_loss_that_is_no_number_is_refused():

@@ -100,21 +100,3 @@ def test_values_of_a_process_keep_the_neighbours_that_they_are_of():
     engine = SVI(counts, AutoDelta(counts, init_loc_fn=init_to_value(values=values)), optax.sgd(0.0), Trace_ELBO())
     result = ngp.fit(jax.random.key(0), engine, 20, near, y, progress=False)
     np.testing.assert_allclose(result.losses, np.full(20, -density(near)), rtol=1e-10)
-
-
-def test_a_step_does_not_deal_out_all_rows():
-    """NumPyro's own plate makes an array of all their numbers; rows are those of `permuted_rows` in place of that."""
-    large = RNG.uniform(size=(5000, 2))
-    near, y = ngp.neighbours(large, 2), jnp.zeros(5000)
-    engine = SVI(model, AutoDelta(model), optax.adam(0.1), Trace_ELBO())
-    feed = feed_of(engine, jax.random.key(0), Arguments((near, y), {"batch": 8}))
-
-    def update(state, arrays):
-        with feed.opened(arrays) as (args, kwargs):
-            return engine.update(state, *args, **kwargs)[1]
-
-    with feed.opened(feed.arrays()) as (args, kwargs):
-        state = jax.jit(lambda key: engine.init(key, *args, **kwargs))(jax.random.key(0))
-    text = str(jax.make_jaxpr(update)(state, feed.arrays()))
-    assert "i64[5000]" not in text
-    assert "i32[5000]" in text  # the order, an argument

@@ -43,13 +43,6 @@ def ran(kernel, *args, **options):
     return mcmc
 
 
-def with_values(X, y=None):
-    """A model that says more than its latent sites."""
-    scale = numpyro.sample("scale", dist.HalfNormal(1.0).expand([9]).to_event(1))
-    numpyro.deterministic("sum", jnp.sin(jnp.exp(scale) * 2.0 + 1.0) @ jnp.sqrt(scale) + jnp.tanh(scale[0] / 3.0))
-    numpyro.sample("y", dist.Normal(jnp.cos(scale), 1.0).to_event(1), obs=y)
-
-
 def programs_of(model, check=lambda draws: None):
     """Programs of a short chain by NumPyro and by ours."""
     found = {}
@@ -60,21 +53,6 @@ def programs_of(model, check=lambda draws: None):
         found[name] = programs.count
         check(chain.get_samples())
     return found
-
-
-@pytest.mark.long
-def test_deterministic_sites_cost_a_chain_no_program_of_their_own():
-    """NumPyro computes them for the first state operation by operation, to see their shapes."""
-    ran(ngp.NUTS(with_values), X, Y)  # the operations of counting and of keys
-
-    def check(draws):
-        scale = draws["scale"]
-        expected = jnp.sum(jnp.sin(jnp.exp(scale) * 2 + 1) * jnp.sqrt(scale), -1) + jnp.tanh(scale[:, 0] / 3)
-        np.testing.assert_allclose(draws["sum"], expected, rtol=1e-5)
-
-    found = programs_of(with_values, check)
-    assert found["ours"] <= 23
-    assert found["NumPyro"] > 45, "operations of deterministic sites are counted"
 
 
 @pytest.mark.long

@@ -1,6 +1,6 @@
 """What a step of `ngp.gam` costs with many terms, and a whole fit: 20, 100 and 200 curves on 50 000 rows.
 
-    python -m tests.benchmarks.many_terms --whole
+    python -m examples.studies.speed.benchmarks.many_terms --whole
 
 Each number of terms has a process of its own, on one processor, in float32. Seconds are of the processor: of the
 first two steps in minibatches of 2048 with all that they compile, and of a step after that: fifty-five less five, by fifty.
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 ROWS, BATCH, RANK = 50_000, 2048, 20
-OUT = Path(__file__).parent.parent.parent / "examples" / "studies" / "gam" / "gam_many_terms.csv"
+OUT = Path(__file__).parents[4] / "examples" / "studies" / "gam" / "gam_many_terms.csv"
 FIELDS = ["terms", "rows", "first_seconds", "step_ms", "steps", "fit_seconds", "summary_seconds", "figure_seconds"]
 FIELDS += ["prediction_seconds", "peak_mb"]
 
@@ -111,7 +111,15 @@ def main() -> None:
     for terms in options.terms:
         row: dict[str, object] = {"terms": terms, "rows": ROWS}
         for part in ["steps"] + ["whole"] * options.whole:
-            command = [sys.executable, "-m", "tests.benchmarks.many_terms", "--here", part, "--terms", str(terms)]
+            command = [
+                sys.executable,
+                "-m",
+                "examples.studies.speed.benchmarks.many_terms",
+                "--here",
+                part,
+                "--terms",
+                str(terms),
+            ]
             ran = subprocess.run(command, env=os.environ | flags, stdout=subprocess.PIPE, text=True, check=True)
             row |= json.loads(ran.stdout.strip().splitlines()[-1])
         rows.append(row)

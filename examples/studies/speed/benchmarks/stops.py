@@ -1,7 +1,7 @@
 """How often a program stops for ever under the two schedulers of jaxlib 0.10.
 
-    python -m tests.benchmarks.stops plain 20 --out examples/studies/speed/stops.csv
-    python -m tests.benchmarks.stops imported 200 --out examples/studies/speed/stops.csv
+    python -m examples.studies.speed.benchmarks.stops plain 20 --out examples/studies/speed/stops.csv
+    python -m examples.studies.speed.benchmarks.stops imported 200 --out examples/studies/speed/stops.csv
 
 The smallest program found: four products, each followed by a batch of five triangular solves, 3000 times. A solve's
 batch is spread over the threads that wait for it, and two such waits at a time are for ever on two cores. A process
@@ -60,7 +60,7 @@ def end_when_idle() -> None:
 
 def one_process(how: str, runs: int) -> tuple[int, int]:
     """Runs of a new process, and how many stopped. Threads of OpenBLAS play no part, and are slow on a busy machine."""
-    command = [sys.executable, "-m", "tests.benchmarks.stops", how, str(runs), "--child"]
+    command = [sys.executable, "-m", "examples.studies.speed.benchmarks.stops", how, str(runs), "--child"]
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
     environment.pop("XLA_FLAGS", None)
     child = subprocess.run(command, env=environment, timeout=LIMIT, stdout=subprocess.PIPE, text=True)

@@ -9,7 +9,7 @@ from scipy.stats import binom
 
 from examples.studies.calibration import partial_data
 
-RESULTS = Path(__file__).parents[2] / "examples" / "studies" / "calibration"
+RESULTS = Path(__file__).parents[1] / "calibration"
 
 
 def counts(name):

@@ -1,4 +1,4 @@
-"""Many processes at once: ``pytest -m benchmark tests/benchmarks/test_groups.py -s -n 0``.
+"""Many processes at once: ``pytest -m benchmark examples/studies/speed/benchmarks/test_groups.py -s -n 0``.
 
 64 groups of 100 rows in a plate, one program, against 64 fits one after the other, compilation included.
 """

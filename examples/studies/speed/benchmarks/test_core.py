@@ -1,6 +1,6 @@
 """Seconds of one natural-gradient step of a sparse regression, beside the linear algebra that it cannot avoid.
 
-    pytest -m benchmark tests/benchmarks/test_core.py -s -n 0
+    pytest -m benchmark examples/studies/speed/benchmarks/test_core.py -s -n 0
 
 With M inducing points and a batch of B rows a step multiplies six times ``M x M`` by ``M x B`` (features, root and
 their derivatives) and about nine times ``M x M`` by ``M x M`` (derivatives of two factorisations and the natural
@@ -17,8 +17,8 @@ import pytest
 from numpyro.infer import SVI, Trace_ELBO
 
 import numpyro_gp as ngp
+from examples.studies.speed.benchmarks.seconds import seconds
 from numpyro_gp.linalg import factorise
-from tests.benchmarks.seconds import seconds
 from tests.precision import x64
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[4]
 PROGRAM = """
 import resource, time, jax, jax.numpy as jnp, numpy as np, numpyro, numpyro_gp as ngp
 

@@ -1,6 +1,6 @@
 """Cost of a step of the structured posterior: linear in the number of components and in the minibatch.
 
-Run with ``pytest -m benchmark -s tests/benchmarks/test_additive.py``; medians of 7 calls after compilation.
+Run with ``pytest -m benchmark -s examples/studies/speed/benchmarks/test_additive.py``; medians of 7 calls after compilation.
 """
 
 import jax
@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from examples.studies.speed.benchmarks.seconds import seconds
 from numpyro_gp.beliefs import AdditiveBasis, Structured
 from numpyro_gp.kernels import RBF
 from numpyro_gp.likelihoods import Gaussian
-from tests.benchmarks.seconds import seconds
 
 INDUCING, RANK = 16, 20
 

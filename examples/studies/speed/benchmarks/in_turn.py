@@ -1,7 +1,7 @@
 """Another version of the package beside this one, in turn: the ratio of processor times of each benchmark.
 
     git worktree add /tmp/before 5838771
-    python -m tests.benchmarks.in_turn --before /tmp/before
+    python -m examples.studies.speed.benchmarks.in_turn --before /tmp/before
 
 Each version has a process on one thread, which builds and compiles what the benchmarks of this folder time. Steps are
 compiled as each version's `fit` does, and their programs are then loaded into one process: in two of them the same
@@ -28,14 +28,14 @@ from examples.tools.clock import THREADS
 from examples.tools.run_queue import version
 from examples.tools.tables import read, save
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[4]
 OUT = ROOT / "examples" / "studies" / "speed" / "versions.csv"
 BLOCK = 0.2  # seconds of one turn
 
 
 def steps(register):
     """Steps of an engine, by the benchmarks that are tests here."""
-    from tests.benchmarks import test_additive, test_core, test_decoupled, test_deep, test_stein
+    from examples.studies.speed.benchmarks import test_additive, test_core, test_decoupled, test_deep, test_stein
 
     for dtype in ("float32", "float64"):
         for size in (128, 512):
@@ -54,7 +54,7 @@ def predictions(register):
     """What is asked of a known model once more, and 40 000 rows with 512 inducing inputs."""
     import jax
 
-    from tests.benchmarks import again
+    from examples.studies.speed.benchmarks import again
 
     jax.config.update("jax_enable_x64", False)
     for name, call in again.calls(again.engine()).items():
@@ -261,7 +261,14 @@ class Version:
         self.folder = tempfile.TemporaryDirectory()
         Path(self.folder.name, "numpyro_gp").symlink_to((tree / "numpyro_gp").resolve())
         paths = {"PYTHONPATH": f"{self.folder.name}:{ROOT}", "PYTHONSAFEPATH": "1"}
-        command = [sys.executable, "-m", "tests.benchmarks.in_turn", "--serve", group, self.folder.name]
+        command = [
+            sys.executable,
+            "-m",
+            "examples.studies.speed.benchmarks.in_turn",
+            "--serve",
+            group,
+            self.folder.name,
+        ]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         self.process = subprocess.Popen(command, cwd=ROOT, env=os.environ | THREADS | paths, text=True, **pipes)
 

@@ -1,4 +1,4 @@
-"""Time and memory of deep models: ``pytest -m benchmark tests/benchmarks/test_deep.py -s``.
+"""Time and memory of deep models: ``pytest -m benchmark examples/studies/speed/benchmarks/test_deep.py -s``.
 
 Median seconds of an SVI step after warm-up (compile time apart) against depth, samples K, width and inducing points M.
 Claims asserted: a step is about linear in depth and far below linear in K M^2, which a batched LAPACK call with a
@@ -16,9 +16,9 @@ import pytest
 from numpyro.infer import SVI
 
 import numpyro_gp as ngp
+from examples.studies.speed.benchmarks.seconds import seconds
 from numpyro_gp.objectives import ImportanceWeightedELBO
 from numpyro_gp.starting.deep import initial_layers
-from tests.benchmarks.seconds import seconds
 
 pytestmark = pytest.mark.benchmark
 BATCH = 256

@@ -1,6 +1,6 @@
 """The time of a step with a conditional belief over that with a coupled one, both with natural steps.
 
-    python -m tests.benchmarks.conditional_step    # a minute and more
+    python -m examples.studies.speed.benchmarks.conditional_step    # a minute and more
 
 128 inducing inputs in eight dimensions, batches of 1024 of 40 000 rows, points for the hyper-parameters. Blocks of steps
 alternate in one process and are timed by the processor, in one thread: a ratio is that of the least blocks, and, in

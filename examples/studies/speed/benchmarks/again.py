@@ -1,6 +1,6 @@
 """What is asked a second time: milliseconds and programs of fits and predictions of a model that is known, on one thread.
 
-    python -m tests.benchmarks.again
+    python -m examples.studies.speed.benchmarks.again
 
 The model has one process with 20 inducing inputs and two hyper-parameters, and 200 rows. Medians of seven calls.
 """

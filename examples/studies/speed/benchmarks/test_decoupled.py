@@ -1,4 +1,4 @@
-"""Time and memory of decoupled beliefs: ``pytest -m benchmark tests/benchmarks/test_decoupled.py -s``.
+"""Time and memory of decoupled beliefs: ``pytest -m benchmark examples/studies/speed/benchmarks/test_decoupled.py -s``.
 
 Median seconds of a step after warm-up, compile time apart. Claims asserted: a step is linear in the number of
 mean points when columns are sampled, and its peak memory at 20000 of them is below 2 GiB.
@@ -18,7 +18,7 @@ import pytest
 from numpyro.infer import SVI, Trace_ELBO
 
 import numpyro_gp as ngp
-from tests.benchmarks.seconds import seconds
+from examples.studies.speed.benchmarks.seconds import seconds
 
 pytestmark = pytest.mark.benchmark
 BATCH, BETA, INPUTS = 1024, 300, 8
@@ -83,8 +83,8 @@ def test_seconds_of_a_step_against_the_number_of_mean_points():
 
 def peak(size):
     """Peak resident memory in bytes of a process that makes three steps."""
-    code = f"from tests.benchmarks import test_decoupled as t; t.three_steps({size})"
-    root = Path(__file__).parent.parent.parent
+    code = f"from examples.studies.speed.benchmarks import test_decoupled as t; t.three_steps({size})"
+    root = Path(__file__).parents[4]
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=root, timeout=500)
     assert done.returncode == 0, done.stderr
     return int(done.stdout.split()[-1])

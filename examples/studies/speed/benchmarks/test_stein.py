@@ -9,8 +9,8 @@ import pytest
 from numpyro.contrib import einstein
 
 import numpyro_gp as ngp
+from examples.studies.speed.benchmarks.seconds import seconds
 from numpyro_gp.stein import RBF, SVGD
-from tests.benchmarks.seconds import seconds
 
 N, M, PARTICLES, REPEATS = 2000, 30, 20, 5
 

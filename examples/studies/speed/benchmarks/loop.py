@@ -1,6 +1,6 @@
 """The loop of a user who gains a row at a time: fit, predict, thirty times; programs compiled and seconds.
 
-    python -m tests.benchmarks.loop
+    python -m examples.studies.speed.benchmarks.loop
 
 Rows grow, so that every round has shapes of its own and compiles, or stand in a table of thirty whose empty rows have a
 noise that hides them (`examples.bayesian_optimisation` does it): the second round and all after it compile nothing. A

@@ -1,6 +1,6 @@
 """Steps and predictions where JAX finds a GPU, and GPyTorch's on the same card, in one process and in turn.
 
-    python -m tests.benchmarks.gpu --out rows.csv [--only adam neighbours] [--quick]
+    python -m examples.studies.speed.benchmarks.gpu --out rows.csv [--only adam neighbours] [--quick]
 
 Data, starts and models are those of `studies.peers.libraries`: 36 000 rows of 8 columns, batches of 1024, Matern-5/2.
 Milliseconds of the wall clock, medians of blocks of steps, the first block, which compiles, left out. GPyTorch is the
@@ -194,7 +194,7 @@ def row(job: Job, make: Callable[[Job], Callable[[int], Any]], unit: str, has_pe
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.gpu")
+    parser = argparse.ArgumentParser(prog="python -m examples.studies.speed.benchmarks.gpu")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--only", nargs="+", help="tasks")
     parser.add_argument("--dtypes", nargs="+", default=["float64", "float32"])
