@@ -14,7 +14,7 @@ from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import check_array, check_count, check_key, fail
 from numpyro_gp.criticism import metrics
-from numpyro_gp.criticism.finding import entries
+from numpyro_gp.criticism.fit_checks import entries
 from numpyro_gp.criticism.leave_one_out import FEWEST, loo
 from numpyro_gp.likelihoods import Bernoulli
 from numpyro_gp.posterior.arviz import group_names

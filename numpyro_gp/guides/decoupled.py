@@ -21,8 +21,14 @@ from numpyro_gp.beliefs.curvature_taps import Probe
 from numpyro_gp.beliefs.decoupled import Decoupled, Hybrid, Orthogonal, Preconditioned
 from numpyro_gp.beliefs.layer import DecoupledLayer
 from numpyro_gp.checks import check_choice, check_count, check_nonnegative, check_points, check_positive, fail, known
-from numpyro_gp.guides.coefficient_steps import DIAGONAL_EPS, natural_coefficients, newton_coefficients
-from numpyro_gp.guides.natural import lower_factor, natural_param, natural_to_mean
+from numpyro_gp.guides.natural import (
+    DIAGONAL_EPS,
+    lower_factor,
+    natural_coefficients,
+    natural_param,
+    natural_to_mean,
+    newton_coefficients,
+)
 from numpyro_gp.guides.recipes import Recipe, coupled, identity_factor, member_param, start_scale
 from numpyro_gp.linalg import einsum, inverse_lower, matmul
 from numpyro_gp.sites import InducingPrior

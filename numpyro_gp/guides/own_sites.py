@@ -33,9 +33,8 @@ from numpyro_gp.programs.private import (
     make_plates,
     set_plates,
 )
-from numpyro_gp.rows.argument_shapes import shapes_in_words
 from numpyro_gp.rows.batch_plates import inside_blocks, keyed_rows
-from numpyro_gp.rows.call import Arguments, named_arguments
+from numpyro_gp.rows.call import Arguments, named_arguments, shapes_in_words
 from numpyro_gp.sites import Site, Trace, fits, is_latent, role, unwrap
 
 

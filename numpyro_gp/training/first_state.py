@@ -19,9 +19,8 @@ from numpyro_gp.primitives.inducing import Inducing, noted_inducing
 from numpyro_gp.programs.compiled import run
 from numpyro_gp.programs.private import is_used, unused
 from numpyro_gp.programs.set_up import abstract_trace, in_one_program
-from numpyro_gp.rows.argument_shapes import shapes_in_words
 from numpyro_gp.rows.batch_plates import HeldRows
-from numpyro_gp.rows.call import argument_names
+from numpyro_gp.rows.call import argument_names, shapes_in_words
 from numpyro_gp.rows.feeds import Feed
 from numpyro_gp.rows.model_trace import FirstRows
 from numpyro_gp.training.faults import all_finite, traits_of

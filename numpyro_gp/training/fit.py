@@ -4,9 +4,11 @@ import inspect
 import os
 import sys
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import optax
 import tqdm
 from numpyro.infer import SVI, Trace_ELBO
@@ -243,3 +245,39 @@ def fit(
     for message in filter(None, (still, end_of_particles(job, position, result))):
         warnings.warn(message, stacklevel=2)
     return result
+
+
+# --------------------------------------------------------------------------------------
+# Fits that end where the bound no longer rises, for those who ask for no number of steps.
+
+
+WINDOW = 100
+
+
+def still_rises(losses: np.ndarray, fewest: int) -> bool:
+    """Whether the last hundred steps are better than the hundred before by more than their noise; so of few steps."""
+    if len(losses) < max(fewest, 2 * WINDOW):
+        return True
+    before, last = losses[-2 * WINDOW : -WINDOW], losses[-WINDOW:]
+    return bool(before.mean() - last.mean() > max(0.1, last.std() / 5))
+
+
+def fit_to_plateau(
+    key: Array,
+    engine: object,
+    args: tuple[object, ...],
+    kwargs: Mapping[str, object],
+    *,
+    block: int,
+    most_steps: int,
+    progress: bool,
+    search: bool | None = None,
+) -> tuple[FitResult, bool]:
+    """Fit by blocks of steps, with a look at the losses after each; and whether they still fell at the last step."""
+    result, rises, steps = None, True, 0
+    while steps < most_steps and rises:
+        steps = min(steps + block, most_steps)
+        result = fit(key, engine, steps, *args, resume=result or False, progress=progress, search=search, **kwargs)
+        rises = still_rises(np.asarray(result.losses, float), block)
+    assert result is not None
+    return result, rises

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from numpyro_gp.criticism.finding import Finding, entries
+from numpyro_gp.criticism.fit_checks import Finding, entries
 
 
 def test_a_finding_is_a_sentence_with_its_cure_and_every_number_has_a_label():

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import numpyro_gp as ngp
-from numpyro_gp.posterior.fitted import Fitted
 from numpyro_gp.posterior.sources import StoredDraws
+from numpyro_gp.posterior.tracing import Fitted
 
 
 def test_a_posterior_is_over_other_arrays_what_it_was():

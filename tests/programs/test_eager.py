@@ -12,8 +12,8 @@ import numpyro_gp as ngp
 from numpyro_gp.beliefs.basis import Basis
 from numpyro_gp.checks import waiting_checks
 from numpyro_gp.kernels import Coregion, FunctionKernel, Matern32
-from numpyro_gp.programs import eager as module
-from numpyro_gp.programs.eager import is_of_library, one_program
+from numpyro_gp.programs import compiled as module
+from numpyro_gp.programs.compiled import is_of_library, one_program
 from tests.compiling import counted
 
 Z = jnp.linspace(0.0, 1.0, 3)[:, None]
