@@ -7,7 +7,7 @@ default divides by the curvature of the data too, or gives preconditioned coordi
 
 import math
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -252,22 +252,23 @@ def orthogonal(
     if gamma is None:
         gamma = "newton" if natural and columns is None and len(mean.points) <= NEWTON_MOST else "adaptive"
     if start is not None:
-        _check_start_scale(start, mean.points)
+        # Refuse a start that is no belief on these points of the mean, in their order.
+        cure = "Pass the rows of its Z_gamma."
+        if not isinstance(start, Orthogonal):
+            made = "Pass what ngp.beliefs.orthogonal_optimum returns, or guide.beliefs(params)[site]."
+            fail("start", "a belief of `orthogonal`", f"a {type(start).__name__}", made, TypeError)
+        if start.a.shape[-1] != (count := len(mean.points)):
+            fail("start", f"a belief on the {count} rows of Z_gamma", f"one on {start.a.shape[-1]}", cure)
+        own, given = known(start.Z_gamma), known(mean.points)
+        if (
+            own is not None
+            and given is not None
+            and own.shape == given.shape
+            and not np.allclose(own, given, rtol=1e-5)
+        ):
+            fail("start", "a belief on the rows of Z_gamma", "one on others", cure)
         mean, beta = mean._replace(first=start.a), partial(_beta_from, start=start, natural=natural)
     return partial(_orthogonal, at=mean, beta=beta, gamma=gamma, step=gamma_step, eps=eps)
-
-
-def _check_start_scale(start: object, points: Any) -> None:
-    """Refuse a start that is no belief on these points of the mean, in their order."""
-    cure = "Pass the rows of its Z_gamma."
-    if not isinstance(start, Orthogonal):
-        made = "Pass what ngp.beliefs.orthogonal_optimum returns, or guide.beliefs(params)[site]."
-        fail("start", "a belief of `orthogonal`", f"a {type(start).__name__}", made, TypeError)
-    if start.a.shape[-1] != (count := len(points)):
-        fail("start", f"a belief on the {count} rows of Z_gamma", f"one on {start.a.shape[-1]}", cure)
-    own, given = known(start.Z_gamma), known(points)
-    if own is not None and given is not None and own.shape == given.shape and not np.allclose(own, given, rtol=1e-5):
-        fail("start", "a belief on the rows of Z_gamma", "one on others", cure)
 
 
 def _orthogonal(

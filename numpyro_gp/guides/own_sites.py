@@ -109,17 +109,6 @@ class GuideOfSites(AutoGuide):
         self._frames, self._full_sizes = frames, full_sizes
         set_plates(self, frames, full_sizes)
 
-    def _resize_plates(self, args: Args, kwargs: dict[str, object]) -> None:
-        """Make plates for the data of this call: NumPyro's guides would keep those of the first call."""
-        sites, given = sites_at_start(self.model, args, kwargs, self._holds)
-        if given is not None and not has_values():  # else it is evaluated at parameters that it has
-            begin_again(self, given)
-            self.inducing = given
-        if self._frames:
-            sites = set_up.abstract_trace(self.model, args, kwargs) if sites is None else sites
-            local_sites.check_masks(sites)
-            self._use_plates(*_plates_of(sites))
-
     def _holds(self, site: str, part: str) -> bool:
         """Whether what the guide holds is of this part of a site: pseudo-data are of rows, not of their neighbours."""
         return part != INDEX or self.recipes.get(site, pseudo_data()) is not pseudo_data()
@@ -143,7 +132,15 @@ class GuideOfSites(AutoGuide):
         if is_new := self.prototype_trace is None:
             self._learn_model(*args, **kwargs)
         else:
-            self._resize_plates(args, kwargs)
+            # Make plates for the data of this call: NumPyro's guides would keep those of the first call.
+            sites, given = sites_at_start(self.model, args, kwargs, self._holds)
+            if given is not None and not has_values():  # else it is evaluated at parameters that it has
+                begin_again(self, given)
+                self.inducing = given
+            if self._frames:
+                sites = set_up.abstract_trace(self.model, args, kwargs) if sites is None else sites
+                local_sites.check_masks(sites)
+                self._use_plates(*_plates_of(sites))
         if is_run_by_renyi():
             local_sites.check_renyi(self.prototype_trace)
         # A recipe may start at values of the prior, of which a compiled first call has left the shapes only.

@@ -211,37 +211,31 @@ def _low_rank(
     """`Structured`, or with a ``scale`` `BlockLowRank`, whose factors start at its inverse."""
     basis, at = _basis(name, prior), start_mean(name, prior, mean)
     if natural:
-        return _low_rank_natural(name, prior, rank, start, at, basis, scale)
+        stacks, batch = Stacks(basis.sizes, alike(basis.sizes)), prior.batch_shape
+
+        def blocks(kind: str, size: float) -> tuple[Array, ...]:
+            """A matrix for each component, those of one size in one parameter."""
+            shapes = [(*batch, len(own), basis.sizes[own[0]]) for own in stacks.members]
+            return tuple(
+                natural_param(name, f"{kind}{number}_precision", identity_factor(shape, size, prior.dtype), 3)
+                for number, shape in enumerate(shapes)
+            )
+
+        shift = natural_param(name, "shift", at, 1)
+        spare = min(SPARE, basis.size - rank) if scale is None else 0
+
+        def columns(key: Array) -> Array:
+            W = start(name, prior, key)
+            if spare <= 0:
+                return W
+            return jnp.concatenate([W, _random_start(name, prior, jax.random.fold_in(key, 1), rank=spare)], -1)
+
+        W = natural_param(name, "W", columns, 2)
+        own = None if scale is None else blocks("own", scale**-2)
+        each = over_axes(partial(natural_low_rank, stacks, rank), shift.ndim - 1)
+        belief: LowRank = each(shift, W, blocks("mean", 1.0), own)
+        return replace(belief, names=basis.names) if isinstance(belief, BlockLowRank) else belief
     center = member_param(f"{name}/mean", prior, at)
     W = member_param(f"{name}/W", prior, lambda key: start(name, prior, key), 2)
     own = None if scale is None else _factors(name, prior, basis, "precision_tril", 1 / scale)
     return Structured(center, W) if own is None else BlockLowRank(center, own, W)
-
-
-def _low_rank_natural(
-    name: str, prior: InducingPrior, rank: int, start: Start, mean: Array, basis: AdditiveBasis, scale: float | None
-) -> LowRank:
-    stacks, batch = Stacks(basis.sizes, alike(basis.sizes)), prior.batch_shape
-
-    def blocks(kind: str, size: float) -> tuple[Array, ...]:
-        """A matrix for each component, those of one size in one parameter."""
-        shapes = [(*batch, len(own), basis.sizes[own[0]]) for own in stacks.members]
-        return tuple(
-            natural_param(name, f"{kind}{number}_precision", identity_factor(shape, size, prior.dtype), 3)
-            for number, shape in enumerate(shapes)
-        )
-
-    shift = natural_param(name, "shift", mean, 1)
-    spare = min(SPARE, basis.size - rank) if scale is None else 0
-
-    def columns(key: Array) -> Array:
-        W = start(name, prior, key)
-        if spare <= 0:
-            return W
-        return jnp.concatenate([W, _random_start(name, prior, jax.random.fold_in(key, 1), rank=spare)], -1)
-
-    W = natural_param(name, "W", columns, 2)
-    own = None if scale is None else blocks("own", scale**-2)
-    each = over_axes(partial(natural_low_rank, stacks, rank), shift.ndim - 1)
-    belief: LowRank = each(shift, W, blocks("mean", 1.0), own)
-    return replace(belief, names=basis.names) if isinstance(belief, BlockLowRank) else belief

@@ -281,14 +281,6 @@ def _random(key: Array, name: str, dtype: np.dtype) -> tuple[Array, Normal]:
     return key_features, lambda part, shape: jax.random.normal(key_of(key_noise, part), shape, dtype)
 
 
-def _names(X: Functional | ArrayLike) -> list[bytes]:
-    """The same for rows that are the same functional, however they are written."""
-    points, weights, directions = map(np.asarray, as_functional(X).in_full)
-    table = np.concatenate([weights[..., None], directions, points], axis=-1)
-    has_part = np.any(table[..., : 1 + points.shape[-1]] != 0, axis=-1)
-    return [row[part].tobytes() for row, part in zip(table, has_part, strict=True)]
-
-
 class AskedFunctions:
     """S functions of a posterior whose kernel has no features: drawn where they are asked, given what they were before.
 
@@ -314,7 +306,11 @@ class AskedFunctions:
         if inputs is None:
             cure = "Register features for the kernel: help(ngp.kernels.features)."
             fail("X", "known numbers, as the kernel has no features", "a traced array", cure, TypeError)
-        before, names = len(self._numbers), _names(X)
+        # The same for rows that are the same functional, however they are written.
+        points, weights, directions = map(np.asarray, as_functional(X).in_full)
+        table = np.concatenate([weights[..., None], directions, points], axis=-1)
+        has_part = np.any(table[..., : 1 + points.shape[-1]] != 0, axis=-1)
+        before, names = len(self._numbers), [row[part].tobytes() for row, part in zip(table, has_part, strict=True)]
         new: dict[bytes, int] = {}
         rows: list[Functional | np.ndarray] = []
         for number, name in enumerate(names):

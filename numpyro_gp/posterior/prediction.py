@@ -258,7 +258,19 @@ class Prediction:
             length = chunk.mean_latent.shape[1 + self._axis]
             parts.append(function(chunk, *[padded(row, start, length, self._axis) for row in rows]))
             start += size
-        return _join_rows(parts, tuple(self._sizes), self._axis)
+        # The rows of all chunks, without their padding; by NumPy, since a program would be one for each number of
+        # rows.
+        sizes = tuple(self._sizes)
+        axis = self._axis
+        leaves = jax.tree.leaves(parts)
+        if len(parts) == 1 and all(leaf.shape[axis] == sizes[0] for leaf in leaves):
+            return parts[0]
+        package = jnp if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves) else np
+        cut = [
+            jax.tree.map(lambda leaf, size=size: _first(package.asarray(leaf), size, axis), part)
+            for part, size in zip(parts, sizes, strict=True)
+        ]
+        return jax.tree.map(lambda *own: on_device(package.concatenate(own, axis=axis)), *cut)
 
     def _check(self, y: ArrayLike) -> Array:
         data, given = check_array("y", y), known(y)
@@ -410,19 +422,6 @@ def _prediction_of(fixed: tuple[Any, ...], arrays: tuple[Any, ...]) -> Predictio
 
 
 jax.tree_util.register_pytree_node(Prediction, _parts_of_prediction, _prediction_of)
-
-
-def _join_rows(parts: list[object], sizes: tuple[int, ...], axis: int) -> object:
-    """The rows of all chunks, without their padding; by NumPy, since a program would be one for each number of rows."""
-    leaves = jax.tree.leaves(parts)
-    if len(parts) == 1 and all(leaf.shape[axis] == sizes[0] for leaf in leaves):
-        return parts[0]
-    package = jnp if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves) else np
-    cut = [
-        jax.tree.map(lambda leaf, size=size: _first(package.asarray(leaf), size, axis), part)
-        for part, size in zip(parts, sizes, strict=True)
-    ]
-    return jax.tree.map(lambda *own: on_device(package.concatenate(own, axis=axis)), *cut)
 
 
 def _first(values: Any, size: int, axis: int) -> Any:

@@ -343,7 +343,16 @@ def of_particles(
         if weights is None and (message := found.stranded()):
             warnings.warn(message, stacklevel=4)
     if weights is not None:  # stranded particles then count for as little as they are worth
-        return stored(_repeated(particles, weights), shared), {}
+        # Particles as often as their weights say, of ten times as many in all: rounded so that numbers add up.
+        w, size = np.asarray(weights, float), len(jax.tree.leaves(dict(particles))[0])
+        if w.shape != (size,) or not (w >= 0).all() or not np.isclose(w.sum(), 1.0, atol=1e-3):
+            required, got = f"{size} numbers from 0 on that add up to 1", f"shape {w.shape} and sum {w.sum():.4g}"
+            fail("weights", required, got, "Pass ngp.stein.weights(key, svgd, params, *args).weights.")
+        wanted = w / w.sum() * COPIES * size
+        counts = np.floor(wanted).astype(int)
+        counts[np.argsort(counts - wanted, kind="stable")[: COPIES * size - counts.sum()]] += 1
+        index = np.repeat(np.arange(size), counts)
+        return stored({name: values[index] for name, values in particles.items()}, shared), {}
     return stored(particles, shared), {} if found is None else {"stranded": found.is_stranded}
 
 
@@ -369,19 +378,6 @@ def _particles_of(svgd: Any, given: object) -> tuple[dict[str, Array], dict[str,
     end = f"_{svgd.guide.prefix}_loc"
     particles = {name.removesuffix(end): value for name, value in params.items() if name in svgd.guide_sites}
     return particles, {name: value for name, value in params.items() if name not in svgd.guide_sites}
-
-
-def _repeated(particles: Mapping[str, Array], weights: object) -> dict[str, Array]:
-    """Particles as often as their weights say, of ten times as many in all: rounded so that numbers add up."""
-    w, size = np.asarray(weights, float), len(jax.tree.leaves(dict(particles))[0])
-    if w.shape != (size,) or not (w >= 0).all() or not np.isclose(w.sum(), 1.0, atol=1e-3):
-        required, got = f"{size} numbers from 0 on that add up to 1", f"shape {w.shape} and sum {w.sum():.4g}"
-        fail("weights", required, got, "Pass ngp.stein.weights(key, svgd, params, *args).weights.")
-    wanted = w / w.sum() * COPIES * size
-    counts = np.floor(wanted).astype(int)
-    counts[np.argsort(counts - wanted, kind="stable")[: COPIES * size - counts.sum()]] += 1
-    index = np.repeat(np.arange(size), counts)
-    return {name: values[index] for name, values in particles.items()}
 
 
 def stored(samples: Mapping[str, ArrayLike], params: Mapping[str, object]) -> StoredDraws:

@@ -65,19 +65,18 @@ class BatchPlate(Messenger):
             return
         msg["has_batch_rows"] = True
         if msg["type"] == "plate" and msg["name"] == self.plate:
-            self._choose(msg)
+            size, held = msg["args"]
+            if size != self.rows and (size, held) != (self.num_data, self.rows):
+                required = (
+                    f"of the {self.rows} rows of a batch, or of all {self.num_data} with subsample_size={self.rows}"
+                )
+                cure = f"Write plate({self.plate!r}, len(X)), in the guide as in the model."
+                fail(f"the plate {self.plate!r}", required, f"size {size}, subsample_size {held}", cure)
+            self.size = size
+            if msg["value"] is None and size != self.rows:
+                msg["value"] = jnp.arange(self.rows)
         elif msg["type"] == "sample" and in_plate(msg, self.plate):
             self._weigh(msg)
-
-    def _choose(self, msg: Message) -> None:
-        size, held = msg["args"]
-        if size != self.rows and (size, held) != (self.num_data, self.rows):
-            required = f"of the {self.rows} rows of a batch, or of all {self.num_data} with subsample_size={self.rows}"
-            cure = f"Write plate({self.plate!r}, len(X)), in the guide as in the model."
-            fail(f"the plate {self.plate!r}", required, f"size {size}, subsample_size {held}", cure)
-        self.size = size
-        if msg["value"] is None and size != self.rows:
-            msg["value"] = jnp.arange(self.rows)
 
     def postprocess_message(self, msg: Message) -> None:
         """Remember the rows of the plate; refuse parameters with an entry for each of them."""
