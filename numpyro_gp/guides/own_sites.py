@@ -18,8 +18,8 @@ from numpyro_gp.beliefs.basis import AbstractBasis
 from numpyro_gp.checks import fail
 from numpyro_gp.guides import other_sites as local_sites
 from numpyro_gp.guides.fit_registry import FitRecord, begin_again, fits_of
-from numpyro_gp.guides.other_sites import NotOfRest, Remainder, at_medians, call_rest, check_given, check_rest, is_point
-from numpyro_gp.guides.recipes import LocalPrior, Recipe, check_recipes, coupled, free_latent, pseudo_data
+from numpyro_gp.guides.other_sites import NotOfRest, Remainder, at_medians, call_rest, check_rest, is_point
+from numpyro_gp.guides.recipes import LocalPrior, Recipe, coupled, free_latent, pseudo_data
 from numpyro_gp.primitives.inducing import INDEX, Inducing, noted_inducing, sites_at_start
 from numpyro_gp.primitives.neighbours.latent import RowPrior
 from numpyro_gp.programs import set_up
@@ -52,12 +52,7 @@ class GuideOfSites(AutoGuide):
         prefix: str = "auto",
         create_plates: Callable[..., object] | None = None,
     ) -> None:
-        if not callable(model):
-            got, cure = f"a {type(model).__name__}", "Pass the model function itself: ngp.AutoGP(model)."
-            fail("model", "a NumPyro model function", got, cure, TypeError)
-        self.recipes = check_recipes(recipes)
-        if not callable(rest):
-            fail("rest", "an autoguide class", f"{rest!r}", "Pass the class itself: rest=AutoNormal.", TypeError)
+        self.recipes = dict(recipes or {})
         check_rest(rest)
         self.rest_factory = rest
         self.rest: Any = None
@@ -245,7 +240,6 @@ class OnBases:
     def __init__(
         self, model: Model, beliefs: Beliefs, params: Mapping[str, object], args: Args, kwargs: Kwargs
     ) -> None:
-        check_given(model, args, kwargs, f"whitened values of {sorted(beliefs)} follow from the hyper-parameters")
         self.model, self.beliefs, self.params, self.args, self.kwargs = model, beliefs, dict(params), args, kwargs
 
     @alone

@@ -176,9 +176,7 @@ def conditioned(
     >>> [(name, site["type"]) for name, site in trace.items() if name.startswith("f")]
     [('f_conditioned', 'sample'), ('f', 'deterministic')]
     """
-    if not callable(model):
-        fail("model", "a NumPyro model function", f"a {type(model).__name__}", "Pass the function itself.", TypeError)
-    for name, value in params.items() if isinstance(params, Mapping) else ():
+    for name, value in params.items():
         check_finite(f"params[{name!r}]", value)
     return Conditioned(model, *in_one_program(lambda: _past_and_start(guide, params, args, kwargs)))
 

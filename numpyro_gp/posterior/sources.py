@@ -17,7 +17,7 @@ from numpyro.contrib.einstein import SteinVI
 from numpyro.infer.autoguide import AutoDelta, AutoGuide, AutoGuideList, AutoLaplaceApproximation, AutoSemiDAIS
 
 from numpyro_gp.arrays import Array, ArrayLike, Model, is_key, value_type
-from numpyro_gp.checks import check_finite, check_type, fail, is_known
+from numpyro_gp.checks import check_finite, fail, is_known
 from numpyro_gp.guides.auto import AutoGP, FittedParams
 from numpyro_gp.guides.natural import NATURAL_MARK
 from numpyro_gp.guides.other_sites import READ_THE_DENSITY
@@ -234,10 +234,6 @@ def of_guide(guide: Callable[..., object], params: Any, *args: object, **kwargs:
         call_of(guide.model, args, kwargs)  # says in words what is missing
         with handlers.block(), handlers.seed(rng_seed=0):
             guide(*args, **kwargs)
-    if not callable(guide):
-        got = f"{'the engine' if hasattr(guide, 'guide') else 'a'} {type(guide).__name__}"
-        fail("guide", "a guide", got, "Pass that of the fit, svi.guide.", TypeError)
-    check_type("params", params, Mapping, "a dictionary of parameters", "Pass result.params.")
     if isinstance(guide, AutoGuide) and guide.prototype_trace is None:
         cure = (
             "Run svi.init, or give Posterior.load the arguments of the fit: its shapes are not in the file, or the "
@@ -306,9 +302,6 @@ def _warn_of_nan(what: str, values: Mapping[str, object], cure: str) -> None:
 
 def of_chains(mcmc: Any) -> tuple[StoredDraws, int, dict[str, object]]:
     """Those of NumPyro's ``MCMC`` or a dictionary, the number of chains, and what the sampler recorded beside them."""
-    if not isinstance(mcmc, Mapping) and not hasattr(mcmc, "get_samples"):
-        required = "a run of NumPyro's MCMC, or a dictionary of draws"
-        fail("mcmc", required, f"a {type(mcmc).__name__}", "Pass mcmc after mcmc.run.", TypeError)
     draws = mcmc if isinstance(mcmc, Mapping) else mcmc.get_samples()
     found = stored(draws, {})
     _warn_of_nan("draws", draws, "Leave these draws out, or run the chain again.")
@@ -370,8 +363,6 @@ def _particles_of(svgd: Any, given: object) -> tuple[dict[str, Array], dict[str,
         got = f"a {type(svgd).__name__} whose components are guides, {type(svgd.guide).__name__}"
         cure = "Predict by numpyro.contrib.einstein.MixtureGuidePredictive."
         fail("svgd", required, got, cure, TypeError)
-    cure = "Pass the engine: Posterior.from_stein(model, svgd, result.params)."
-    check_type("svgd", svgd, SteinVI, "the ngp.stein.SVGD object that was run, or NumPyro's own", cure)
     if svgd.guide_sites is None:
         fail("svgd", "an engine that was run", "one that has seen no model arguments", "Call svgd.run first.")
     params = params_of(svgd, given)

@@ -44,9 +44,6 @@ def initial_state(
     if options and "init_params" not in names:
         cure = "Set starting values in the guide (init_loc_fn) instead."
         fail("init_params", "left out for this engine", type(engine).__name__, cure, TypeError)
-    if options and not isinstance(init_params, Mapping):
-        cure = 'Pass {"name": value}.'
-        fail("init_params", "a dictionary of values by name", f"a {type(init_params).__name__}", cure, TypeError)
     horizon = (num_steps,) if "num_steps" in names else ()  # annealed SVGD plans its schedule
     own, can_be_traced = engine, traits_of(engine).can_be_traced
     if can_be_traced and is_used(engine.guide):

@@ -15,7 +15,7 @@ from numpyro.infer import SVI, Trace_ELBO
 from numpyro.infer.autoguide import AutoGuide
 
 from numpyro_gp.arrays import Array
-from numpyro_gp.checks import check_count, check_key, check_nonnegative, fail
+from numpyro_gp.checks import check_count, check_key, check_nonnegative
 from numpyro_gp.guides import AutoGP
 from numpyro_gp.optim import check_natural_steps
 from numpyro_gp.programs.handler_lock import with_short_errors
@@ -62,8 +62,6 @@ class Asked(NamedTuple):
         count = check_count("num_steps", self.num_steps)
         size = None if self.chunk_size is None else check_count("chunk_size", self.chunk_size)
         check_nonnegative("checkpoint_every", self.checkpoint_every)
-        if not (self.search is None or isinstance(self.search, bool)):
-            fail("search", "True, False or None", f"{self.search!r}", "Leave it out for the rule.", TypeError)
         return self._replace(num_steps=count, chunk_size=size)
 
 
