@@ -1,5 +1,6 @@
 """A guide that samples: a belief or a recipe at each site of its own, and another guide for the rest."""
 
+import inspect
 import math
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, nullcontext
@@ -53,6 +54,12 @@ class GuideOfSites(AutoGuide):
         create_plates: Callable[..., object] | None = None,
     ) -> None:
         self.recipes = dict(recipes or {})
+        for name, recipe in self.recipes.items():
+            try:
+                inspect.signature(recipe).bind(name, None)
+            except TypeError:
+                cure = "Call the factory: ngp.guides.coupled()."
+                fail(f"recipes[{name!r}]", "a recipe", f"{recipe!r:.60}", cure, TypeError)
         check_rest(rest)
         self.rest_factory = rest
         self.rest: Any = None

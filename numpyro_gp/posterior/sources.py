@@ -3,7 +3,6 @@
 import copy
 import warnings
 from collections.abc import Callable, Mapping
-from functools import partial
 from types import MethodType
 from typing import Any, ClassVar
 
@@ -145,19 +144,43 @@ class GuideDraws:
             return self.guide.is_random
         return not isinstance(self.guide, AutoDelta)
 
+    @alone
     def values(
-        self,
-        key: Array,
-        index: Array | int,  # noqa: ARG002
-        call: Arguments,
-        plates: frozenset[str] | None = None,
+        self, key: Array, index: Array | int, call: Arguments, plates: frozenset[str] | None = None
     ) -> dict[str, Any]:
         """One draw of the sites outside of the plates of data, those of the fit by default; beliefs at GP sites."""
-        return _values(self.guide, key, self.params, call, plates)
+        guide = self.guide
+        if isinstance(guide, AutoGP):
+            return guide.values_outside(plates, key, self.params, *call)
+        if isinstance(guide, AutoGuideList):
+            return self._of_parts(guide, key, lambda part, own: part.values(own, index, call, plates))
+        if isinstance(guide, AutoGuide):
+            return dict(guide.sample_posterior(key, self.params, *call.args, **call.kwargs))
+        return self.training_values(key, index, call)
 
-    def training_values(self, key: Array, index: Array | int, call: Arguments) -> dict[str, Any]:  # noqa: ARG002
+    @alone
+    def training_values(self, key: Array, index: Array | int, call: Arguments) -> dict[str, Any]:
         """One draw of all latent sites, those of the training data in ``call`` included."""
-        return _training_values(self.guide, key, self.params, call)
+        guide, params = self.guide, self.params
+        if isinstance(guide, AutoGuideList):
+            return self._of_parts(guide, key, lambda part, own: part.training_values(own, index, call))
+        if isinstance(guide, AutoLaplaceApproximation):  # its program is the point that it was fitted with
+            drawn = guide.sample_posterior(key, params, *call.args, **call.kwargs)
+            return {name: value for name, value in drawn.items() if guide.prototype_trace[name]["type"] == "sample"}
+        # A parameter of this guide that is missing would stand where it starts.
+        given = {"substitute_fn": FittedParams(params).of_site} if isinstance(guide, AutoGP) else {"data": params}
+        with handlers.block(), handlers.seed(rng_seed=key), handlers.substitute(**given):
+            trace = handlers.trace(guide).get_trace(*call.args, **call.kwargs)
+        return {name: s["value"] for name, s in trace.items() if s["type"] == "sample" and not s["is_observed"]}
+
+    def _of_parts(
+        self, guide: AutoGuideList, key: Array, draw: Callable[["GuideDraws", Array], dict[str, Any]]
+    ) -> dict[str, Any]:
+        """Draws of the parts of a list, a key for each: under one key, as NumPyro has it, they would go together."""
+        found: dict[str, Any] = {}
+        for part, own in zip(guide, jax.random.split(key, len(guide)), strict=True):
+            found |= draw(GuideDraws(part, self.params), own)
+        return found
 
     def by_numpy(self) -> "GuideDraws":
         """With NumPy's arrays in NumPyro's distributions, which it then checks without a program for each operation."""
@@ -167,41 +190,6 @@ class GuideDraws:
             return np.asarray(value) if is_one and value.size <= FEW else value
 
         return GuideDraws(self.guide, {name: own(name, value) for name, value in self.params.items()})
-
-
-@alone
-def _values(
-    guide: object, key: Array, params: Mapping[str, object], call: Arguments, plates: frozenset[str] | None = None
-) -> dict[str, object]:
-    if isinstance(guide, AutoGP):
-        return guide.values_outside(plates, key, params, *call)
-    if isinstance(guide, AutoGuideList):
-        return _draws_of_parts(partial(_values, plates=plates), guide, key, params, call)
-    if isinstance(guide, AutoGuide):
-        return dict(guide.sample_posterior(key, params, *call.args, **call.kwargs))
-    return _training_values(guide, key, params, call)
-
-
-@alone
-def _training_values(guide: object, key: Array, params: Mapping[str, object], call: Arguments) -> dict[str, object]:
-    if isinstance(guide, AutoGuideList):
-        return _draws_of_parts(_training_values, guide, key, params, call)
-    if isinstance(guide, AutoLaplaceApproximation):  # its program is the point that it was fitted with
-        drawn = guide.sample_posterior(key, params, *call.args, **call.kwargs)
-        return {name: value for name, value in drawn.items() if guide.prototype_trace[name]["type"] == "sample"}
-    # A parameter of this guide that is missing would stand where it starts.
-    given = {"substitute_fn": FittedParams(params).of_site} if isinstance(guide, AutoGP) else {"data": params}
-    with handlers.block(), handlers.seed(rng_seed=key), handlers.substitute(**given):
-        trace = handlers.trace(guide).get_trace(*call.args, **call.kwargs)
-    return {name: s["value"] for name, s in trace.items() if s["type"] == "sample" and not s["is_observed"]}
-
-
-def _draws_of_parts(
-    draw: Callable[..., dict[str, object]], guide: AutoGuideList, key: Array, params: object, call: Arguments
-) -> dict[str, object]:
-    """Draws of the parts of a list, a key for each: under one key, as NumPyro has it, they would go together."""
-    found = (draw(part, own, params, call) for part, own in zip(guide, jax.random.split(key, len(guide)), strict=True))
-    return {name: value for part in found for name, value in part.items()}
 
 
 @value_type()

@@ -317,6 +317,8 @@ GUIDES: list[Row] = [
     (lambda: site_of(guides.structured(1)), "the site 'f' must be an additive_gp"),
     (lambda: site_of(guides.decoupled(Z[:, :1])), "Z_alpha"),
     (lambda: site_of(lambda name, prior: 3.0), "the recipe of site 'f' must be one that returns a belief"),
+    (lambda: ngp.AutoGP(model, {"f": guides.coupled}), r"recipes\['f'\] must be a recipe"),
+    (lambda: ngp.AutoGP(model, {"f": beliefs.Coupled(ONE, TWO)}), r"recipes\['f'\] must be a recipe"),
     (
         lambda: handlers.seed(ngp.AutoGP(model, {"g": guides.coupled()}), rng_seed=0)(X, Y),
         "recipes must be about latent sites of the model",
