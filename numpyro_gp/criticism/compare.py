@@ -14,7 +14,7 @@ from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import check_array, check_count, check_key, fail
 from numpyro_gp.criticism import metrics
-from numpyro_gp.criticism.finding import entries
+from numpyro_gp.criticism.fit_checks import entries
 from numpyro_gp.criticism.leave_one_out import FEWEST, loo
 from numpyro_gp.likelihoods import Bernoulli
 from numpyro_gp.posterior.arviz import group_names
@@ -169,8 +169,6 @@ def compare(
     >>> "log density" in table.columns, list(table.rows)
     (True, ['NUTS'])
     """
-    if unknown := sorted(set(seconds or {}) - set(posteriors)):
-        fail("seconds", f"about the fits {list(posteriors)}", f"{unknown}", "Check the spelling.")
     check_key("key", key)
     y = check_array("y", y)
     check_count("max_parameters", max_parameters)
@@ -178,7 +176,7 @@ def compare(
     notes = ["Log density, RMSE, CRPS, LOO: mean over data ± standard error. Hyper-parameters: mean ± sd of the draws."]
     if at is not None and train is None:
         fail("train", "given with at", "None", "Pass train=(X, y): a gp_regression model is predicted from its data.")
-    if train is not None and (isinstance(train, (str, bytes)) or not isinstance(train, (Sequence, Mapping))):
+    if not (train is None or isinstance(train, (tuple, list, Mapping))):
         required = "a tuple of the arguments of the fit, or a dictionary of them by name"
         fail("train", required, f"a {type(train).__name__}", "Pass train=(X, y).", TypeError)
     fitted: Fitted = ((), dict(train)) if isinstance(train, Mapping) else (tuple(train or ()), {})

@@ -8,8 +8,7 @@ import numpy as np
 
 from numpyro_gp.beliefs import Conditional
 from numpyro_gp.checks import is_known
-from numpyro_gp.criticism.finding import Case, Finding, entries
-from numpyro_gp.criticism.fit_checks import OPEN
+from numpyro_gp.criticism.fit_checks import OPEN, Case, Finding, entries
 from numpyro_gp.criticism.weights import POOR, Weights, importance_weights
 from numpyro_gp.guides import AutoGP
 from numpyro_gp.neighbours.search import twins_of

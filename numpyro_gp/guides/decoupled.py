@@ -7,7 +7,7 @@ default divides by the curvature of the data too, or gives preconditioned coordi
 
 import math
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,8 +21,14 @@ from numpyro_gp.beliefs.curvature_taps import Probe
 from numpyro_gp.beliefs.decoupled import Decoupled, Hybrid, Orthogonal, Preconditioned
 from numpyro_gp.beliefs.layer import DecoupledLayer
 from numpyro_gp.checks import check_choice, check_count, check_nonnegative, check_points, check_positive, fail, known
-from numpyro_gp.guides.coefficient_steps import DIAGONAL_EPS, natural_coefficients, newton_coefficients
-from numpyro_gp.guides.natural import lower_factor, natural_param, natural_to_mean
+from numpyro_gp.guides.natural import (
+    DIAGONAL_EPS,
+    lower_factor,
+    natural_coefficients,
+    natural_param,
+    natural_to_mean,
+    newton_coefficients,
+)
 from numpyro_gp.guides.recipes import Recipe, coupled, identity_factor, member_param, start_scale
 from numpyro_gp.linalg import einsum, inverse_lower, matmul
 from numpyro_gp.sites import InducingPrior
@@ -46,9 +52,8 @@ class MeanPoints(NamedTuple):
     def checked(cls, label: str, value: ArrayLike, columns: int | None, train_inputs: bool) -> "MeanPoints":
         """Those that a recipe was given."""
         points = check_points(label, value)
-        if columns is not None and check_count("columns", columns) > len(points):
-            cure = "Pass None for the exact quadratic term."
-            fail("columns", f"at most {len(points)}, the rows of {label}", columns, cure)
+        if columns is not None:
+            check_count("columns", columns)
         return cls(label, points, columns, train_inputs)
 
     def inputs(self, name: str, prior: InducingPrior) -> Array:
@@ -246,22 +251,20 @@ def orthogonal(
     if gamma is None:
         gamma = "newton" if natural and columns is None and len(mean.points) <= NEWTON_MOST else "adaptive"
     if start is not None:
-        _check_start_scale(start, mean.points)
+        # Refuse a start that is no belief on these points of the mean, in their order.
+        cure = "Pass the rows of its Z_gamma."
+        if start.a.shape[-1] != (count := len(mean.points)):
+            fail("start", f"a belief on the {count} rows of Z_gamma", f"one on {start.a.shape[-1]}", cure)
+        own, given = known(start.Z_gamma), known(mean.points)
+        if (
+            own is not None
+            and given is not None
+            and own.shape == given.shape
+            and not np.allclose(own, given, rtol=1e-5)
+        ):
+            fail("start", "a belief on the rows of Z_gamma", "one on others", cure)
         mean, beta = mean._replace(first=start.a), partial(_beta_from, start=start, natural=natural)
     return partial(_orthogonal, at=mean, beta=beta, gamma=gamma, step=gamma_step, eps=eps)
-
-
-def _check_start_scale(start: object, points: Any) -> None:
-    """Refuse a start that is no belief on these points of the mean, in their order."""
-    cure = "Pass the rows of its Z_gamma."
-    if not isinstance(start, Orthogonal):
-        made = "Pass what ngp.beliefs.orthogonal_optimum returns, or guide.beliefs(params)[site]."
-        fail("start", "a belief of `orthogonal`", f"a {type(start).__name__}", made, TypeError)
-    if start.a.shape[-1] != (count := len(points)):
-        fail("start", f"a belief on the {count} rows of Z_gamma", f"one on {start.a.shape[-1]}", cure)
-    own, given = known(start.Z_gamma), known(points)
-    if own is not None and given is not None and own.shape == given.shape and not np.allclose(own, given, rtol=1e-5):
-        fail("start", "a belief on the rows of Z_gamma", "one on others", cure)
 
 
 def _orthogonal(

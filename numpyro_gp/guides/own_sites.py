@@ -1,5 +1,6 @@
 """A guide that samples: a belief or a recipe at each site of its own, and another guide for the rest."""
 
+import inspect
 import math
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, nullcontext
@@ -18,8 +19,8 @@ from numpyro_gp.beliefs.basis import AbstractBasis
 from numpyro_gp.checks import fail
 from numpyro_gp.guides import other_sites as local_sites
 from numpyro_gp.guides.fit_registry import FitRecord, begin_again, fits_of
-from numpyro_gp.guides.other_sites import NotOfRest, Remainder, at_medians, call_rest, check_given, check_rest, is_point
-from numpyro_gp.guides.recipes import LocalPrior, Recipe, check_recipes, coupled, free_latent, pseudo_data
+from numpyro_gp.guides.other_sites import NotOfRest, Remainder, at_medians, call_rest, check_rest, is_point
+from numpyro_gp.guides.recipes import LocalPrior, Recipe, coupled, free_latent, pseudo_data
 from numpyro_gp.primitives.inducing import INDEX, Inducing, noted_inducing, sites_at_start
 from numpyro_gp.primitives.neighbours.latent import RowPrior
 from numpyro_gp.programs import set_up
@@ -33,9 +34,8 @@ from numpyro_gp.programs.private import (
     make_plates,
     set_plates,
 )
-from numpyro_gp.rows.argument_shapes import shapes_in_words
 from numpyro_gp.rows.batch_plates import inside_blocks, keyed_rows
-from numpyro_gp.rows.call import Arguments, named_arguments
+from numpyro_gp.rows.call import Arguments, named_arguments, shapes_in_words
 from numpyro_gp.sites import Site, Trace, fits, is_latent, role, unwrap
 
 
@@ -53,12 +53,13 @@ class GuideOfSites(AutoGuide):
         prefix: str = "auto",
         create_plates: Callable[..., object] | None = None,
     ) -> None:
-        if not callable(model):
-            got, cure = f"a {type(model).__name__}", "Pass the model function itself: ngp.AutoGP(model)."
-            fail("model", "a NumPyro model function", got, cure, TypeError)
-        self.recipes = check_recipes(recipes)
-        if not callable(rest):
-            fail("rest", "an autoguide class", f"{rest!r}", "Pass the class itself: rest=AutoNormal.", TypeError)
+        self.recipes = dict(recipes or {})
+        for name, recipe in self.recipes.items():
+            try:
+                inspect.signature(recipe).bind(name, None)
+            except TypeError:
+                cure = "Call the factory: ngp.guides.coupled()."
+                fail(f"recipes[{name!r}]", "a recipe", f"{recipe!r:.60}", cure, TypeError)
         check_rest(rest)
         self.rest_factory = rest
         self.rest: Any = None
@@ -110,17 +111,6 @@ class GuideOfSites(AutoGuide):
         self._frames, self._full_sizes = frames, full_sizes
         set_plates(self, frames, full_sizes)
 
-    def _resize_plates(self, args: Args, kwargs: dict[str, object]) -> None:
-        """Make plates for the data of this call: NumPyro's guides would keep those of the first call."""
-        sites, given = sites_at_start(self.model, args, kwargs, self._holds)
-        if given is not None and not has_values():  # else it is evaluated at parameters that it has
-            begin_again(self, given)
-            self.inducing = given
-        if self._frames:
-            sites = set_up.abstract_trace(self.model, args, kwargs) if sites is None else sites
-            local_sites.check_masks(sites)
-            self._use_plates(*_plates_of(sites))
-
     def _holds(self, site: str, part: str) -> bool:
         """Whether what the guide holds is of this part of a site: pseudo-data are of rows, not of their neighbours."""
         return part != INDEX or self.recipes.get(site, pseudo_data()) is not pseudo_data()
@@ -144,7 +134,15 @@ class GuideOfSites(AutoGuide):
         if is_new := self.prototype_trace is None:
             self._learn_model(*args, **kwargs)
         else:
-            self._resize_plates(args, kwargs)
+            # Make plates for the data of this call: NumPyro's guides would keep those of the first call.
+            sites, given = sites_at_start(self.model, args, kwargs, self._holds)
+            if given is not None and not has_values():  # else it is evaluated at parameters that it has
+                begin_again(self, given)
+                self.inducing = given
+            if self._frames:
+                sites = set_up.abstract_trace(self.model, args, kwargs) if sites is None else sites
+                local_sites.check_masks(sites)
+                self._use_plates(*_plates_of(sites))
         if is_run_by_renyi():
             local_sites.check_renyi(self.prototype_trace)
         # A recipe may start at values of the prior, of which a compiled first call has left the shapes only.
@@ -249,7 +247,6 @@ class OnBases:
     def __init__(
         self, model: Model, beliefs: Beliefs, params: Mapping[str, object], args: Args, kwargs: Kwargs
     ) -> None:
-        check_given(model, args, kwargs, f"whitened values of {sorted(beliefs)} follow from the hyper-parameters")
         self.model, self.beliefs, self.params, self.args, self.kwargs = model, beliefs, dict(params), args, kwargs
 
     @alone

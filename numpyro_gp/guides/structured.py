@@ -51,13 +51,7 @@ def block_diagonal(*, natural: bool = False, scale: float = 1.0, mean: ArrayLike
     >>> recipes = {"f": ngp.guides.block_diagonal(natural=True)}   # for ngp.AutoGP(model, recipes)
     """
     start_scale(scale)
-    return partial(_block_diagonal_natural if natural else _block_diagonal, scale=scale, mean=mean)
-
-
-def _block_diagonal(name: str, prior: InducingPrior, *, scale: float, mean: ArrayLike | None) -> BlockDiagonal:
-    basis = _basis(name, prior)
-    center = member_param(f"{name}/mean", prior, start_mean(name, prior, mean))
-    return BlockDiagonal(center, _factors(name, prior, basis, "scale_tril", scale))
+    return partial(_block_diagonal, natural=natural, scale=scale, mean=mean)
 
 
 def _factors(name: str, prior: InducingPrior, basis: AdditiveBasis, kind: str, scale: float) -> dict[str, Array]:
@@ -69,9 +63,14 @@ def _factors(name: str, prior: InducingPrior, basis: AdditiveBasis, kind: str, s
     return factors
 
 
-def _block_diagonal_natural(name: str, prior: InducingPrior, *, scale: float, mean: ArrayLike | None) -> BlockDiagonal:
-    basis = _basis(name, prior)
-    start = start_mean(name, prior, mean) / scale**2
+def _block_diagonal(
+    name: str, prior: InducingPrior, *, natural: bool, scale: float, mean: ArrayLike | None
+) -> BlockDiagonal:
+    basis, start = _basis(name, prior), start_mean(name, prior, mean)
+    if not natural:
+        center = member_param(f"{name}/mean", prior, start)
+        return BlockDiagonal(center, _factors(name, prior, basis, "scale_tril", scale))
+    start = start / scale**2
     shifts, precisions = [], []
     for component, at, size in zip(basis.names, basis.slices, basis.sizes, strict=True):
         shifts.append(natural_param(f"{name}/{component}", "shift", start[..., at], 1))
@@ -211,37 +210,32 @@ def _low_rank(
     """`Structured`, or with a ``scale`` `BlockLowRank`, whose factors start at its inverse."""
     basis, at = _basis(name, prior), start_mean(name, prior, mean)
     if natural:
-        return _low_rank_natural(name, prior, rank, start, at, basis, scale)
+        stacks, batch = Stacks(basis.sizes, alike(basis.sizes)), prior.batch_shape
+
+        def blocks(kind: str, size: float) -> tuple[Array, ...]:
+            """A matrix for each component, those of one size in one parameter."""
+            shapes = [(*batch, len(own), basis.sizes[own[0]]) for own in stacks.members]
+            return tuple(
+                natural_param(name, f"{kind}{number}_precision", identity_factor(shape, size, prior.dtype), 3)
+                for number, shape in enumerate(shapes)
+            )
+
+        shift = natural_param(name, "shift", at, 1)
+        spare = min(SPARE, basis.size - rank) if scale is None else 0
+
+        def columns(key: Array) -> Array:
+            W = start(name, prior, key)
+            if spare <= 0:
+                return W
+            return jnp.concatenate([W, _random_start(name, prior, jax.random.fold_in(key, 1), rank=spare)], -1)
+
+        W = natural_param(name, "W", columns, 2)
+        own = None if scale is None else blocks("own", scale**-2)
+        each = over_axes(partial(natural_low_rank, stacks, rank), shift.ndim - 1)
+        belief: LowRank = each(shift, W, blocks("mean", 1.0), own)
+        return replace(belief, names=basis.names) if isinstance(belief, BlockLowRank) else belief
     center = member_param(f"{name}/mean", prior, at)
     W = member_param(f"{name}/W", prior, lambda key: start(name, prior, key), 2)
-    own = None if scale is None else _factors(name, prior, basis, "precision_tril", 1 / scale)
-    return Structured(center, W) if own is None else BlockLowRank(center, own, W)
-
-
-def _low_rank_natural(
-    name: str, prior: InducingPrior, rank: int, start: Start, mean: Array, basis: AdditiveBasis, scale: float | None
-) -> LowRank:
-    stacks, batch = Stacks(basis.sizes, alike(basis.sizes)), prior.batch_shape
-
-    def blocks(kind: str, size: float) -> tuple[Array, ...]:
-        """A matrix for each component, those of one size in one parameter."""
-        shapes = [(*batch, len(own), basis.sizes[own[0]]) for own in stacks.members]
-        return tuple(
-            natural_param(name, f"{kind}{number}_precision", identity_factor(shape, size, prior.dtype), 3)
-            for number, shape in enumerate(shapes)
-        )
-
-    shift = natural_param(name, "shift", mean, 1)
-    spare = min(SPARE, basis.size - rank) if scale is None else 0
-
-    def columns(key: Array) -> Array:
-        W = start(name, prior, key)
-        if spare <= 0:
-            return W
-        return jnp.concatenate([W, _random_start(name, prior, jax.random.fold_in(key, 1), rank=spare)], -1)
-
-    W = natural_param(name, "W", columns, 2)
-    own = None if scale is None else blocks("own", scale**-2)
-    each = over_axes(partial(natural_low_rank, stacks, rank), shift.ndim - 1)
-    belief: LowRank = each(shift, W, blocks("mean", 1.0), own)
-    return replace(belief, names=basis.names) if isinstance(belief, BlockLowRank) else belief
+    if scale is None:
+        return Structured(center, W)
+    return BlockLowRank(center, _factors(name, prior, basis, "precision_tril", 1 / scale), W)

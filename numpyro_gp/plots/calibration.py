@@ -8,8 +8,8 @@ import numpy as np
 
 from numpyro_gp.arrays import ArrayLike
 from numpyro_gp.checks import check_count, fail
-from numpyro_gp.criticism.calibrated import pit_samples
 from numpyro_gp.criticism.diagnose import Calibration
+from numpyro_gp.criticism.metrics import pit_samples
 from numpyro_gp.plots.style import COLOURS, DRAWS, INK, Axes, along, axes_or_new, band, finish, line_look, named, vector
 from numpyro_gp.posterior.prediction import Prediction
 

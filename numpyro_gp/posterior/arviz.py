@@ -127,7 +127,18 @@ def arviz_container(
     terms = {name: _pointwise(name, found) for name in found.log_likelihood}
     # An argument with the name of a site has its dimensions, and no place beside it where its shape is another.
     constant = {n: x for n, x in constant.items() if n not in found.dims or x.shape == _shape_of(n, found)}
-    names = {**_constant_dims(constant, found), **found.dims, **{k: list(v) for k, v in (dims or {}).items()}}
+    # The first axis of an argument is the data plate where their sizes agree.
+    whole = {name: x for name, x in found.observed.items() if x.ndim and name not in found.rows}
+    plates = {x.shape[0]: found.dims[name][0] for name, x in whole.items()}
+    names = {
+        **{
+            name: [plates.get(x.shape[0], f"{name}_dim_0"), *(f"{name}_dim_{axis}" for axis in range(1, x.ndim))]
+            for name, x in constant.items()
+            if x.ndim
+        },
+        **found.dims,
+        **{k: list(v) for k, v in (dims or {}).items()},
+    }
     groups = {
         "posterior": by_chain(found.latent),
         "posterior_predictive": by_chain(found.replicated),
@@ -155,14 +166,3 @@ def _shape_of(name: str, found: TrainingDraws) -> tuple[int, ...] | None:
     if name in found.observed:
         return found.observed[name].shape
     return found.latent[name].shape[1:] if name in found.latent else None
-
-
-def _constant_dims(constant: Mapping[str, Array], found: TrainingDraws) -> dict[str, list[str]]:
-    """The first axis of an argument is the data plate where their sizes agree."""
-    whole = {name: x for name, x in found.observed.items() if x.ndim and name not in found.rows}
-    plates = {x.shape[0]: found.dims[name][0] for name, x in whole.items()}
-    return {
-        name: [plates.get(x.shape[0], f"{name}_dim_0"), *(f"{name}_dim_{axis}" for axis in range(1, x.ndim))]
-        for name, x in constant.items()
-        if x.ndim
-    }

@@ -29,7 +29,7 @@ from numpyro_gp.primitives.observe import shifted
 from numpyro_gp.primitives.opening import Plates, basis_under
 from numpyro_gp.primitives.process import GaussianProcess
 from numpyro_gp.programs.set_up import in_one_program
-from numpyro_gp.sites import InducingPrior, Observation, Trace, unwrap
+from numpyro_gp.sites import Observation, Trace, unwrap
 
 
 class Conditioned(Messenger):
@@ -75,24 +75,22 @@ class Conditioned(Messenger):
         if name not in self.past:
             cure = "Fit this model with AutoGP, and pass that guide and its parameters."
             fail("the guide", f"one with a belief at every process, {name!r} too", f"{sorted(self.past)}", cure)
-        own = _coordinates_of(name, prior, self.past[name], Plates.of(msg["cond_indep_stack"]))
+        # Those of every member, at the hyper-parameters of the moment.
+        past = self.past[name]
+        plates = Plates.of(msg["cond_indep_stack"])
+        shape = plates.batch + prior.event_shape
+        if past.shift.shape != shape:
+            cure = "Fit the model as it is now: its inducing inputs, outputs or plates were others."
+            fail(f"the fit at site {name!r}", f"of values of shape {shape}", f"shape {past.shift.shape}", cure)
+        belief = Conditional(past.shift.astype(prior.dtype), past.precision.astype(prior.dtype))
+        found = belief.at(basis_under(belief, prior, plates))
+        own = _Coordinates(found.mean, found.scale_tril, prior.event_dim)
         # By the name that the model gives: a scope around it is met once more.
         noise = numpyro.sample(f"{prior.name}_conditioned", own, infer={"numpyro_gp": "coordinates"})
         value = own.values_at(noise)
         for field in set(msg) - {"name", "cond_indep_stack"}:
             del msg[field]
         msg.update(type="deterministic", value=value)
-
-
-def _coordinates_of(name: str, prior: InducingPrior, past: PseudoData, plates: Plates) -> "_Coordinates":
-    """Those of every member, at the hyper-parameters of the moment."""
-    shape = plates.batch + prior.event_shape
-    if past.shift.shape != shape:
-        cure = "Fit the model as it is now: its inducing inputs, outputs or plates were others."
-        fail(f"the fit at site {name!r}", f"of values of shape {shape}", f"shape {past.shift.shape}", cure)
-    belief = Conditional(past.shift.astype(prior.dtype), past.precision.astype(prior.dtype))
-    found = belief.at(basis_under(belief, prior, plates))
-    return _Coordinates(found.mean, found.scale_tril, prior.event_dim)
 
 
 class _Coordinates(dist.Distribution):
@@ -178,9 +176,7 @@ def conditioned(
     >>> [(name, site["type"]) for name, site in trace.items() if name.startswith("f")]
     [('f_conditioned', 'sample'), ('f', 'deterministic')]
     """
-    if not callable(model):
-        fail("model", "a NumPyro model function", f"a {type(model).__name__}", "Pass the function itself.", TypeError)
-    for name, value in params.items() if isinstance(params, Mapping) else ():
+    for name, value in params.items():
         check_finite(f"params[{name!r}]", value)
     return Conditioned(model, *in_one_program(lambda: _past_and_start(guide, params, args, kwargs)))
 

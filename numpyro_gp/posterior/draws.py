@@ -22,8 +22,8 @@ from numpyro_gp.checks import check_count, check_key, fail
 from numpyro_gp.guides.other_sites import data_plates
 from numpyro_gp.linalg import factorise, matmul
 from numpyro_gp.posterior import tracing
-from numpyro_gp.posterior.fitted import Fitted
 from numpyro_gp.posterior.sources import Source
+from numpyro_gp.posterior.tracing import Fitted
 from numpyro_gp.primitives.neighbours.gaussian_data import GivenNeighbours
 from numpyro_gp.primitives.neighbours.local_process import SeenProcesses
 from numpyro_gp.primitives.observe import shifted

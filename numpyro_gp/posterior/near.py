@@ -11,7 +11,7 @@ from numpyro_gp.neighbours.joint_rows import JointRows, joint_rows
 from numpyro_gp.neighbours.search import Tree
 from numpyro_gp.neighbours.value import Neighbours, NewRows, neighbours_in
 from numpyro_gp.posterior import tracing
-from numpyro_gp.posterior.fitted import Fitted
+from numpyro_gp.posterior.tracing import Fitted
 from numpyro_gp.primitives.neighbours.local_process import NEIGHBOURS, LocalProcess, SeenProcesses, shortest
 from numpyro_gp.primitives.opening import recorded_processes
 from numpyro_gp.primitives.process import GaussianProcess

@@ -19,12 +19,16 @@ from numpyro_gp.neighbours.value import NewRows, neighbours_in
 from numpyro_gp.posterior.arviz import arviz_container, sample_stats
 from numpyro_gp.posterior.conditioned import Conditioned, is_conditioned
 from numpyro_gp.posterior.draws import TrainingDraws, draws_at_data, hyperparameter_draws, stored_index, training_draws
-from numpyro_gp.posterior.fitted import Fitted
-from numpyro_gp.posterior.function_set import AskedFunctions, Functions, posterior_functions
-from numpyro_gp.posterior.local_functions import LocalFunctions
-from numpyro_gp.posterior.new_data import draw_functions, plan_of, predict_rows, predict_within
+from numpyro_gp.posterior.function_set import AskedFunctions, Functions, LocalFunctions, posterior_functions
 from numpyro_gp.posterior.prediction import Prediction
-from numpyro_gp.posterior.predictor import Predictor, ProcessPredictor
+from numpyro_gp.posterior.predictor import (
+    Predictor,
+    ProcessPredictor,
+    draw_functions,
+    plan_of,
+    predict_rows,
+    predict_within,
+)
 from numpyro_gp.posterior.sources import (
     GuideDraws,
     inducing_of_run,
@@ -36,11 +40,11 @@ from numpyro_gp.posterior.sources import (
     stored,
 )
 from numpyro_gp.posterior.storage import read_arrays, refuse_narrowed, to_pickle, write_arrays
+from numpyro_gp.posterior.tracing import Fitted
 from numpyro_gp.primitives.neighbours.local_process import LocalProcess
 from numpyro_gp.primitives.opening import recorded_processes
 from numpyro_gp.primitives.regression import renamed
-from numpyro_gp.rows.argument_shapes import arguments_of
-from numpyro_gp.rows.call import Arguments, argument_names, call_of, check_taken, is_data
+from numpyro_gp.rows.call import Arguments, argument_names, arguments_of, call_of, check_taken, is_data
 from numpyro_gp.rows.model_trace import look
 
 KINDS = ("svi", "mcmc", "stein")

@@ -1,22 +1,166 @@
 """``Prediction``: the equal mixture over posterior draws of the predictive distribution of each datum."""
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.scipy.special import logsumexp, ndtr
 
 from numpyro_gp.arrays import Array, ArrayLike, on_device
 from numpyro_gp.checks import check_array, check_count, check_floating, check_key, fail, is_known, known
-from numpyro_gp.likelihoods import CallableLikelihood, Gaussian, Likelihood
-from numpyro_gp.posterior import mixture
+from numpyro_gp.likelihoods import CallableLikelihood, Censored, Gaussian, Likelihood
+from numpyro_gp.likelihoods.tails import log_tails
 from numpyro_gp.posterior.chunks import Chunks
 from numpyro_gp.posterior.storage import Absent, to_pickle
 from numpyro_gp.posterior.tracing import key_of
+from numpyro_gp.programs.compiled import compiled
 from numpyro_gp.rows.batches import padded
 from numpyro_gp.sites import Observation
+
+# --------------------------------------------------------------------------------------
+# Numbers of a mixture over draws: moments, log densities, quantiles, survival, each as one program.
+
+
+# Rows times draws whose numbers are found at once.
+ROWS_TOGETHER = 2**16
+
+
+def _each_draw(function: Callable[..., object], chunk: Observation, *extra: Array) -> Any:
+    """Apply to each draw, some at a time: quadrature needs many numbers for each row and draw."""
+    size = max(1, ROWS_TOGETHER // chunk.mean_latent[0].size)
+    if size >= chunk.mean_latent.shape[0]:
+        return jax.vmap(lambda own: function(own, *extra))(chunk)
+    return jax.lax.map(lambda own: function(own, *extra), chunk, batch_size=size)
+
+
+@compiled
+def moments(chunk: Observation) -> tuple[Array, ...]:
+    """Mean and variance of new data, then of the latent function."""
+    means, variances = _each_draw(lambda o: (o.mean, o.variance), chunk)
+    mean, spread = _mixture_of_draws(means, variances)
+    return mean, spread, *_mixture_of_draws(chunk.mean_latent, chunk.variance_latent)
+
+
+def _mixture_of_draws(means: Array, variances: Array) -> tuple[Array, Array]:
+    """Mean and variance of a mixture of draws; from the first one, so that sums of large numbers round nothing."""
+    away = means - means[:1]
+    return means[0] + away.mean(0), variances.mean(0) + away.var(0)
+
+
+@compiled
+def mixture_density(chunk: Observation, y: Array) -> Array:
+    """``log p(y_n)`` of each datum."""
+    each = _each_draw(lambda o, own: o.predictive_log_prob(own), chunk, y)
+    return logsumexp(each, axis=0) - math.log(each.shape[0])
+
+
+@compiled
+def log_density_error(chunk: Observation, y: Array) -> Array:
+    """Standard error of `mixture_density` over the draws; infinite of one."""
+    each = _each_draw(lambda o, own: o.predictive_log_prob(own), chunk, y)
+    count, share = each.shape[0], jax.nn.softmax(each, axis=0)
+    if count == 1:
+        return jnp.full(each.shape[1:], jnp.inf)
+    return jnp.sqrt(jnp.maximum(count * jnp.sum(share**2, axis=0) - 1, 0) / (count - 1))
+
+
+@compiled
+def mixture_sample(chunk: Observation, keys: Array, *, times: int) -> Array:
+    """Draws ``(S, times, rows, ...)``."""
+    return jax.vmap(lambda o, key: o.sample(key, (times,)))(chunk, keys)
+
+
+@compiled
+def mixture_survival(chunk: Observation, times: Array) -> Array:
+    """``P(Y > t)``, ``(rows, ..., T)``: by the quadrature of data that are censored on the right."""
+
+    def one(o: Observation, time: Array) -> Array:
+        values, shape = o.likelihood.uncensored, o.batch_shape + o.event_shape
+        zero = jnp.zeros(o.mean_latent.shape, time.dtype)
+        is_discrete = values.conditional(zero).support.is_discrete
+        bound = jnp.broadcast_to(jnp.floor(time) + 1 if is_discrete else time, shape)
+        mean, variance, covariance = o.latent
+        return jnp.exp(Censored(values, right=True).predictive_log_prob(bound, mean, variance, covariance=covariance))
+
+    def at(time: Array) -> Array:
+        return _each_draw(lambda o: one(o, time), chunk).mean(0)
+
+    return jnp.moveaxis(jax.lax.map(at, times), 0, -1)
+
+
+@compiled
+def survival_draws(chunk: Observation, keys: Array, times: Array, *, each: int) -> Array:
+    """Draws ``(S each, T, rows, ...)``."""
+
+    def of_draw(o: Observation, key: Array) -> Array:
+        drawn = o.draw_latent(key, (each,))
+
+        def at(f: Array, time: Array) -> Array:
+            conditional = o.likelihood.conditional(f)
+            return jnp.exp(log_tails(conditional, jnp.broadcast_to(time, conditional.batch_shape))[1])
+
+        return jax.vmap(lambda f: jax.vmap(lambda time: at(f, time))(times))(drawn)
+
+    draws = jax.vmap(of_draw)(chunk, keys)
+    return draws.reshape(-1, *draws.shape[2:])
+
+
+def quantiles_of_draws(draws: Array, probabilities: Array) -> Array:
+    """Of draws ``(S, ...)``: of whole numbers one of them, which the mean of two that are next to each other is not."""
+    is_whole = jnp.issubdtype(draws.dtype, jnp.integer) or jnp.issubdtype(draws.dtype, jnp.bool_)
+    lower = jnp.quantile(draws, probabilities, axis=0, method="lower")
+    if is_whole:
+        return lower
+    # Counts are floats too: between two of them there is none.
+    linear = jnp.quantile(draws, probabilities, axis=0, method="linear")
+    return jnp.where(jnp.all(draws == jnp.round(draws)), lower, linear)
+
+
+@jax.jit
+def gaussian_quantiles(chunk: Observation, probabilities: Array) -> Array:
+    """Quantiles ``(rows, ..., levels)`` of the mixture."""
+    means, variances = _each_draw(lambda o: (o.mean, o.variance), chunk)
+    found = jax.lax.map(lambda level: _mixture_quantile(level, means, jnp.sqrt(variances)), probabilities)
+    return jnp.moveaxis(found, 0, -1)
+
+
+@jax.custom_jvp
+def _mixture_quantile(level: Array, means: Array, scales: Array) -> Array:
+    """Invert ``(1/S) sum_s Phi((q - m_s) / s_s) = level`` by 60 bisections, for each datum.
+
+    Its derivative is that of the equation it solves: the one of the bisections is that of the ends they start from.
+    """
+
+    def halve(_: object, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+        low, high = ends
+        middle = 0.5 * (low + high)
+        below = ndtr((middle[None] - means) / scales).mean(0) < level
+        return jnp.where(below, middle, low), jnp.where(below, high, middle)
+
+    low, high = (means - 10 * scales).min(0), (means + 10 * scales).max(0)
+    low, high = jax.lax.fori_loop(0, 60, halve, (low, high))
+    return 0.5 * (low + high)
+
+
+@_mixture_quantile.defjvp
+def _mixture_quantile_change(primals: tuple[Array, ...], changes: tuple[Array, ...]) -> tuple[Array, Array]:
+    """``dq = sum_s w_s (dm_s + z_s ds_s) + dlevel / p(q)``, ``w_s`` the share of draw s in the density ``p`` at ``q``.
+
+    By logarithms: between draws that lie far apart there is no density, and the shares are still known.
+    """
+    level, means, scales = primals
+    d_level, d_means, d_scales = changes
+    q = _mixture_quantile(level, means, scales)
+    z = (q[None] - means) / scales
+    logs = -0.5 * z**2 - jnp.log(scales) - math.log(math.sqrt(2 * math.pi) * means.shape[0])
+    most = math.log(jnp.finfo(means.dtype).max) - 1
+    flatness = jnp.exp(jnp.minimum(-logsumexp(logs, axis=0), most))
+    return q, jnp.sum(jax.nn.softmax(logs, axis=0) * (d_means + z * d_scales), axis=0) + flatness * d_level
+
 
 # Quantiles ``(levels, rows)`` of the first rows of a chunk, from so many draws, where a likelihood needs no program:
 # ``(chunk, rows, levels, num_samples)``.
@@ -68,9 +212,8 @@ class Prediction:
         self._by_numpy, self.level = quantiles, level
         self._sizes, self._key, self._axis, first = sizes, key, axis, chunks[0]
         self.num_draws, self._data_axes = first.mean_latent.shape[0], len(first.batch_shape) + first.event_dim
-        moments: tuple[Array, ...] = self._reduce(mixture.moments)
-        self.mean, self.function_mean = (self._lifted(moments[at]) for at in (0, 2))
-        self.variance, self.function_variance = moments[1], moments[3]
+        mean, self.variance, function_mean, self.function_variance = self._reduce(moments)
+        self.mean, self.function_mean = self._lifted(mean), self._lifted(function_mean)
 
     @classmethod
     def of_chunks(cls, chunks: Chunks, key: Array, axis: int, start: int | None, name: str | None) -> "Prediction":
@@ -115,7 +258,19 @@ class Prediction:
             length = chunk.mean_latent.shape[1 + self._axis]
             parts.append(function(chunk, *[padded(row, start, length, self._axis) for row in rows]))
             start += size
-        return _join_rows(parts, tuple(self._sizes), self._axis)
+        # The rows of all chunks, without their padding; by NumPy, since a program would be one for each number of
+        # rows.
+        sizes = tuple(self._sizes)
+        axis = self._axis
+        leaves = jax.tree.leaves(parts)
+        if len(parts) == 1 and all(leaf.shape[axis] == sizes[0] for leaf in leaves):
+            return parts[0]
+        package = jnp if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves) else np
+        cut = [
+            jax.tree.map(lambda leaf, size=size: _first(package.asarray(leaf), size, axis), part)
+            for part, size in zip(parts, sizes, strict=True)
+        ]
+        return jax.tree.map(lambda *own: on_device(package.concatenate(own, axis=axis)), *cut)
 
     def _check(self, y: ArrayLike) -> Array:
         data, given = check_array("y", y), known(y)
@@ -138,7 +293,7 @@ class Prediction:
         With few draws the log of the mixture is biased low (Jensen); `log_density_error` says how far off it may be.
         With latent inputs and small noise it is low by many nats: `conditional_density.log_density`.
         """
-        return self._reduce(mixture.mixture_density, self._check(y))
+        return self._reduce(mixture_density, self._check(y))
 
     def log_density_error(self, y: ArrayLike) -> Array:
         """Monte-Carlo standard error of `log_density` of each datum in nats, ``(N,)``; infinite for a single draw.
@@ -146,7 +301,7 @@ class Prediction:
         It is that of an average over draws, divided by the average (mathematics.md section 11.1). `log_density` is low
         by about half of its square.
         """
-        return self._reduce(mixture.log_density_error, self._check(y))
+        return self._reduce(log_density_error, self._check(y))
 
     def sample(self, num_samples: int = 1000, key: Array | None = None) -> Array:
         """Draws of new data, shape ``(num_samples, N, ...)``; each takes one draw of the posterior in turn.
@@ -168,7 +323,7 @@ class Prediction:
     def _draws(self, number: int, count: int, key: Array, order: Array) -> Array:
         """Draws for one chunk; the same order of posterior draws in each, so that a row of draws is of one of them."""
         keys = jax.random.split(jax.random.fold_in(key, number), self.num_draws)
-        draws = mixture.mixture_sample(self._chunks[number], keys, times=order.size // self.num_draws)
+        draws = mixture_sample(self._chunks[number], keys, times=order.size // self.num_draws)
         return _first(draws.reshape((-1, *draws.shape[2:]))[order[:count]], self._sizes[number], 1 + self._axis)
 
     def quantiles(self, levels: ArrayLike | Sequence[float], num_samples: int = 2000) -> Array:
@@ -177,7 +332,8 @@ class Prediction:
         Exact for a Gaussian likelihood (the mixture's distribution function is inverted by bisection);
         otherwise from ``num_samples`` draws. Those of counts and labels are values that were drawn, and whole.
         """
-        array, given, count = check_array("levels", levels), known(levels), check_count("num_samples", num_samples)
+        array, given = check_array("levels", cast("ArrayLike", levels)), known(levels)
+        count = check_count("num_samples", num_samples)
         if not array.size or (given is not None and not np.all((given > 0) & (given < 1))):
             fail("levels", "one or more numbers between 0 and 1", f"{levels}", "Pass [0.05, 0.5, 0.95].")
         if self._by_numpy is not None and given is not None and is_known(self.mean):
@@ -187,12 +343,12 @@ class Prediction:
             return self._lifted(found if self.level is not None else jnp.asarray(found.astype(self.mean.dtype)))
         probabilities = jnp.atleast_1d(array).astype(self.variance.dtype)
         if isinstance(self.likelihood.uncensored, Gaussian):
-            rows = self._reduce(partial(mixture.gaussian_quantiles, probabilities=probabilities))
+            rows = self._reduce(partial(gaussian_quantiles, probabilities=probabilities))
             return self._lifted(jnp.moveaxis(rows, -1, 0))
         key = self._key_of("quantiles")
         order = jnp.arange(-(-count // self.num_draws) * self.num_draws)
         every = (self._draws(number, order.size, key, order) for number in range(len(self._sizes)))
-        parts = [mixture.quantiles_of_draws(draws, probabilities) for draws in every]
+        parts = [quantiles_of_draws(draws, probabilities) for draws in every]
         return self._lifted(jnp.concatenate(parts, axis=1 + self._axis))
 
     def survival(self, times: ArrayLike) -> Array:
@@ -207,8 +363,8 @@ class Prediction:
         """
         found, of_rows = self._times(times), self._times_of_rows(times)
         if of_rows is not None:
-            return jnp.moveaxis(self._reduce(lambda chunk, own: mixture.mixture_survival(chunk, own.T), of_rows), -1, 0)
-        return jnp.moveaxis(self._reduce(lambda chunk: mixture.mixture_survival(chunk, found)), -1, 0)
+            return jnp.moveaxis(self._reduce(lambda chunk, own: mixture_survival(chunk, own.T), of_rows), -1, 0)
+        return jnp.moveaxis(self._reduce(lambda chunk: mixture_survival(chunk, found)), -1, 0)
 
     def survival_draws(self, times: ArrayLike, num_samples: int = 200, key: Array | None = None) -> Array:
         """``P(Y > t | f)`` at draws of the function and of all else, shape ``(num_samples, T, N, ...)``.
@@ -223,7 +379,7 @@ class Prediction:
         parts, start = [], 0
         for chunk, own, size in zip(self._chunks, keys, self._sizes, strict=True):
             at = times if of_rows is None else padded(of_rows, start, chunk.mean_latent.shape[1 + self._axis]).T
-            parts.append(mixture.survival_draws(chunk, own, at, each=each))
+            parts.append(survival_draws(chunk, own, at, each=each))
             start += size
         cut = [_first(part, size, 2 + self._axis) for part, size in zip(parts, self._sizes, strict=True)]
         order = jax.random.permutation(jax.random.fold_in(key, len(self._sizes)), each * self.num_draws)
@@ -266,19 +422,6 @@ def _prediction_of(fixed: tuple[Any, ...], arrays: tuple[Any, ...]) -> Predictio
 
 
 jax.tree_util.register_pytree_node(Prediction, _parts_of_prediction, _prediction_of)
-
-
-def _join_rows(parts: list[object], sizes: tuple[int, ...], axis: int) -> object:
-    """The rows of all chunks, without their padding; by NumPy, since a program would be one for each number of rows."""
-    leaves = jax.tree.leaves(parts)
-    if len(parts) == 1 and all(leaf.shape[axis] == sizes[0] for leaf in leaves):
-        return parts[0]
-    package = jnp if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves) else np
-    cut = [
-        jax.tree.map(lambda leaf, size=size: _first(package.asarray(leaf), size, axis), part)
-        for part, size in zip(parts, sizes, strict=True)
-    ]
-    return jax.tree.map(lambda *own: on_device(package.concatenate(own, axis=axis)), *cut)
 
 
 def _first(values: Any, size: int, axis: int) -> Any:

@@ -1,29 +1,127 @@
 """Where the draws of a posterior come from: a guide with its parameters, or draws that are stored."""
 
+import copy
 import warnings
 from collections.abc import Callable, Mapping
-from functools import partial
 from types import MethodType
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
+from jax.typing import DTypeLike
 from numpyro import handlers
 from numpyro.contrib.einstein import SteinVI
-from numpyro.infer.autoguide import AutoDelta, AutoGuide, AutoGuideList, AutoLaplaceApproximation
+from numpyro.infer.autoguide import AutoDelta, AutoGuide, AutoGuideList, AutoLaplaceApproximation, AutoSemiDAIS
 
 from numpyro_gp.arrays import Array, ArrayLike, Model, is_key, value_type
-from numpyro_gp.checks import check_finite, check_type, fail, is_known
+from numpyro_gp.checks import check_finite, fail, is_known
 from numpyro_gp.guides.auto import AutoGP, FittedParams
+from numpyro_gp.guides.natural import NATURAL_MARK
 from numpyro_gp.guides.other_sites import READ_THE_DENSITY
-from numpyro_gp.posterior.parameter_checks import check_params
+from numpyro_gp.posterior.storage import refuse_narrowed
 from numpyro_gp.primitives.inducing import Inducing, sites_at_start
 from numpyro_gp.programs.handler_lock import alone
 from numpyro_gp.programs.private import arguments_of_run, unused
-from numpyro_gp.programs.set_up import NEEDS_VALUES, swapped
+from numpyro_gp.programs.set_up import NEEDS_VALUES, abstract_trace, swapped
 from numpyro_gp.rows.call import Arguments, call_of
-from numpyro_gp.sites import Site, is_latent, role
+from numpyro_gp.sites import Site, Trace, is_latent, role
+
+# --------------------------------------------------------------------------------------
+# Whether parameters are those of a guide: all of them, finite, of its shapes and its precision.
+
+
+def check_params(guide: Callable[..., object], params: Mapping[str, object], call: Arguments | None) -> None:
+    """Refuse parameters that are not those of the guide: it would stand where it started, at the prior.
+
+    The parameters of an autoguide are known from the run that set it up; those of a hand-written guide need
+    the arguments of a call, and have the shapes that these give them.
+    """
+    # This one autoguide needs the arguments of the model at every call.
+    knows_itself = isinstance(guide, AutoGuide) and not isinstance(guide, AutoSemiDAIS)
+    if knows_itself:
+        wanted = shapes_of_params(guide)
+    elif call is None:
+        return
+    else:
+        sites = abstract_trace(lambda: guide(*call.args, **call.kwargs), (), {})
+        check_state(sites, params)
+        wanted = dict.fromkeys(name for name, site in sites.items() if site["type"] == "param")
+    missing = [name for name in wanted if name not in params]
+    shapes = {name: jax.tree.map(jnp.shape, params[name]) for name in wanted if name in params}
+    wrong = [f"{name!r} of shape {shapes[name]}, not {wanted[name]}" for name in shapes if shapes[name] != wanted[name]]
+    wrong = wrong if knows_itself else []
+    others = sorted(set(params) - set(wanted))
+    if missing or wrong:
+        got = f"none named {missing}" if missing else ", ".join(wrong)
+        required = f"the parameters of the guide: {sorted(wanted)}"
+        cure = "Pass svi.get_params(state), or result.params, of the fit of this model and this guide."
+        cure += "" if missing else " A guide keeps the shapes of its first run by SVI.run: make one for each fit."
+        fail("params", required, f"{got}; others are {others}" if others else got, cure)
+    if strange := [name for name in others if isinstance(guide, AutoGP) and _is_of_a_belief(name, guide)]:
+        cure = "Build the guide with the recipes of the fit: they are those of another belief."
+        fail("params", f"the parameters of the guide: {sorted(wanted)}", f"others as well: {strange}", cure)
+
+
+def check_state(sites: Trace, params: Mapping[str, object]) -> None:
+    """Refuse parameters without the mutable state of a model or guide, which would stand where it starts."""
+    if missing := [name for name, site in sites.items() if site["type"] == "mutable" and name not in params]:
+        cure = "Pass result.params of ngp.fit; after svi.run, {**result.params, **result.state.mutable_state}."
+        fail("params", f"with the mutable state {missing}", f"{sorted(params)}", cure)
+
+
+def check_precision(source: object) -> None:
+    """Refuse arrays of a fit in float64 while JAX computes in float32."""
+    arrays = [leaf for leaf in jax.tree.leaves(source) if isinstance(leaf, jax.Array) and not is_key(leaf)]
+    if wide := sorted({str(leaf.dtype) for leaf in arrays if jax.dtypes.canonicalize_dtype(leaf.dtype) != leaf.dtype}):
+        refuse_narrowed("the posterior", "", f"one of {', '.join(wide)}")
+
+
+def check_whitened_precision(value: object, name: str, dtype: DTypeLike) -> None:
+    """Refuse whitened values of single precision where the model is of double precision now.
+
+    They are of a factor with another jitter, and with it say other things of the function.
+    """
+    now = jnp.dtype(dtype)
+    kinds = {jnp.dtype(leaf.dtype) for leaf in jax.tree.leaves(value) if hasattr(leaf, "dtype") and not is_key(leaf)}
+    if narrow := [str(kind) for kind in kinds if jnp.issubdtype(kind, jnp.floating) and kind.itemsize < now.itemsize]:
+        required = f"in the precision of the fit, {narrow[0]}"
+        cure = 'Predict as it was fitted: jax.config.update("jax_enable_x64", False), or fit again.'
+        fail(f"the model's site {name!r}", required, f"{now}", cure, TypeError)
+
+
+def _is_of_a_belief(name: str, guide: AutoGP) -> bool:
+    """Whether a parameter has a name that only beliefs have: of a factor, of points of a mean, or a moment's."""
+    site, _, own = name.rpartition("/")
+    known = guide.prototype_trace or {}
+    is_process = site in known and role(known[site]) == "gp"
+    return is_process and ("tril" in own or own.startswith("Z_") or name.startswith(f"{site}{NATURAL_MARK}"))
+
+
+@alone
+def shapes_of_params(guide: AutoGuide) -> dict[str, Any]:
+    """Shapes of the parameters of an autoguide about global sites, by name."""
+    # NumPyro checks the parameters of distributions that start a guide: a program for each operation, and for no shape.
+    with numpyro.validation_enabled(False):
+        sites = abstract_trace(lambda: _run_autoguide(guide), (), {})
+    return {n: jax.tree.map(jnp.shape, s["value"]) for n, s in sites.items() if s["type"] == "param"}
+
+
+def _run_autoguide(guide: AutoGuide) -> None:
+    """The statements of an autoguide about global sites; the guide itself is left as it is."""
+    if isinstance(guide, AutoGuideList):
+        for part in guide:
+            _run_autoguide(part)
+        return
+    if isinstance(guide, AutoGP):
+        guide.declare_global()
+        guide = guide.rest
+    if isinstance(guide, AutoGuide):
+        own = copy.copy(guide)
+        own.create_plates = None  # those of the run that set it up
+        own()
+
 
 # How often a particle of average weight is repeated: a weight is then right to a twentieth of that of one particle.
 COPIES = 10
@@ -46,19 +144,43 @@ class GuideDraws:
             return self.guide.is_random
         return not isinstance(self.guide, AutoDelta)
 
+    @alone
     def values(
-        self,
-        key: Array,
-        index: Array | int,  # noqa: ARG002
-        call: Arguments,
-        plates: frozenset[str] | None = None,
+        self, key: Array, index: Array | int, call: Arguments, plates: frozenset[str] | None = None
     ) -> dict[str, Any]:
         """One draw of the sites outside of the plates of data, those of the fit by default; beliefs at GP sites."""
-        return _values(self.guide, key, self.params, call, plates)
+        guide = self.guide
+        if isinstance(guide, AutoGP):
+            return guide.values_outside(plates, key, self.params, *call)
+        if isinstance(guide, AutoGuideList):
+            return self._of_parts(guide, key, lambda part, own: part.values(own, index, call, plates))
+        if isinstance(guide, AutoGuide):
+            return dict(guide.sample_posterior(key, self.params, *call.args, **call.kwargs))
+        return self.training_values(key, index, call)
 
-    def training_values(self, key: Array, index: Array | int, call: Arguments) -> dict[str, Any]:  # noqa: ARG002
+    @alone
+    def training_values(self, key: Array, index: Array | int, call: Arguments) -> dict[str, Any]:
         """One draw of all latent sites, those of the training data in ``call`` included."""
-        return _training_values(self.guide, key, self.params, call)
+        guide, params = self.guide, self.params
+        if isinstance(guide, AutoGuideList):
+            return self._of_parts(guide, key, lambda part, own: part.training_values(own, index, call))
+        if isinstance(guide, AutoLaplaceApproximation):  # its program is the point that it was fitted with
+            drawn = guide.sample_posterior(key, params, *call.args, **call.kwargs)
+            return {name: value for name, value in drawn.items() if guide.prototype_trace[name]["type"] == "sample"}
+        # A parameter of this guide that is missing would stand where it starts.
+        given = {"substitute_fn": FittedParams(params).of_site} if isinstance(guide, AutoGP) else {"data": params}
+        with handlers.block(), handlers.seed(rng_seed=key), handlers.substitute(**given):
+            trace = handlers.trace(guide).get_trace(*call.args, **call.kwargs)
+        return {name: s["value"] for name, s in trace.items() if s["type"] == "sample" and not s["is_observed"]}
+
+    def _of_parts(
+        self, guide: AutoGuideList, key: Array, draw: Callable[["GuideDraws", Array], dict[str, Any]]
+    ) -> dict[str, Any]:
+        """Draws of the parts of a list, a key for each: under one key, as NumPyro has it, they would go together."""
+        found: dict[str, Any] = {}
+        for part, own in zip(guide, jax.random.split(key, len(guide)), strict=True):
+            found |= draw(GuideDraws(part, self.params), own)
+        return found
 
     def by_numpy(self) -> "GuideDraws":
         """With NumPy's arrays in NumPyro's distributions, which it then checks without a program for each operation."""
@@ -68,41 +190,6 @@ class GuideDraws:
             return np.asarray(value) if is_one and value.size <= FEW else value
 
         return GuideDraws(self.guide, {name: own(name, value) for name, value in self.params.items()})
-
-
-@alone
-def _values(
-    guide: object, key: Array, params: Mapping[str, object], call: Arguments, plates: frozenset[str] | None = None
-) -> dict[str, object]:
-    if isinstance(guide, AutoGP):
-        return guide.values_outside(plates, key, params, *call)
-    if isinstance(guide, AutoGuideList):
-        return _draws_of_parts(partial(_values, plates=plates), guide, key, params, call)
-    if isinstance(guide, AutoGuide):
-        return dict(guide.sample_posterior(key, params, *call.args, **call.kwargs))
-    return _training_values(guide, key, params, call)
-
-
-@alone
-def _training_values(guide: object, key: Array, params: Mapping[str, object], call: Arguments) -> dict[str, object]:
-    if isinstance(guide, AutoGuideList):
-        return _draws_of_parts(_training_values, guide, key, params, call)
-    if isinstance(guide, AutoLaplaceApproximation):  # its program is the point that it was fitted with
-        drawn = guide.sample_posterior(key, params, *call.args, **call.kwargs)
-        return {name: value for name, value in drawn.items() if guide.prototype_trace[name]["type"] == "sample"}
-    # A parameter of this guide that is missing would stand where it starts.
-    given = {"substitute_fn": FittedParams(params).of_site} if isinstance(guide, AutoGP) else {"data": params}
-    with handlers.block(), handlers.seed(rng_seed=key), handlers.substitute(**given):
-        trace = handlers.trace(guide).get_trace(*call.args, **call.kwargs)
-    return {name: s["value"] for name, s in trace.items() if s["type"] == "sample" and not s["is_observed"]}
-
-
-def _draws_of_parts(
-    draw: Callable[..., dict[str, object]], guide: AutoGuideList, key: Array, params: object, call: Arguments
-) -> dict[str, object]:
-    """Draws of the parts of a list, a key for each: under one key, as NumPyro has it, they would go together."""
-    found = (draw(part, own, params, call) for part, own in zip(guide, jax.random.split(key, len(guide)), strict=True))
-    return {name: value for part in found for name, value in part.items()}
 
 
 @value_type()
@@ -135,10 +222,6 @@ def of_guide(guide: Callable[..., object], params: Any, *args: object, **kwargs:
         call_of(guide.model, args, kwargs)  # says in words what is missing
         with handlers.block(), handlers.seed(rng_seed=0):
             guide(*args, **kwargs)
-    if not callable(guide):
-        got = f"{'the engine' if hasattr(guide, 'guide') else 'a'} {type(guide).__name__}"
-        fail("guide", "a guide", got, "Pass that of the fit, svi.guide.", TypeError)
-    check_type("params", params, Mapping, "a dictionary of parameters", "Pass result.params.")
     if isinstance(guide, AutoGuide) and guide.prototype_trace is None:
         cure = (
             "Run svi.init, or give Posterior.load the arguments of the fit: its shapes are not in the file, or the "
@@ -207,9 +290,6 @@ def _warn_of_nan(what: str, values: Mapping[str, object], cure: str) -> None:
 
 def of_chains(mcmc: Any) -> tuple[StoredDraws, int, dict[str, object]]:
     """Those of NumPyro's ``MCMC`` or a dictionary, the number of chains, and what the sampler recorded beside them."""
-    if not isinstance(mcmc, Mapping) and not hasattr(mcmc, "get_samples"):
-        required = "a run of NumPyro's MCMC, or a dictionary of draws"
-        fail("mcmc", required, f"a {type(mcmc).__name__}", "Pass mcmc after mcmc.run.", TypeError)
     draws = mcmc if isinstance(mcmc, Mapping) else mcmc.get_samples()
     found = stored(draws, {})
     _warn_of_nan("draws", draws, "Leave these draws out, or run the chain again.")
@@ -244,7 +324,16 @@ def of_particles(
         if weights is None and (message := found.stranded()):
             warnings.warn(message, stacklevel=4)
     if weights is not None:  # stranded particles then count for as little as they are worth
-        return stored(_repeated(particles, weights), shared), {}
+        # Particles as often as their weights say, of ten times as many in all: rounded so that numbers add up.
+        w, size = np.asarray(weights, float), len(jax.tree.leaves(dict(particles))[0])
+        if w.shape != (size,) or not (w >= 0).all() or not np.isclose(w.sum(), 1.0, atol=1e-3):
+            required, got = f"{size} numbers from 0 on that add up to 1", f"shape {w.shape} and sum {w.sum():.4g}"
+            fail("weights", required, got, "Pass ngp.stein.weights(key, svgd, params, *args).weights.")
+        wanted = w / w.sum() * COPIES * size
+        counts = np.floor(wanted).astype(int)
+        counts[np.argsort(counts - wanted, kind="stable")[: COPIES * size - counts.sum()]] += 1
+        index = np.repeat(np.arange(size), counts)
+        return stored({name: values[index] for name, values in particles.items()}, shared), {}
     return stored(particles, shared), {} if found is None else {"stranded": found.is_stranded}
 
 
@@ -262,27 +351,12 @@ def _particles_of(svgd: Any, given: object) -> tuple[dict[str, Array], dict[str,
         got = f"a {type(svgd).__name__} whose components are guides, {type(svgd.guide).__name__}"
         cure = "Predict by numpyro.contrib.einstein.MixtureGuidePredictive."
         fail("svgd", required, got, cure, TypeError)
-    cure = "Pass the engine: Posterior.from_stein(model, svgd, result.params)."
-    check_type("svgd", svgd, SteinVI, "the ngp.stein.SVGD object that was run, or NumPyro's own", cure)
     if svgd.guide_sites is None:
         fail("svgd", "an engine that was run", "one that has seen no model arguments", "Call svgd.run first.")
     params = params_of(svgd, given)
     end = f"_{svgd.guide.prefix}_loc"
     particles = {name.removesuffix(end): value for name, value in params.items() if name in svgd.guide_sites}
     return particles, {name: value for name, value in params.items() if name not in svgd.guide_sites}
-
-
-def _repeated(particles: Mapping[str, Array], weights: object) -> dict[str, Array]:
-    """Particles as often as their weights say, of ten times as many in all: rounded so that numbers add up."""
-    w, size = np.asarray(weights, float), len(jax.tree.leaves(dict(particles))[0])
-    if w.shape != (size,) or not (w >= 0).all() or not np.isclose(w.sum(), 1.0, atol=1e-3):
-        required, got = f"{size} numbers from 0 on that add up to 1", f"shape {w.shape} and sum {w.sum():.4g}"
-        fail("weights", required, got, "Pass ngp.stein.weights(key, svgd, params, *args).weights.")
-    wanted = w / w.sum() * COPIES * size
-    counts = np.floor(wanted).astype(int)
-    counts[np.argsort(counts - wanted, kind="stable")[: COPIES * size - counts.sum()]] += 1
-    index = np.repeat(np.arange(size), counts)
-    return {name: values[index] for name, values in particles.items()}
 
 
 def stored(samples: Mapping[str, ArrayLike], params: Mapping[str, object]) -> StoredDraws:

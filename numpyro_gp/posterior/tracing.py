@@ -1,9 +1,11 @@
 """A model run at a draw of its posterior: one runner, one rule on which sites take values, and what it then holds."""
 
+import dataclasses
+import functools
 import zlib
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -15,13 +17,19 @@ from numpyro.primitives import Messenger
 
 from numpyro_gp.arrays import Array, ArrayLike, Model, T
 from numpyro_gp.beliefs import MeanField, PseudoRows
-from numpyro_gp.checks import check_key, fail, is_known
+from numpyro_gp.checks import check_count, check_key, fail, is_known
 from numpyro_gp.guides.other_sites import data_plates
 from numpyro_gp.posterior.conditioned import is_conditioned, seen_by_neighbours
-from numpyro_gp.posterior.fitted import Fitted
-from numpyro_gp.posterior.parameter_checks import check_params, check_precision, check_state, check_whitened_precision
-from numpyro_gp.posterior.sources import GuideDraws, Source
-from numpyro_gp.primitives.inducing import compared_with
+from numpyro_gp.posterior.sources import (
+    GuideDraws,
+    Source,
+    StoredDraws,
+    check_params,
+    check_precision,
+    check_state,
+    check_whitened_precision,
+)
+from numpyro_gp.primitives.inducing import Inducing, compared_with
 from numpyro_gp.primitives.neighbours.latent import RowPrior
 from numpyro_gp.primitives.neighbours.local_process import LocalProcess, SeenProcesses
 from numpyro_gp.primitives.opening import predicting, recorded_processes
@@ -29,9 +37,79 @@ from numpyro_gp.primitives.process import GaussianProcess
 from numpyro_gp.programs.compiled import run
 from numpyro_gp.programs.handler_lock import alone
 from numpyro_gp.programs.private import Message, active_handlers
-from numpyro_gp.rows.call import Arguments, Call
+from numpyro_gp.rows.call import Arguments, Call, call_of
 from numpyro_gp.rows.model_trace import ArgumentCheck, Look, check_argument_values, check_row_counts, look
 from numpyro_gp.sites import Observation, Site, Trace, fits, in_plate, in_scan, is_latent, role, unwrap
+
+# --------------------------------------------------------------------------------------
+# What a posterior is before it answers: a model, and draws of its global sites.
+
+
+DEFAULT_DRAWS = 100
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Fitted:
+    """The fields of `Posterior`, and what follows from them alone: the type of all functions of a posterior."""
+
+    model: Model
+    kind: str
+    source: Source
+    num_chains: int = 1
+    extra_fields: Mapping[str, ArrayLike] = dataclasses.field(default_factory=dict)
+    inducing: Inducing = dataclasses.field(default_factory=dict)
+    given: Mapping[str, object] | None = None
+
+    @property
+    def samples(self) -> Mapping[str, Array] | None:
+        """Stored draws by site, on the first axis; None where a guide makes them."""
+        return self.source.samples if isinstance(self.source, StoredDraws) else None
+
+    @property
+    def guide(self) -> Callable[..., object] | None:
+        """Guide of a variational fit."""
+        return self.source.guide if isinstance(self.source, GuideDraws) else None
+
+    @property
+    def params(self) -> Mapping[str, Any]:
+        """Parameters of the guide and of the model itself."""
+        return self.source.params
+
+    @property
+    def num_draws(self) -> int | None:
+        """Number of stored draws; None where draws can be made at will."""
+        return self.source.num_draws
+
+    @property
+    def fitted_model(self) -> Model:
+        """The model with its own ``numpyro.param`` values (learnt inducing inputs, networks) as they were fitted."""
+        return handlers.substitute(self.model, data=dict(self.params)) if self.params else self.model
+
+    def at(self, source: Source) -> Self:
+        """Return this posterior over other arrays, those of a compiled function's arguments."""
+        return dataclasses.replace(self, source=source)
+
+    def values(self, key: Array, index: Array, *args: object, **kwargs: object) -> dict[str, Any]:
+        """Values of the global sites for one draw; hand-written guides need the arguments of the model."""
+        call = call_of(self.guide or self.model, args, kwargs) if args or kwargs else None
+        return self.source.values(key, index, Arguments((), {}) if call is None else call.at(call.arrays))
+
+    def spread(self, num_samples: int | None, is_random: bool) -> np.ndarray:
+        """Indices of the draws of a prediction, spread evenly over those stored."""
+        if num_samples is None:
+            count = self.num_draws or (DEFAULT_DRAWS if is_random else 1)
+        else:
+            count = min(check_count("num_samples", num_samples), self.num_draws or num_samples)
+        return _evenly(self.num_draws or count, count)
+
+
+@functools.lru_cache(maxsize=64)
+def _evenly(stored: int, count: int) -> np.ndarray:
+    """Numbers of ``count`` of the stored draws: an array that calls share, and none may write to."""
+    found: np.ndarray = np.round(np.linspace(0, stored - 1, count)).astype(np.int32)
+    found.setflags(write=False)
+    return found
+
 
 # The key and the number of a draw of a posterior, or of several, on the first axis of both.
 Draw = tuple[Array, Array]

@@ -22,7 +22,7 @@ from numpyro_gp.primitives.neighbours.latent import gp_by_neighbours
 from numpyro_gp.primitives.neighbours.local_process import LocalProcess
 from numpyro_gp.primitives.opening import Plates, as_asked, open_process, record
 from numpyro_gp.primitives.process import GaussianProcess
-from numpyro_gp.programs.eager import one_program
+from numpyro_gp.programs.compiled import one_program
 
 _build = one_program(batch_of_bases)
 

@@ -33,7 +33,7 @@ from numpyro_gp.primitives.members import (
 )
 from numpyro_gp.primitives.neighbours.latent import rest_of_process
 from numpyro_gp.primitives.opening import Plates, check_name, record_call
-from numpyro_gp.programs.eager import one_program
+from numpyro_gp.programs.compiled import one_program
 from numpyro_gp.sites import Certain, normal_of, standard_normal
 
 

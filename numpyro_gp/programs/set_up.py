@@ -83,7 +83,23 @@ def in_one_program(function: Callable[[], T], *owners: object) -> T:
         return function()
     watched = (*owners, *active_handlers())
     with suppress(*NEEDS_VALUES, UnfitStart), _undone_on_failure(watched):
-        return _compiled(function, watched)
+        left: list[Any] = []
+        found: dict[int, Any] = {}
+
+        def run() -> list[Any]:
+            with set_to(_set_up, current_trace()), waiting_checks() as waiting, Validated():
+                left.extend((function(), waiting))
+            swapped((left, watched), lambda tracer: found.setdefault(id(tracer), tracer))
+            return list(found.values())
+
+        start = traced(run)
+        compute = kept(start.program, "set-up", lambda: quickly(start.program))
+        values = dict(zip(found, compute(*start.constants), strict=True))
+        swapped((left, watched), lambda tracer: values.get(id(tracer), tracer))
+        result: T = left[0]
+        for check, own in left[1]:
+            when_known(check, *own)  # the rows of another process are not
+        return result
     with _undone_on_failure(watched):  # outside of the block: an error shows nothing of the first try
         return function()
 
@@ -114,26 +130,6 @@ def without_tracer(leaf: object) -> Any:
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) if isinstance(leaf, jax.core.Tracer) else leaf
 
 
-def _compiled(function: Callable[[], T], watched: tuple[object, ...]) -> T:
-    left: list[Any] = []
-    found: dict[int, Any] = {}
-
-    def run() -> list[Any]:
-        with set_to(_set_up, current_trace()), waiting_checks() as waiting, Validated():
-            left.extend((function(), waiting))
-        swapped((left, watched), lambda tracer: found.setdefault(id(tracer), tracer))
-        return list(found.values())
-
-    start = traced(run)
-    compute = kept(start.program, "set-up", lambda: quickly(start.program))
-    values = dict(zip(found, compute(*start.constants), strict=True))
-    swapped((left, watched), lambda tracer: values.get(id(tracer), tracer))
-    result: T = left[0]
-    for check, own in left[1]:
-        when_known(check, *own)  # the rows of another process are not
-    return result
-
-
 # ------------------------------------------------------------------------------ NumPyro's own checks of a model
 
 
@@ -149,17 +145,16 @@ class Validated(Messenger):
             return
         fn = part = msg["fn"]
         while part is not None:
-            self._check_parameters(part)
+            for name, value in part.get_args().items() if is_validated(part) else ():
+                constraint = part.arg_constraints[name]
+                if not constraints.is_dependent(constraint):
+                    when_known(
+                        functools.partial(_check_parameter, type(part).__name__, name), jnp.all(constraint(value))
+                    )
             part = getattr(part, "base_dist", None)
         is_data = msg["is_observed"] and msg["value"] is not None and not getattr(fn, "checks_its_data", False)
         if is_data and is_validated(fn) and fn.support is not None:
             when_known(_warn_outside, jnp.all(fn.support(msg["value"])))
-
-    def _check_parameters(self, fn: dist.Distribution) -> None:
-        for name, value in fn.get_args().items() if is_validated(fn) else ():
-            constraint = fn.arg_constraints[name]
-            if not constraints.is_dependent(constraint):
-                when_known(functools.partial(_check_parameter, type(fn).__name__, name), jnp.all(constraint(value)))
 
 
 def _check_parameter(distribution: str, name: str, is_valid: np.ndarray) -> None:

@@ -59,25 +59,24 @@ class BatchPlate(Messenger):
         self.each_counts = float(num_data) * batches / of_batches
         self._known_scales: list[tuple[object, Array]] = []
 
-    def process_message(self, msg: dict[str, object]) -> None:
+    def process_message(self, msg: Message) -> None:
         """Choose the rows of the plate, or scale and mask a site in it, once where `inside_blocks` doubles this."""
         if msg.get("has_batch_rows"):
             return
         msg["has_batch_rows"] = True
         if msg["type"] == "plate" and msg["name"] == self.plate:
-            self._choose(msg)
+            size, held = msg["args"]
+            if size != self.rows and (size, held) != (self.num_data, self.rows):
+                required = (
+                    f"of the {self.rows} rows of a batch, or of all {self.num_data} with subsample_size={self.rows}"
+                )
+                cure = f"Write plate({self.plate!r}, len(X)), in the guide as in the model."
+                fail(f"the plate {self.plate!r}", required, f"size {size}, subsample_size {held}", cure)
+            self.size = size
+            if msg["value"] is None and size != self.rows:
+                msg["value"] = jnp.arange(self.rows)
         elif msg["type"] == "sample" and in_plate(msg, self.plate):
             self._weigh(msg)
-
-    def _choose(self, msg: Message) -> None:
-        size, held = msg["args"]
-        if size != self.rows and (size, held) != (self.num_data, self.rows):
-            required = f"of the {self.rows} rows of a batch, or of all {self.num_data} with subsample_size={self.rows}"
-            cure = f"Write plate({self.plate!r}, len(X)), in the guide as in the model."
-            fail(f"the plate {self.plate!r}", required, f"size {size}, subsample_size {held}", cure)
-        self.size = size
-        if msg["value"] is None and size != self.rows:
-            msg["value"] = jnp.arange(self.rows)
 
     def postprocess_message(self, msg: Message) -> None:
         """Remember the rows of the plate; refuse parameters with an entry for each of them."""

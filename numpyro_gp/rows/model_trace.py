@@ -277,6 +277,3 @@ def without_whole_gathers(function: Callable[..., object]) -> Callable[..., obje
         return jax.tree.unflatten(found.structure, results)
 
     return run
-
-
-# ---------------------------------------------------------------------------------------------- the walker

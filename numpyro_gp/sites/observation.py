@@ -13,7 +13,7 @@ from numpyro_gp.checks import at_hand, fail
 from numpyro_gp.likelihoods import Likelihood
 from numpyro_gp.likelihoods.quadrature import Latent, latent_factor
 from numpyro_gp.linalg import einsum
-from numpyro_gp.programs.eager import one_program
+from numpyro_gp.programs.compiled import one_program
 from numpyro_gp.sites.process import unwrap
 
 

@@ -22,7 +22,7 @@ from numpyro_gp.arrays import Array, ArrayLike, Shape, current_trace
 from numpyro_gp.beliefs.base import AbstractBelief, MaskedPrior, Point, check_belief
 from numpyro_gp.beliefs.basis import AbstractBasis, first_member, has_own_outputs, placed
 from numpyro_gp.checks import check_floating, check_type, fail
-from numpyro_gp.programs.eager import one_program
+from numpyro_gp.programs.compiled import one_program
 
 
 def standard_normal(shape: Shape, dtype: np.dtype, event_dim: int) -> dist.Distribution:

@@ -21,8 +21,7 @@ from numpyro_gp.stein.kernels import IMQ, RBF, Groups
 from numpyro_gp.stein.metric import Spread, in_coordinates
 from numpyro_gp.stein.svgd import SVGD
 from numpyro_gp.training.checkpoints import FitResult
-from numpyro_gp.training.fit import fit
-from numpyro_gp.training.plateau import fit_to_plateau
+from numpyro_gp.training.fit import fit, fit_to_plateau
 
 BLOCK = 100
 # Steps that are as long as a tenth of the posterior's width at the most settle in some hundred.

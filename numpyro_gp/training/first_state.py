@@ -19,9 +19,8 @@ from numpyro_gp.primitives.inducing import Inducing, noted_inducing
 from numpyro_gp.programs.compiled import run
 from numpyro_gp.programs.private import is_used, unused
 from numpyro_gp.programs.set_up import abstract_trace, in_one_program
-from numpyro_gp.rows.argument_shapes import shapes_in_words
 from numpyro_gp.rows.batch_plates import HeldRows
-from numpyro_gp.rows.call import argument_names
+from numpyro_gp.rows.call import argument_names, shapes_in_words
 from numpyro_gp.rows.feeds import Feed
 from numpyro_gp.rows.model_trace import FirstRows
 from numpyro_gp.training.faults import all_finite, traits_of
@@ -45,9 +44,6 @@ def initial_state(
     if options and "init_params" not in names:
         cure = "Set starting values in the guide (init_loc_fn) instead."
         fail("init_params", "left out for this engine", type(engine).__name__, cure, TypeError)
-    if options and not isinstance(init_params, Mapping):
-        cure = 'Pass {"name": value}.'
-        fail("init_params", "a dictionary of values by name", f"a {type(init_params).__name__}", cure, TypeError)
     horizon = (num_steps,) if "num_steps" in names else ()  # annealed SVGD plans its schedule
     own, can_be_traced = engine, traits_of(engine).can_be_traced
     if can_be_traced and is_used(engine.guide):

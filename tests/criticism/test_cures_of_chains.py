@@ -16,7 +16,7 @@ import numpyro_gp as ngp
 from numpyro_gp.criticism import fit_checks as looks
 from numpyro_gp.criticism import posterior_checks as looks_posterior
 from numpyro_gp.criticism.evidence import Fact, FitEvidence
-from numpyro_gp.criticism.finding import Case
+from numpyro_gp.criticism.fit_checks import Case
 from numpyro_gp.criticism.leave_one_out import Seen
 from tests.criticism import faults
 from tests.criticism.faults import X, Z, y

@@ -12,7 +12,7 @@ import pytest
 import numpyro_gp as ngp
 from numpyro_gp.criticism import fit_checks as looks
 from numpyro_gp.criticism.evidence import Fact, FitEvidence
-from numpyro_gp.criticism.finding import Case
+from numpyro_gp.criticism.fit_checks import Case
 from numpyro_gp.criticism.leave_one_out import Seen
 from tests.criticism import faults
 from tests.criticism.faults import CURVE, DRAWS, X, Z, around, hyperparameters, posterior, y

@@ -6,9 +6,9 @@ from numpyro.infer.autoguide import AutoNormal
 
 import numpyro_gp as ngp
 from numpyro_gp.criticism import posterior_checks as looks_posterior
+from numpyro_gp.criticism.diagnose import findings
 from numpyro_gp.criticism.evidence import FitEvidence
-from numpyro_gp.criticism.finding import Case
-from numpyro_gp.criticism.verdict import findings
+from numpyro_gp.criticism.fit_checks import Case
 from numpyro_gp.criticism.weights import Weights
 from tests.criticism import faults
 from tests.criticism.faults import X, Z, y

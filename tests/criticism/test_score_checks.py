@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import pytest
 
 from numpyro_gp.criticism import metrics
-from numpyro_gp.criticism.scores import check_censored
+from numpyro_gp.criticism.metrics import check_censored
 
 ONE, TWO, NAN = jnp.full(4, 0.5), jnp.full((4, 1), 0.5), jnp.full(4, 0.5).at[2].set(jnp.nan)
 LABELS = jnp.zeros(4, int)

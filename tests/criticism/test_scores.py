@@ -6,7 +6,7 @@ import pytest
 from scipy import integrate, stats
 
 from numpyro_gp.criticism import metrics
-from numpyro_gp.criticism.scores import predicted_class
+from numpyro_gp.criticism.metrics import predicted_class
 
 
 def test_means_and_standard_errors(rng):

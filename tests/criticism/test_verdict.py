@@ -9,9 +9,9 @@ import pytest
 from numpyro import handlers
 
 import numpyro_gp as ngp
+from numpyro_gp.criticism.diagnose import LOOKS, Findings
 from numpyro_gp.criticism.evidence import gather
-from numpyro_gp.criticism.finding import Finding
-from numpyro_gp.criticism.verdict import LOOKS, Findings
+from numpyro_gp.criticism.fit_checks import Finding
 from numpyro_gp.rows.call import call_of
 from tests.criticism import faults
 from tests.criticism.faults import CURVE, DRAWS, NOISE, RATE, X, Z, around, hyperparameters, posterior, y

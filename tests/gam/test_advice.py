@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import numpyro_gp as ngp
-from numpyro_gp.criticism.finding import Finding
+from numpyro_gp.criticism.fit_checks import Finding
 from numpyro_gp.criticism.weights import Weights
 from numpyro_gp.gam.answers.advice import AdviceContext, advice, is_even, notes_on
 

@@ -7,8 +7,7 @@ import pytest
 
 from numpyro_gp.beliefs.curvature_taps import Probe
 from numpyro_gp.beliefs.decoupled import Orthogonal
-from numpyro_gp.guides.coefficient_steps import natural_coefficients, newton_coefficients
-from numpyro_gp.guides.natural import natural_to_mean
+from numpyro_gp.guides.natural import natural_coefficients, natural_to_mean, newton_coefficients
 from numpyro_gp.likelihoods import Gaussian
 from tests.oracles.build import basis_of
 from tests.oracles.vectors import cases

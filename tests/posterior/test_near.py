@@ -11,7 +11,7 @@ import numpyro.distributions as dist
 import pytest
 
 import numpyro_gp as ngp
-from numpyro_gp.criticism.finding import Case
+from numpyro_gp.criticism.fit_checks import Case
 from numpyro_gp.criticism.posterior_checks import more_neighbours, repeated_rows
 from numpyro_gp.posterior import near as module
 from numpyro_gp.posterior import tracing

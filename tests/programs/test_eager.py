@@ -11,7 +11,7 @@ import pytest
 import numpyro_gp as ngp
 from numpyro_gp.checks import waiting_checks
 from numpyro_gp.kernels import Coregion, Matern32
-from numpyro_gp.programs.eager import is_of_library, one_program
+from numpyro_gp.programs.compiled import is_of_library, one_program
 
 Z = jnp.linspace(0.0, 1.0, 3)[:, None]
 

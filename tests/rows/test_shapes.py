@@ -7,8 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import numpyro_gp as ngp
-from numpyro_gp.rows.argument_shapes import arguments_of, shapes_in_words
-from numpyro_gp.rows.call import Arguments
+from numpyro_gp.rows.call import Arguments, arguments_of, shapes_in_words
 
 
 def test_arguments_come_back_through_a_file_as_their_shapes():

@@ -3,7 +3,7 @@
 import numpy as np
 
 from numpyro_gp.gam.search.engines import BLOCK
-from numpyro_gp.training.plateau import still_rises
+from numpyro_gp.training.fit import still_rises
 
 RNG = np.random.default_rng(0)
 

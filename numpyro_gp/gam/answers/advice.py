@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from numpyro_gp.criticism.finding import Finding
+from numpyro_gp.criticism.fit_checks import Finding
 from numpyro_gp.criticism.weights import Weights
 from numpyro_gp.gam.answers.variance_shares import Row
 from numpyro_gp.gam.model.model import Model

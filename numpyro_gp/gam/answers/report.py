@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from numpyro_gp.criticism.finding import Case
+from numpyro_gp.criticism.diagnose import findings
+from numpyro_gp.criticism.fit_checks import Case
 from numpyro_gp.criticism.leave_one_out import psis_left_out
-from numpyro_gp.criticism.verdict import findings
 from numpyro_gp.criticism.weights import Weights
 from numpyro_gp.gam.answers import row_densities
 from numpyro_gp.gam.answers.advice import AdviceContext, advice, is_even

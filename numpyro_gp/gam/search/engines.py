@@ -28,7 +28,7 @@ from numpyro_gp.programs.set_up import in_one_program, swapped
 from numpyro_gp.stein import SVGD
 from numpyro_gp.stein.auto import auto
 from numpyro_gp.training import NUTS, FitResult
-from numpyro_gp.training.plateau import fit_to_plateau
+from numpyro_gp.training.fit import fit_to_plateau
 
 # Inducing inputs up to which one belief holds all covariances; above, those between terms are of low rank.
 JOINT, RANK = MOST_TOGETHER, 20

@@ -39,7 +39,7 @@ from numpyro_gp.means import Mean
 from numpyro_gp.neighbours.joint_rows import JointRows
 from numpyro_gp.neighbours.value import Neighbours, NewRows
 from numpyro_gp.primitives.function_draw import level_at
-from numpyro_gp.programs.eager import one_program
+from numpyro_gp.programs.compiled import one_program
 
 # Of a jitter that is taken back from a variance this part may be rounding.
 LEAST = 1e-2
