@@ -6,7 +6,7 @@ import pytest
 from numpyro import handlers
 
 import numpyro_gp as ngp
-from numpyro_gp.additive.integrals import (
+from numpyro_gp.additive.component_kernels import (
     category_columns,
     check_same_measure,
     kernel_columns,

@@ -61,7 +61,7 @@ def test_sums_are_sums():
     features, weights, residual = features_of(), RNG.uniform(size=ROWS), RNG.normal(size=ROWS)
     whole = own.summed(features, weights, residual)
     some = lambda at: own.summed(Features(*(leaf[..., at] for leaf in features)), weights[at], residual[at])  # noqa: E731
-    for one, other in zip(whole, some(slice(0, 9)).plus(some(slice(9, ROWS))), strict=True):
+    for one, other in zip(whole, map(np.add, some(slice(0, 9)), some(slice(9, ROWS))), strict=True):
         np.testing.assert_allclose(one, other)
 
 

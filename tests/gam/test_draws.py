@@ -65,7 +65,7 @@ def test_the_factor_of_a_draw_is_found_with_its_features(monkeypatch):
     fit.summary()
     assert len(count) == 1
     draws = fit._draws()
-    for number, (scales, lengths, own) in enumerate(draws.each()):
+    for number, (scales, lengths, own) in enumerate(zip(draws.scales, draws.lengths, draws.term_posteriors)):
         L, said = factor(draws.term_features, scales, lengths), draws.term_posteriors
         covariance = np.linalg.inv(np.eye(len(L)) + L.T @ said.precision @ L)
         np.testing.assert_allclose(own.half.T @ own.half, covariance, rtol=1e-7, atol=1e-9, err_msg=str(number))

@@ -10,8 +10,7 @@ from scipy.optimize import minimize
 from scipy.special import expit, gammaln
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.model.family import as_family
-from numpyro_gp.gam.model.response_checks import at_places, check_same_rows, has_numbers
+from numpyro_gp.gam.model.family import as_family, at_places, check_same_rows, has_numbers
 from tests.gam.known import repeated
 
 
