@@ -22,7 +22,7 @@ import numpyro_gp as ngp
 from examples.studies.additive.additive_fits import fit, hold, show
 from numpyro_gp.guides.natural import natural_to_mean
 from numpyro_gp.likelihoods import Gaussian
-from numpyro_gp.plots.additive import draw_effects
+from numpyro_gp.plots.terms import draw_effects
 
 # Each integrates to zero over [0, 1]; x6 has a weak effect, x7 none.
 TRUTH = {

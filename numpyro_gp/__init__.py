@@ -38,7 +38,7 @@ from numpyro_gp.criticism import Comparison, compare, conditional_density, diagn
 from numpyro_gp.guides import AutoGP
 from numpyro_gp.neighbours.value import Neighbours, neighbours
 from numpyro_gp.objectives import ImportanceWeightedELBO
-from numpyro_gp.plots.additive import plot_effects
+from numpyro_gp.plots.terms import plot_effects
 from numpyro_gp.posterior import Posterior, Prediction, Predictor, PseudoData, conditioned, pseudo_data
 from numpyro_gp.primitives import functionals
 from numpyro_gp.primitives.additive_gp import AdditiveGP, additive_gp

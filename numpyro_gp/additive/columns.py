@@ -113,13 +113,7 @@ def _naive(value: Any) -> object:
     return value.astimezone(datetime.UTC).replace(tzinfo=None) if has_zone else value
 
 
-def _level_key(level: object) -> tuple[str, Any]:
-    """By what levels are sorted: those of one type by their values, dates and times together, and all numbers."""
-    kind = int if type(level) is float else type(level)
-    return ("date", level.isoformat()) if isinstance(level, datetime.date) else (str(kind), level)
-
-
-def _keys_of(data: Any) -> Mapping[str, object]:
+def keys_of(data: Any) -> Mapping[str, object]:
     """Columns of a table by their names as text, with what the table calls them: pandas has names that are numbers."""
     if getattr(getattr(data, "dtype", None), "names", None):
         return {name: name for name in data.dtype.names}
@@ -137,16 +131,6 @@ def _keys_of(data: Any) -> Mapping[str, object]:
     return by_text
 
 
-def names_of(data: object) -> list[str]:
-    """Names of the columns of a table."""
-    return list(_keys_of(data))
-
-
-def columns_by_name(data: Any) -> dict[str, Any]:
-    """Columns of a table by their names, or the values of one of its rows."""
-    return {name: data[key] for name, key in _keys_of(data).items()}
-
-
 def check_order(data: Any, **others: object) -> None:
     """Refuse columns of pandas that have the same labels in another order: rows are taken as they stand."""
     given = {**(data if isinstance(data, Mapping) else {"data": data}), **others}
@@ -159,17 +143,12 @@ def check_order(data: Any, **others: object) -> None:
             fail(name, required, "another order", cure)
 
 
-def count_rows(data: object) -> int:
-    """Rows of a table, by its first column."""
-    return next((len(column_values(data, name)) for name in names_of(data)), 0)
-
-
 def column_values(data: Any, expression: str, reader: str = "") -> np.ndarray:
     """A column by its name, or a function of one: ``log(age)``; what has no value is NaN, NaT or None.
 
     ``reader`` is the term that reads it, for an error to name.
     """
-    keys = _keys_of(data)
+    keys = keys_of(data)
     if expression in keys:
         values = as_array(data[keys[expression]])
         if values.ndim != 1:
@@ -217,13 +196,13 @@ def as_array(column: object) -> np.ndarray:
 
 def is_category(data: Any, expression: str) -> bool:
     """Whether a table says of a column that it has levels, as pandas does, whatever these are."""
-    keys = _keys_of(data)
+    keys = keys_of(data)
     return expression in keys and hasattr(getattr(data[keys[expression]], "dtype", None), "categories")
 
 
 def order_of(data: Any, expression: str) -> tuple[Any, ...]:
     """Levels of a column in the order that a table declares, as ordered categories of pandas do; else none."""
-    keys = _keys_of(data)
+    keys = keys_of(data)
     dtype = getattr(data[keys[expression]], "dtype", None) if expression in keys else None
     return tuple(map(plain, dtype.categories)) if dtype is not None and getattr(dtype, "ordered", False) else ()
 
@@ -283,8 +262,20 @@ def as_numbers(name: str, values: np.ndarray) -> np.ndarray:
         if odd.any() and not odd.all():
             cure = f'Make it missing: data["{name}"] = pandas.to_numeric(data["{name}"], errors="coerce").'
             fail(f"column {name!r}", "numbers", f"{present[odd][:1].tolist()[0]!r} among numbers", cure)
-        got = f"{present[:1].tolist()[0]!r} and others" if len(present) else "none"
-        fail(f"column {name!r}", "numbers", got, _number_cure(name, present[0] if len(present) else None))
+        got, value = (f"{present[:1].tolist()[0]!r} and others", present[0]) if len(present) else ("none", None)
+        written = f'data["{name}"]'
+        cure = f"Take factor({name}) or re({name}) for a category, s(x, by={name}) for a curve of x at each level."
+        if isinstance(value, datetime.time):
+            cure = "Make hours of the times of day: t.hour + t.minute / 60."
+        elif isinstance(value, (datetime.timedelta, np.timedelta64)):
+            cure = f'Make days of the durations: {written} = {written} / np.timedelta64(1, "D").'
+        elif hasattr(value, "to_timestamp"):  # a period of pandas
+            cure = f"Make dates of the periods: {written} = {written}.dt.to_timestamp()."
+        elif isinstance(value, str) and stands_for_number(value):
+            cure = f"Make numbers of the text: {written} = np.array({written}, float)."
+        elif isinstance(value, str) and re.match(r"\s*\d{1,4}[-/.]\d{1,2}([-/.]\d{1,4}|$)", value):
+            cure = f"Make dates of the text: {written} = pandas.to_datetime({written})."
+        fail(f"column {name!r}", "numbers", got, cure)
     return values.astype(float)
 
 
@@ -293,22 +284,6 @@ def stands_for_number(value: object) -> bool:
     if isinstance(value, str):
         return NUMBER.fullmatch(value) is not None
     return isinstance(value, numbers.Number) and not isinstance(value, (bool, complex))
-
-
-def _number_cure(name: str, value: object) -> str:
-    """How a value that is no number becomes one, where it stands for one."""
-    written = f'data["{name}"]'
-    if isinstance(value, datetime.time):
-        return "Make hours of the times of day: t.hour + t.minute / 60."
-    if isinstance(value, (datetime.timedelta, np.timedelta64)):
-        return f'Make days of the durations: {written} = {written} / np.timedelta64(1, "D").'
-    if hasattr(value, "to_timestamp"):  # a period of pandas
-        return f"Make dates of the periods: {written} = {written}.dt.to_timestamp()."
-    if isinstance(value, str) and stands_for_number(value):
-        return f"Make numbers of the text: {written} = np.array({written}, float)."
-    if isinstance(value, str) and re.match(r"\s*\d{1,4}[-/.]\d{1,2}([-/.]\d{1,4}|$)", value):
-        return f"Make dates of the text: {written} = pandas.to_datetime({written})."
-    return f"Take factor({name}) or re({name}) for a category, s(x, by={name}) for a curve of x at each of its levels."
 
 
 def number_column(name: str, values: np.ndarray, weights: np.ndarray) -> Column:
@@ -330,7 +305,13 @@ def number_column(name: str, values: np.ndarray, weights: np.ndarray) -> Column:
 def category_column(name: str, values: np.ndarray, role: str, order: Sequence[Any] = ()) -> Column:
     """How a category is encoded, its levels sorted or in a declared ``order``; a measurement is refused."""
     known = {plain(value) for value in distinct(values)[0]}
-    levels = [level for level in order if level in known] or sorted(known, key=_level_key)
+
+    def by(level: Any) -> tuple[str, Any]:
+        """Sort those of one type by their values, dates and times together, and all numbers."""
+        kind = str(int if type(level) is float else type(level))
+        return ("date", level.isoformat()) if isinstance(level, datetime.date) else (kind, level)
+
+    levels = [level for level in order if level in known] or sorted(known, key=by)
     # Whole numbers are names, also where a table has made floats of them because some are missing.
     is_whole = role != "by" and all(isinstance(level, int) for level in levels)
     is_measured = values.dtype.kind in ("fiuM" if role == "by" else "fM") and not is_whole

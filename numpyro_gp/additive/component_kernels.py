@@ -4,16 +4,21 @@ Designs of `ngp.anova` (mathematics.md section 2.4) and formulas of `ngp.gam` (m
 them.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
-from numpyro_gp.arrays import Array
+from numpyro_gp import kernels
+from numpyro_gp.arrays import Array, ArrayLike
+from numpyro_gp.beliefs.additive_basis import AdditiveBasis
 from numpyro_gp.beliefs.members import alike, picked
-from numpyro_gp.kernels import Kernel, Periodic, ZeroMean, ZeroMeanCategory
+from numpyro_gp.checks import fail, when_known
+from numpyro_gp.kernels import Periodic, ZeroMean, ZeroMeanCategory
+from numpyro_gp.kernels.base import Active, Kernel, Product, Scaled, Sum
 from numpyro_gp.kernels.measures import Measure
 from numpyro_gp.kernels.members import Batch, kernel_batch_of, stacked
 from numpyro_gp.linalg import matmul
@@ -134,3 +139,193 @@ def shares_of(variances: Any) -> Any:
 def _matrix_product(left: Any, right: Any) -> Any:
     """``A B``, in JAX in the precision of its operands."""
     return left @ right if isinstance(left, np.ndarray) else matmul(left, right)
+
+
+# --------------------------------------------------------------------------------------
+# What Sobol indices are made of: integrals of products of features (mathematics.md section 6.4).
+
+
+# Kernels of one column whose functions average to zero.
+OneColumn = kernels.ZeroMean | kernels.ZeroMeanCategory | kernels.ZeroMeanLinear
+
+MEASURES: dict[type, str] = {
+    kernels.Uniform: "over an interval",
+    kernels.Gaussian: "over a normal",
+    kernels.Empirical: "over the data",
+}
+
+
+def one_dimensional(kernel: Kernel, columns: tuple[int, ...]) -> tuple[ArrayLike, list[tuple[int, OneColumn]]]:
+    """A kernel as a factor times a product of zero-mean kernels of one column each."""
+    if isinstance(kernel, Active):
+        return one_dimensional(kernel.kernel, kernel.of_columns(columns))
+    if isinstance(kernel, Scaled):
+        scale, factors = one_dimensional(kernel.kernel, columns)
+        return kernel.factor * scale, factors
+    if isinstance(kernel, Product):
+        (one, first), (other, second) = (one_dimensional(part, columns) for part in (kernel.first, kernel.second))
+        return one * other, first + second
+    if isinstance(kernel, kernels.Constant):
+        return kernel.variance, []
+    if isinstance(kernel, kernels.ZeroMean):
+        return kernel.kernel.variance, list(zip(columns, kernel.factors(len(columns)), strict=True))
+    if isinstance(kernel, (kernels.ZeroMeanCategory, kernels.ZeroMeanLinear)) and len(columns) == 1:
+        return 1.0, [(columns[0], kernel)]
+    required = "built from ZeroMean or ZeroMeanCategory kernels, for an orthogonal decomposition"
+    cure = "Use ZeroMean(RBF(1.0, 0.3), Uniform(0.0, 1.0)).on(0), or ngp.anova.design."
+    fail("the kernel of a component", required, f"a {type(kernel).__name__} of {len(columns)} columns", cure, TypeError)
+
+
+def kernel_columns(kernel: object, columns: tuple[int, ...]) -> tuple[int, ...]:
+    """Columns of the inputs that a kernel reads, in order; none for a constant.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    columns : tuple of int
+        All columns there are.
+
+    Returns
+    -------
+    tuple of int
+
+    Examples
+    --------
+    >>> import numpyro_gp as ngp
+    >>> kernel = ngp.kernels.RBF(1.0, 1.0).on(2) * ngp.kernels.RBF(1.0, 1.0).on(0)
+    >>> ngp.sobol.kernel_columns(kernel, (0, 1, 2))
+    (0, 2)
+    """
+    if isinstance(kernel, Active):
+        return kernel_columns(kernel.kernel, kernel.of_columns(columns))
+    if isinstance(kernel, kernels.Constant):
+        return ()
+    if isinstance(kernel, (Sum, Product)):
+        return tuple(sorted({dim for part in inner_kernels(kernel) for dim in kernel_columns(part, columns)}))
+    return kernel_columns(kernel.kernel, columns) if isinstance(kernel, Scaled) else columns
+
+
+def inner_kernels(kernel: object) -> list[object]:
+    """Return the kernels that a kernel is made of."""
+    return [part for name in ("first", "second", "kernel") if (part := getattr(kernel, name, None)) is not None]
+
+
+def kernel_parts(kernel: object, columns: tuple[int, ...]) -> Iterator[tuple[object, tuple[int, ...]]]:
+    """Yield a kernel and all that it is made of, each with the columns that it reads."""
+    yield kernel, columns
+    inner = kernel.of_columns(columns) if isinstance(kernel, Active) else columns
+    for part in inner_kernels(kernel):
+        yield from kernel_parts(part, inner)
+
+
+def category_columns(kernel: object, columns: tuple[int, ...]) -> set[int]:
+    """Return the columns that a kernel reads as codes of categories."""
+    kinds = (kernels.CategoryDelta, kernels.Coregion, kernels.ZeroMeanCategory)
+    return {column for part, read in kernel_parts(kernel, columns) if isinstance(part, kinds) for column in read}
+
+
+def measure_words(kernel: object) -> str:
+    """Return over what functions of a kernel average to zero, in words for a label; empty where they do not."""
+    if isinstance(kernel, (kernels.ZeroMean, kernels.ZeroMeanLinear, kernels.Centred)):
+        return MEASURES[type(kernel.measure)]
+    if isinstance(kernel, kernels.ZeroMeanCategory):
+        return "over the levels"
+    return " and ".join(sorted({words for part in inner_kernels(kernel) if (words := measure_words(part))}))
+
+
+def squares_over_measure(basis: AdditiveBasis) -> dict[str, Squares]:
+    """Return the integrals that every index needs, whitened: ``L_c^-1 Gamma_c L_c^-T`` (mathematics.md section 6.4).
+
+    ``Gamma_c = int k(Z, x) k(x, Z) dnu`` is right to 1e-6 for lengthscales from a tenth of the distance between
+    inducing inputs on.
+    """
+    result: dict[str, Squares] = {}
+    read: dict[tuple[int, ...], str] = {}
+    measures: dict[int, tuple[str, object]] = {}
+    for name, part in zip(basis.names, basis.parts, strict=True):
+        scale, factors = one_dimensional(part.kernel, tuple(range(part.inducing.shape[1])))
+        used = [column for column, _ in factors]
+        if len(set(used)) < len(used):
+            cure = "Name each column once: k1.on(0) * k2.on(1)."
+            fail(f"the kernel of component {name!r}", "a product over different columns", f"{used}", cure)
+        if not factors:
+            continue
+        if (other := read.setdefault(tuple(sorted(used)), name)) != name:
+            cure = "Variances of two functions of the same columns do not add up: give each set of columns one kernel."
+            fail("components", "of different columns each", f"{other!r} and {name!r}, both of {sorted(used)}", cure)
+        for column, kernel in factors:
+            measure = kernel.probabilities if isinstance(kernel, kernels.ZeroMeanCategory) else kernel.measure
+            check_same_measure(column, measures.setdefault(column, (name, measure)), (name, measure))
+        integral, diagonal = scale**2, scale
+        for column, kernel in factors:
+            points = part.inducing[:, column]
+            if isinstance(kernel, kernels.ZeroMeanCategory):
+                nodes, weights = kernel.quadrature()
+            else:
+                nodes, weights = kernel.measure.quadrature(breaks=points)  # kernels have kinks at the inducing inputs
+            nodes, weights = nodes.astype(points.dtype)[:, None], weights.astype(points.dtype)
+            cross = kernel.matrix(points[:, None], nodes)
+            integral = integral * matmul(cross * weights[None, :], cross.T)
+            diagonal = diagonal * matmul(weights, kernel.diagonal(nodes))
+        result[name] = Squares(matmul(matmul(part.inverse, integral), part.inverse.T), jnp.asarray(diagonal))
+    return _check_some(result, basis, " to the model, such as ZeroMean(RBF(1.0, 0.3), Uniform()).on(0)")
+
+
+def squares_over(basis: AdditiveBasis, X: Float[Array, "N D"]) -> dict[str, Squares]:
+    """Return the same with the rows of ``X`` for the measure, around the average of each component, for any kernel."""
+    every, mass = tuple(range(X.shape[1])), jnp.full(X.shape[0], 1 / X.shape[0], X.dtype)
+    parts = zip(basis.names, basis.parts, basis.blocks(X), basis.diagonals(X), strict=True)
+    return _check_some(
+        {
+            name: Squares.over(block, diagonal, mass)
+            for name, part, block, diagonal in parts
+            if kernel_columns(part.kernel, every)
+        },
+        basis,
+    )
+
+
+def check_within(basis: AdditiveBasis, X: Float[Array, "N D"]) -> None:
+    """Refuse rows of other units than the process reads: further outside of the range of a measure than it is wide."""
+
+    def check(values: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
+        if (np.maximum(low - values, values - high) > high - low).any():
+            required = f"as the process reads them, within {low.min():.6g} to {high.max():.6g}"
+            cure = "Pass design.map(X) where a design maps its inputs, else rows in the units of the kernels."
+            fail("over", required, f"values from {values.min():.6g} to {values.max():.6g}", cure)
+
+    for part in basis.parts:
+        for kernel, columns in kernel_parts(part.kernel, tuple(range(X.shape[1]))):
+            measure = kernel.measure if isinstance(kernel, (kernels.ZeroMean, kernels.ZeroMeanLinear)) else None
+            if isinstance(measure, kernels.Uniform):
+                when_known(check, X[:, list(columns)], measure.low, measure.high)
+
+
+def _check_some(result: dict[str, Squares], basis: AdditiveBasis, such: str = "") -> dict[str, Squares]:
+    """Refuse a process of constants alone."""
+    if not result:
+        fail("components", "at least one that is not constant", f"{list(basis.names)}", f"Add a main effect{such}.")
+    return result
+
+
+def check_same_measure(column: int, first: tuple[str, object], second: tuple[str, object]) -> None:
+    """Refuse two measures of one column: functions that average to zero under each of them are not orthogonal."""
+    kinds: list[Any] = [jax.tree.structure(measure) for _, measure in (first, second)]
+
+    def check(*leaves: np.ndarray) -> None:
+        half = len(leaves) // 2
+        pairs = list(zip(leaves[:half], leaves[half:], strict=True))
+        # Points and weights have a size each, two ends, or a mean and its deviation, one: a mean may be zero.
+        sizes = [max(np.abs(part).max(initial=0.0) for part in pair) for pair in pairs]
+        sizes = sizes if isinstance(first[1], kernels.Empirical) else [max(sizes, default=0.0)] * half
+        is_same = kinds[0] == kinds[1] and all(a.shape == b.shape for a, b in pairs)
+        for (a, b), size in zip(pairs, sizes, strict=True) if is_same else ():
+            eps = max(float(np.finfo(part.dtype).eps) for part in (a, b))
+            is_same &= bool(np.all(np.abs(a - b) <= 16 * eps * size))  # of a size, of which a narrow range is no part
+        if not is_same:
+            got = f"others for {first[0]!r} and {second[0]!r}"
+            cure = "Use one measure for each column in all components, such as Uniform(0.0, 1.0)."
+            fail(f"the measure of column {column}", "the same in all components", got, cure)
+
+    # Measures of two kinds differ whatever their numbers are.
+    when_known(check, *(jax.tree.leaves((first[1], second[1])) if kinds[0] == kinds[1] else ()))

@@ -12,7 +12,7 @@ import numpy as np
 from numpyro_gp.additive import sobol
 from numpyro_gp.additive.anova import Design, design_of
 from numpyro_gp.additive.columns import Column, grid_points, plain, size_of_axis
-from numpyro_gp.additive.integrals import category_columns, kernel_columns, measure_words
+from numpyro_gp.additive.component_kernels import category_columns, kernel_columns, measure_words
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import check_count, check_points, check_type, fail
 from numpyro_gp.posterior.posterior import Posterior

@@ -15,8 +15,14 @@ import jax
 import jax.numpy as jnp
 
 from numpyro_gp.additive.anova import design_of
-from numpyro_gp.additive.component_kernels import Squares, shares_of
-from numpyro_gp.additive.integrals import check_within, kernel_columns, squares_over, squares_over_measure
+from numpyro_gp.additive.component_kernels import (
+    Squares,
+    check_within,
+    kernel_columns,
+    shares_of,
+    squares_over,
+    squares_over_measure,
+)
 from numpyro_gp.arrays import Array, ArrayLike, value_type
 from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.beliefs.components import whitened_blocks
@@ -56,27 +62,25 @@ class Indices:
     index: dict[str, Array]
 
 
-def _squares_of(f: AdditiveGP, over: ArrayLike | None) -> dict[str, Squares]:
+def _integrals_of(f: AdditiveGP, over: ArrayLike | None) -> dict[str, tuple[Squares, slice]]:
+    """Of each component its integrals, and where its whitened values stand."""
     cure = "Pass what ngp.additive_gp returned, or ngp.sobol.sample(posterior, ...)."
     check_type("f", f, AdditiveGP, "an additive process", cure)
     if f.plates.names:
         fail("f", "the process of one group", f"one for each member of {f.plates}", "Fit the group by itself.")
     if over is None:
-        return squares_over_measure(f.basis)
-    rows = check_points("over", over, f.columns)
-    check_within(f.basis, rows)
-    return squares_over(f.basis, rows)
+        squares = squares_over_measure(f.basis)
+    else:
+        rows = check_points("over", over, f.columns)
+        check_within(f.basis, rows)
+        squares = squares_over(f.basis, rows)
+    return {name: (one, f.basis.slices[f.basis.component(name)]) for name, one in squares.items()}
 
 
 def _indices(variance: dict[str, Array]) -> Indices:
     """Variances with their shares."""
     shares = shares_of(jnp.stack(list(variance.values())))
     return Indices(variance, dict(zip(variance, shares, strict=True)))
-
-
-def _values_of(f: AdditiveGP, name: str, values: Array) -> Array:
-    """Those of one component among whitened values ``(..., M)``."""
-    return values[..., f.basis.slices[f.basis.component(name)]]
 
 
 def _mean_of(f: AdditiveGP) -> Array:
@@ -108,8 +112,8 @@ def plug_in(f: AdditiveGP, over: ArrayLike | None = None) -> Indices:
     >>> ngp.sobol.plug_in(f).variance["a"].shape
     ()
     """
-    mean, parts = _mean_of(f), _squares_of(f, over)
-    return _indices({name: own.of_values(_values_of(f, name, mean)[:, None])[0] for name, own in parts.items()})
+    mean, parts = _mean_of(f), _integrals_of(f, over)
+    return _indices({name: squares.of_values(mean[at, None])[0] for name, (squares, at) in parts.items()})
 
 
 def expected(f: AdditiveGP, over: ArrayLike | None = None) -> Indices:
@@ -139,9 +143,9 @@ def expected(f: AdditiveGP, over: ArrayLike | None = None) -> Indices:
     >>> round(float(sum(ngp.sobol.expected(f).index.values())), 4)
     1.0
     """
-    parts, mean = _squares_of(f, over), _mean_of(f)
+    parts, mean = _integrals_of(f, over), _mean_of(f)
     blocks = dict(zip(f.basis.names, whitened_blocks(f.process, f.basis), strict=True))
-    return _indices({name: own.expected(_values_of(f, name, mean), blocks[name]) for name, own in parts.items()})
+    return _indices({name: squares.expected(mean[at], blocks[name]) for name, (squares, at) in parts.items()})
 
 
 def draws(f: AdditiveGP, key: Array, num_samples: int = 1000, over: ArrayLike | None = None) -> Indices:
@@ -179,12 +183,12 @@ def draws(f: AdditiveGP, key: Array, num_samples: int = 1000, over: ArrayLike | 
     """
     check_key("key", key)
     check_count("num_samples", num_samples)
-    parts, process = _squares_of(f, over), f.process
+    parts, process = _integrals_of(f, over), f.process
     if isinstance(process, AbstractBelief):
         values = process.draw_whitened(key, (num_samples,), f.basis)
     else:
         values = jnp.broadcast_to(process.v, (num_samples, *process.v.shape))
-    return _indices({name: own.drawn(_values_of(f, name, values).T) for name, own in parts.items()})
+    return _indices({name: squares.drawn(values[:, at].T) for name, (squares, at) in parts.items()})
 
 
 def intervals(indices: Indices, level: float = 0.9) -> dict[str, tuple[Array, Array]]:

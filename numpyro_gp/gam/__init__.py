@@ -29,12 +29,10 @@ from numpyro_gp.additive.columns import Column
 from numpyro_gp.additive.effects import Effect
 from numpyro_gp.checks import fail
 from numpyro_gp.gam.answers.summary import Summary
-from numpyro_gp.gam.fit import fit, load
 from numpyro_gp.gam.model.model import Model, model
-from numpyro_gp.gam.result import Fit
+from numpyro_gp.gam.result import Fit, fit, load
 from numpyro_gp.gam.screening import Screening, screen
-from numpyro_gp.gam.table.formula import formula
-from numpyro_gp.gam.table.terms import Term, Terms, cycle, factor, linear, offset, re, s, season, te, ti, trend
+from numpyro_gp.gam.table.terms import Term, Terms, cycle, factor, formula, linear, offset, re, s, season, te, ti, trend
 
 __all__ = [
     "Column",

@@ -9,13 +9,11 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from numpyro_gp.additive.columns import column_values, is_category, is_missing, names_of
+from numpyro_gp.additive.columns import column_values, is_category, is_missing, keys_of
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_count, check_key, fail
-from numpyro_gp.gam.fit import fit
-from numpyro_gp.gam.model.family import as_family
-from numpyro_gp.gam.model.response_checks import explained
-from numpyro_gp.gam.result import Fit
+from numpyro_gp.gam.model.family import as_family, explained
+from numpyro_gp.gam.result import Fit, fit
 from numpyro_gp.gam.table.layout import as_response, incomplete, lay_out
 from numpyro_gp.gam.table.terms import Term, Terms, s, ti
 
@@ -122,7 +120,10 @@ def screen(
     [('a', 'b')]
     """
     check_count("most", most)
-    _check_share(held_out)
+    is_number = isinstance(held_out, (int, float, np.number)) and not isinstance(held_out, bool)
+    if not is_number or not 0 < held_out < 1:
+        cure = "Pass 0.2: a fifth of the rows judges what the others say."
+        fail("held_out", "a share between 0 and 1", f"{held_out!r:.60}", cure, ValueError if is_number else TypeError)
     wanted, name = explained(terms, response)
     has_labels = as_family(family).has_labels
     own_key = jax.random.key(0) if key is None else check_key("key", key)
@@ -130,7 +131,8 @@ def screen(
         cure = "Leave them out: rows that are held out judge with one voice each."
         fail("weights", "None in a screening", f"a {type(options['weights']).__name__}", cure)
     wanted, table = _columns_as_arrays(wanted, data, name, has_labels)
-    table = _table_rows(table, ~incomplete(wanted, table, name))
+    has_all = ~incomplete(wanted, table, name)
+    table = {key: column[has_all] for key, column in table.items()}
     train, test = _split(wanted, table, name, has_labels, held_out, own_key)
 
     best = fit(wanted, train, family, key=own_key, **options)
@@ -157,18 +159,11 @@ def screen(
     return Screening(wanted, first, tuple(tried))
 
 
-def _check_share(held_out: Any) -> None:
-    is_number = isinstance(held_out, (int, float, np.number)) and not isinstance(held_out, bool)
-    if not is_number or not 0 < held_out < 1:
-        cure = "Pass 0.2: a fifth of the rows judges what the others say."
-        fail("held_out", "a share between 0 and 1", f"{held_out!r:.60}", cure, ValueError if is_number else TypeError)
-
-
 def _columns_as_arrays(
     wanted: Terms, data: object, response: str, has_labels: bool
 ) -> tuple[Terms, dict[str, np.ndarray]]:
     """Columns as arrays, which do not say that numbers are levels, as a table of pandas does: here the terms say it."""
-    table = {name: column_values(data, name) for name in names_of(data)}
+    table = {name: column_values(data, name) for name in keys_of(data)}
     if is_category(data, response):
         missing = is_missing(table[response])
         codes = as_response(response, table[response][~missing], data, has_labels).encode(table[response])
@@ -177,10 +172,6 @@ def _columns_as_arrays(
     pairs = zip(wanted.items, named, strict=True)
     items = (dataclasses.replace(term, kind="factor") if is_named else term for term, is_named in pairs)
     return dataclasses.replace(wanted, items=tuple(items)), table
-
-
-def _table_rows(table: dict[str, np.ndarray], rows: np.ndarray) -> dict[str, np.ndarray]:
-    return {name: column[rows] for name, column in table.items()}
 
 
 def _split(
@@ -197,7 +188,8 @@ def _split(
     if not is_held.any():
         cure = "Take a larger share, or re(...) for a category of which most levels have one row."
         fail("held_out", "a share with rows of levels that others have too", f"{held_out} of {count} rows", cure)
-    return _table_rows(table, ~is_held), _table_rows(table, is_held)
+    train, test = ({name: column[rows] for name, column in table.items()} for rows in (~is_held, is_held))
+    return train, test
 
 
 def _log_densities(fitted: Fit, data: object) -> np.ndarray:
@@ -224,7 +216,12 @@ def ranked_pairs(fitted: Fit) -> list[Pair]:
     read = sorted({p.columns[0] for p in layout.read_terms if p.term.kind in singles and not p.term.by})
     residuals, weights = fitted.residuals()
     cells = {at: _cells(fitted.model.rows.X[:, at], layout.columns[at].is_category) for at in read}
-    there = {pair for part in layout.read_terms for pair in _interacting(part.term)}
+    there: set[frozenset[str]] = set()  # pairs of columns whose interaction a term is or has
+    for term in (part.term for part in layout.read_terms):
+        if term.kind == "s" and term.by:
+            there.add(frozenset((term.columns[0], term.by)))
+        elif term.kind == "te" or (term.kind == "ti" and len(term.columns) == 2):
+            there |= set(map(frozenset, combinations(term.columns, 2)))
     found = []
     for first, second in combinations(read, 2):
         one, other = layout.columns[first], layout.columns[second]
@@ -235,14 +232,6 @@ def ranked_pairs(fitted: Fit) -> list[Pair]:
         term = s(number.name, by=levels.name) if levels.is_category else ti(one.name, other.name)
         found.append(Pair(names, term, score(cells[first], cells[second], residuals, weights)))
     return sorted(found, key=lambda pair: -pair.score)
-
-
-def _interacting(term: Term) -> set[frozenset[str]]:
-    """Pairs of columns, in any order, whose interaction a term is or has."""
-    if term.kind == "s" and term.by:
-        return {frozenset((term.columns[0], term.by))}
-    has_all = term.kind == "te" or (term.kind == "ti" and len(term.columns) == 2)
-    return set(map(frozenset, combinations(term.columns, 2))) if has_all else set()
 
 
 def scores_of(pairs: list[Pair]) -> dict[tuple[str, str], float]:

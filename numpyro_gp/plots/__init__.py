@@ -6,12 +6,9 @@ told apart by colour-blind readers; series also differ in line style and marker,
 Matplotlib is imported when a figure is drawn, not with the library.
 """
 
-from numpyro_gp.plots.calibration import calibration, ranks
-from numpyro_gp.plots.fits import convergence, particles
-from numpyro_gp.plots.functions import function, layers
-from numpyro_gp.plots.hyperparameters import hyperparameters
+from numpyro_gp.plots.fits import calibration, convergence, hyperparameters, particles, ranks
+from numpyro_gp.plots.functions import function, layers, surface
 from numpyro_gp.plots.style import COLOURS, STYLES
-from numpyro_gp.plots.surfaces import surface
 from numpyro_gp.plots.survival import survival
 
 __all__ = [

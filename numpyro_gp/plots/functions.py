@@ -1,14 +1,16 @@
-"""Functions of one input: with bands and data, and layer by layer through a deep model."""
+"""Functions of one input, with bands and data or layer by layer through a deep model; functions of two as maps."""
 
+import math
 from collections.abc import Sequence
+from typing import Any, Literal
 
 import numpy as np
 from jax.scipy.special import ndtri
 
 from numpyro_gp.arrays import ArrayLike
-from numpyro_gp.checks import check_level, fail
+from numpyro_gp.checks import check_array, check_level, fail
 from numpyro_gp.plots import style
-from numpyro_gp.plots.style import COLOURS, INK, Axes, along, axes_or_new, band, finish, line_look, vector
+from numpyro_gp.plots.style import COLOURS, INK, Axes, finish
 from numpyro_gp.posterior.prediction import Prediction
 
 
@@ -61,7 +63,7 @@ def function(
     >>> type(ax).__name__
     'Axes'
     """
-    ax, x = axes_or_new(ax), vector("X", X)
+    ax, x = style.axes_or_new(ax), style.vector("X", X)
     order = np.argsort(x)
     tail = 0.5 * (1 - check_level(level))
     name = f"{100 * level:g}%"
@@ -69,22 +71,22 @@ def function(
         mean, of_function, has_its_scale = style.means_of(prediction, x.size)
         half = -float(ndtri(tail)) * np.sqrt(np.asarray(prediction.function_variance))
         wide = np.asarray(prediction.quantiles([tail, 1 - tail]))
-        band(ax, x[order], wide[:, order], color, 0.16, label=f"new data, {name}")
+        style.band(ax, x[order], wide[:, order], color, 0.16, label=f"new data, {name}")
         ends = np.stack([of_function - half, of_function + half]) if has_its_scale else None
     else:
         draws = style.drawn_functions("prediction", prediction, x.size)
         mean, ends = draws.mean(0), np.quantile(draws, [tail, 1 - tail], axis=0)
     if ends is not None:
-        band(ax, x[order], ends[:, order], color, 0.38, label=f"function, {name}")
+        style.band(ax, x[order], ends[:, order], color, 0.38, label=f"function, {name}")
     ax.plot(x[order], mean[order], color=color, lw=1.8, label="mean")
     if truth is not None:
-        ax.plot(x[order], along("truth", truth, x.size)[order], color=INK, lw=1.2, ls="--", label="truth")
+        ax.plot(x[order], style.along("truth", truth, x.size)[order], color=INK, lw=1.2, ls="--", label="truth")
     if data is not None:
-        points = vector("data[0]", data[0])
-        targets = along("data[1]", data[1], points.size)
+        points = style.vector("data[0]", data[0])
+        targets = style.along("data[1]", data[1], points.size)
         ax.plot(points, targets, "o", ms=3.2, mfc="white", mec=INK, mew=0.8, label="data")
     if inducing is not None:
-        ticks = vector("inducing", inducing)
+        ticks = style.vector("inducing", inducing)
         ax.plot(ticks, np.full(ticks.shape, 0.02), "|", ms=8, color=INK, transform=ax.get_xaxis_transform())
     if style.is_date(X):
         style.date_ticks(ax.xaxis)
@@ -127,19 +129,15 @@ def layers(
     >>> type(ax).__name__
     'Axes'
     """
-    ax, x = axes_or_new(ax), vector("X", X)
+    ax, x = style.axes_or_new(ax), style.vector("X", X)
     order = np.argsort(x)
-    if not len(values):
-        fail("values", "one array for each layer", "none", "Pass [draws_of_layer_1, draws_of_layer_2].")
     labels = [f"layer {number + 1}" for number in range(len(values))] if names is None else list(names)
-    if len(labels) != len(values):
-        fail("names", f"{len(values)} names, one for each layer", f"{len(labels)}", "Pass as many names as values.")
     for number, raw in enumerate(values):
         sample = style.drawn_functions(f"values[{number}]", raw, x.size)[:, order]
         low, high = sample.min(), sample.max()
         strip = number + 0.9 * (sample - low) / ((high - low) or 1.0)
-        line = line_look(number)
-        band(ax, x[order], np.quantile(strip, [0.05, 0.95], axis=0), line["color"], 0.25)
+        line = style.line_look(number)
+        style.band(ax, x[order], np.quantile(strip, [0.05, 0.95], axis=0), line["color"], 0.25)
         ax.plot(x[order], strip[:draws].T, color=line["color"], lw=0.6, alpha=0.7)
         ax.plot(x[order], strip.mean(0), lw=2, **line)
         ax.text(1.01, number + 0.45, f"{low:.2g} to {high:.2g}", transform=ax.get_yaxis_transform(), fontsize="small")
@@ -148,3 +146,140 @@ def layers(
     ax.tick_params(axis="y", length=0)
     ax.set_ylim(-0.05, len(values) - 0.05)
     return finish(ax, title, xlabel, "")
+
+
+# --------------------------------------------------------------------------------------
+# Functions of two inputs as maps: the mean with the data, and beside it the standard deviation.
+
+
+# Units of the second axis in units of the first.
+Aspect = float | Literal["auto", "equal"]
+# Colours of values, of what lies around zero, and of standard deviations: each also from dark to light in grey.
+VALUES, AROUND_ZERO, DEVIATIONS = "cividis", "PuOr_r", "YlOrBr"
+# Names of the columns of a map, whose two axes have one scale.
+LONGITUDES, LATITUDES = ("lon", "long", "lng", "longitude"), ("lat", "latitude")
+EASTINGS, NORTHINGS = ("x", "east", "easting", "eastings"), ("y", "north", "northing", "northings")
+
+
+def surface(
+    X: ArrayLike,
+    prediction: Prediction | ArrayLike,
+    *,
+    data: tuple[ArrayLike, ArrayLike] | None = None,
+    title: str = "",
+    xlabel: str = "first input",
+    ylabel: str = "second input",
+    label: str = "output y",
+    aspect: Aspect = "auto",
+    axes: "Sequence[Axes] | None" = None,
+) -> "tuple[Axes, Axes]":
+    """Draw a function of two inputs on a grid: its mean with the data, and its standard deviation with their places.
+
+    Where data do not scatter around the function itself, as counts around ``exp(f)``, both are of new data.
+
+    Parameters
+    ----------
+    X : array (N, 2)
+        The points of a grid, in any order: ``np.stack(np.meshgrid(east, north), -1).reshape(-1, 2)``.
+    prediction : Prediction or array (S, N)
+        A `Prediction` at ``X``, or draws of the function.
+    data : pair of arrays, optional
+        Inputs ``(N', 2)`` and targets ``(N',)``, drawn in the colours of the scale.
+    title, xlabel, ylabel, label : str
+        ``label`` is that of the scale: give its units, ``label="zinc [ppm]"``.
+    aspect : "auto", "equal" or float
+        Of the axes: "equal" for a map in kilometres, ``1 / cos(latitude)`` for one in degrees.
+    axes : two Axes, optional
+        For the mean and the standard deviation.
+
+    Returns
+    -------
+    tuple of two matplotlib.axes.Axes
+
+    Examples
+    --------
+    >>> import numpy as np, numpyro_gp as ngp
+    >>> X = np.stack(np.meshgrid(np.arange(4.0), np.arange(5.0)), -1).reshape(-1, 2)
+    >>> draws = np.random.default_rng(0).normal(size=(30, 20))
+    >>> mean, deviation = ngp.plots.surface(X, draws, xlabel="east [km]", ylabel="north [km]", label="zinc [ppm]")
+    >>> deviation.get_title(loc="left")
+    'standard deviation'
+    """
+    import matplotlib.pyplot as plt
+
+    x, y, order = _grid(X)
+    if isinstance(prediction, Prediction):
+        mean, _, has_its_scale = style.means_of(prediction, order.size)
+        scale = np.sqrt(np.asarray(prediction.function_variance if has_its_scale else prediction.variance))
+        words = "standard deviation" if has_its_scale else "standard deviation of new data"
+    else:
+        draws = style.drawn_functions("prediction", prediction, order.size)
+        mean, scale, words = draws.mean(0), draws.std(0), "standard deviation"
+    if axes is None:
+        axes = plt.figure(figsize=(7.2, 2.9), layout="constrained").subplots(1, 2, sharex=True, sharey=True)
+    first, second = axes
+    ends = [mean.min(), mean.max()]
+    places = targets = None
+    if data is not None:
+        places = _two_columns("data[0]", data[0])
+        targets = style.along("data[1]", data[1], len(places))
+        ends = [min(ends[0], targets.min()), max(ends[1], targets.max())]
+    shade(first, x, y, mean[order], label, VALUES, (float(ends[0]), float(ends[1])))
+    shade(second, x, y, scale[order], label, DEVIATIONS, (float(scale.min()), float(scale.max())))
+    if places is not None:
+        options: dict[str, Any] = {"vmin": ends[0], "vmax": ends[1], "cmap": VALUES, "edgecolors": "white"}
+        first.scatter(places[:, 0], places[:, 1], 16, targets, linewidths=0.6, **options)
+        mark(second, places[:, 0], places[:, 1])
+    for axis, heading in ((first, title or "mean"), (second, words)):
+        axis.set_aspect(aspect)
+        finish(axis, heading, xlabel, ylabel)
+    return first, second
+
+
+def shade(
+    axis: "Axes", x: np.ndarray, y: np.ndarray, values: np.ndarray, label: str, colours: str, ends: tuple[float, float]
+) -> None:
+    """Colours between the points of a grid, values ``(len(x), len(y))``, with their scale."""
+    options: dict[str, Any] = {"shading": "gouraud", "rasterized": True, "cmap": colours}
+    image = axis.pcolormesh(x, y, values.T, vmin=ends[0], vmax=max(ends[1], ends[0] + 1e-12), **options)
+    bar = axis.figure.colorbar(image, ax=axis, label=label)
+
+    def as_tall(own: Any, _: object) -> Any:
+        """The place of the scale, as tall as a map is drawn, which may be less than its panel."""
+        axis.apply_aspect()
+        place, drawn = own.get_position(original=True), axis.get_position()
+        return type(place).from_bounds(place.x0, drawn.y0, place.width, drawn.height)
+
+    bar.ax.set_axes_locator(as_tall)
+
+
+def mark(axis: "Axes", x: np.ndarray, y: np.ndarray) -> None:
+    """Places of data."""
+    axis.plot(x, y, "o", ms=2.4, mfc="none", mec=INK, mew=0.5, alpha=0.7)
+
+
+def aspect_of(first: str, second: str, values: np.ndarray) -> Aspect:
+    """How long a unit of the second axis is in units of the first: on a map they have one scale, also in degrees."""
+    names = first.lower(), second.lower()
+    if names[0] in LONGITUDES and names[1] in LATITUDES:
+        return 1 / max(math.cos(math.radians(float(np.mean(values)))), 0.05)
+    return "equal" if names[0] in EASTINGS and names[1] in NORTHINGS else "auto"
+
+
+def _two_columns(argument: str, X: ArrayLike) -> np.ndarray:
+    found = np.asarray(check_array(argument, X), float)
+    if found.ndim != 2 or found.shape[1] != 2 or not len(found):
+        fail(argument, "of shape (N, 2)", f"shape {found.shape}", "Pass two input columns: X[:, :2].")
+    return found
+
+
+def _grid(X: ArrayLike) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Axes of a grid, and the row of each of its points ``(len(x), len(y))``."""
+    rows = _two_columns("X", X)
+    (x, at), (y, up) = (np.unique(column, return_inverse=True) for column in rows.T)
+    order = np.full((len(x), len(y)), -1)
+    order[at.reshape(-1), up.reshape(-1)] = np.arange(len(rows))
+    if min(order.shape) < 2 or len(rows) != order.size or order.min() < 0:
+        cure = "Predict at those of one: np.stack(np.meshgrid(east, north), -1).reshape(-1, 2)."
+        fail("X", "the points of a grid, each once", f"{len(rows)} points with {len(x)} by {len(y)} values", cure)
+    return x, y, order

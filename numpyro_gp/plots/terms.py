@@ -1,17 +1,25 @@
-"""Figures of the terms of a formula: curves with two bands and partial residuals, surfaces, levels of categories."""
+"""Figures of additive models: terms as curves with bands, surfaces and levels; effects with their Sobol indices."""
 
+import dataclasses
+import functools
 import itertools
 import math
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 
-from numpyro_gp.additive.effects import Effect
-from numpyro_gp.arrays import ArrayLike
+from numpyro_gp.additive import sobol
+from numpyro_gp.additive.anova import Design
+from numpyro_gp.additive.effects import Effect, column_names, effects, known_design
+from numpyro_gp.arrays import Array, ArrayLike
+from numpyro_gp.checks import check_count, check_level, check_points
 from numpyro_gp.likelihoods.links import mean_of
+from numpyro_gp.plots.functions import AROUND_ZERO, DEVIATIONS, aspect_of, mark, shade
 from numpyro_gp.plots.style import COLOURS, INK, STYLES, Axes, Figure, band, date_ticks, finish, names_below, rug
-from numpyro_gp.plots.surfaces import AROUND_ZERO, DEVIATIONS, aspect_of, mark, shade
+from numpyro_gp.posterior.posterior import Posterior
 
 WIDTH = 4
 # Panels whose place is found from their labels, in a time that grows with their square; more have fixed margins.
@@ -79,7 +87,10 @@ def draw_terms(
     for name, effect in effects.items():
         axis, numbers = next(places), _numbers(effect)
         bands = [effect.half_width(level, whole) for whole in (False, True)[: 1 + simultaneous]]
-        draw = _Panel(axis, effect, points[name], bands, lambda f: mean_of(link, f + constant))
+        num_curves = effect.mean.size // len(effect.axes[numbers[0]]) if numbers else 0
+        residuals = points[name].residuals if num_curves == 1 else None
+        undo = lambda f: mean_of(link, f + constant)  # noqa: E731
+        draw = _Panel(axis, effect, points[name], bands, undo, num_curves, residuals)
         if len(numbers) == 2:
             shown += ["rows"] + ["zero"] * draw.surface(numbers, labels[name])
             if deviations:
@@ -98,23 +109,21 @@ def draw_terms(
         if place and previous == (place.num1 - 1, words) and not place.is_first_col():
             axis.set_ylabel("")
         previous = place and (place.num1, words)
-    _explain(
-        figure, [words for key, words in _legend_entries(level, simultaneous).items() if key in shown], size, title
-    )
+    _explain(figure, shown, level, simultaneous, size, title)
     return figure
 
 
-def _legend_entries(level: float, simultaneous: bool) -> dict[str, tuple[Any, str]]:
-    """What a figure may show: a mark, and what it means."""
+def _explain(
+    figure: "Figure", shown: list[str], level: float, simultaneous: bool, size: tuple[float, float], title: str
+) -> None:
+    """A legend above all panels of what is shown in them, with the title of the figure."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    def line(**style: Any) -> Any:
-        return Line2D([], [], **style)
-
+    line = functools.partial(Line2D, [], [])
     share, colour = f"{100 * level:g} %", COLOURS[0]
     both = 1 - (1 - DARK) * (1 - LIGHT) if simultaneous else DARK
-    return {
+    marks = {
         "value": (Patch(color=colour, alpha=both, lw=0), f"{share}, each value"),
         "curve": (Patch(color=colour, alpha=LIGHT, lw=0), f"{share}, whole curve"),
         "level": (line(color=colour, lw=2.5), f"{share}, each level"),
@@ -125,10 +134,7 @@ def _legend_entries(level: float, simultaneous: bool) -> dict[str, tuple[Any, st
         "zero": (line(ls=":", color=INK, lw=0.9), "one sd from zero"),
         "truth": (line(ls="--", color=TRUTH, lw=1.2), "truth"),
     }
-
-
-def _explain(figure: "Figure", entries: Sequence[tuple[object, str]], size: tuple[float, float], title: str) -> None:
-    """A legend above all panels, with the title of the figure."""
+    entries = [words for key, words in marks.items() if key in shown]
     if not entries:
         return
     canvas: Any = figure
@@ -143,16 +149,15 @@ def _explain(figure: "Figure", entries: Sequence[tuple[object, str]], size: tupl
 
 def _set_heights(panels: Sequence["_Panel"], sharey: bool) -> None:
     """Vertical ranges, with room for the names of many curves: one for all panels, so that sizes can be compared."""
-    ranges = [panel.ends() for panel in panels]
+    ranges, tops = [draw.ends() for draw in panels], []
     low, high = min((end for end, _ in ranges), default=0.0), max((end for _, end in ranges), default=1.0)
-    ends = [(low, high) if sharey else end for end in ranges]
-    tops = [
-        max(end[1], end[0] + (top - end[0]) / max(1 - panel.room(), 0.3))
-        for panel, (_, top), end in zip(panels, ranges, ends, strict=True)
-    ]
-    for panel, (bottom, _), top in zip(panels, ends, tops, strict=True):
-        panel.axis.set_ylim(bottom, max(tops) if sharey else top)
-        panel.explain()
+    for draw, (bottom, top) in zip(panels, ranges, strict=True):
+        end, rows = (low, high) if sharey else (bottom, top), -(-draw.num_curves // draw.columns)
+        room = 0.055 * rows if draw.num_curves > FEW_LEVELS else 0.0
+        tops.append(max(end[1], end[0] + (top - end[0]) / max(1 - room, 0.3)))
+    for draw, (bottom, _), top in zip(panels, ranges, tops, strict=True):
+        draw.axis.set_ylim(low if sharey else bottom, max(tops) if sharey else top)
+        draw.explain()
 
 
 def _numbers(effect: Effect) -> list[int]:
@@ -161,13 +166,15 @@ def _numbers(effect: Effect) -> list[int]:
 
 
 class _Panel(NamedTuple):
-    """One panel and what it shows."""
+    """One panel and what it shows: ``num_curves`` curves, and residuals ``(N,)`` beside a single one."""
 
     axis: "Axes"
     effect: Effect
     points: Points
     bands: list[float]
     undo: Callable[[np.ndarray], np.ndarray]
+    num_curves: int
+    residuals: np.ndarray | None
 
     def curves(self, number: int, label: str) -> list[str]:
         """A curve, or one for each level of another column; the entries of the legend that are shown."""
@@ -176,8 +183,9 @@ class _Panel(NamedTuple):
         names = _level_names(effect) if len(mean) > 1 else [None]
         is_few = len(mean) <= FEW_LEVELS
         shades = list(zip(self.bands if is_few else self.bands[:1], (DARK, LIGHT) if is_few else (0.08,), strict=False))
-        if self._has_residuals and self.points.residuals is not None:
-            self.axis.plot(self.points.values[number], self.points.residuals, ".", color="0.7", ms=2.5, zorder=0)
+        has_residuals = self.residuals is not None
+        if self.residuals is not None:
+            self.axis.plot(self.points.values[number], self.residuals, ".", color="0.7", ms=2.5, zorder=0)
         for at, name in enumerate(names):
             again = at // len(COLOURS)  # where colours start again they have the next style
             colour, style = COLOURS[at % len(COLOURS)], STYLES[(at + again) % len(STYLES)]
@@ -188,7 +196,7 @@ class _Panel(NamedTuple):
         if effect.columns[number].is_date:
             date_ticks(self.axis.xaxis)
         finish(self.axis, effect.name, effect.columns[number].name, label)
-        return ["value", "rug", *self._truth(x)] + ["curve"] * (len(shades) > 1) + ["residuals"] * self._has_residuals
+        return ["value", "rug", *self._truth(x)] + ["curve"] * (len(shades) > 1) + ["residuals"] * has_residuals
 
     def _truth(self, x: np.ndarray) -> list[str]:
         """A known function of the only column over its curve or levels; whether there is one."""
@@ -198,49 +206,33 @@ class _Panel(NamedTuple):
         self.axis.plot(x, self.undo(np.asarray(truth(self.effect.axes[0]))), color=TRUTH, lw=1.2, ls="--")
         return ["truth"]
 
-    @property
-    def _has_residuals(self) -> bool:
-        return self.points.residuals is not None and self._count == 1
-
-    @property
-    def _count(self) -> int:
-        """How many curves there are."""
-        numbers = _numbers(self.effect)
-        return self.effect.mean.size // len(self.effect.axes[numbers[0]]) if numbers else 0
-
     def ends(self) -> tuple[float, float]:
         """The vertical range that shows all, but for residuals far from the bands."""
         bottom, top = self.axis.get_ylim()
-        if not self._has_residuals:
+        if self.residuals is None:
             return bottom, top
         reach = max(self.bands) * self.effect.scale
         low, high = float(self.undo(self.effect.mean - reach).min()), float(self.undo(self.effect.mean + reach).max())
         room = BEYOND * (high - low)
         return max(bottom, low - room), min(top, high + room)
 
-    def room(self) -> float:
-        """Share of the height that the names of many curves take."""
-        return 0.055 * -(-self._count // self._columns) if self._count > FEW_LEVELS else 0.0
-
     @property
-    def _columns(self) -> int:
-        """Columns of their names."""
-        return 3 if self._count <= 30 else 4
+    def columns(self) -> int:
+        """Columns of the names of many curves."""
+        return 3 if self.num_curves <= 30 else 4
 
     def explain(self) -> None:
         """Names of the curves, and how many residuals are beyond; names of many in a room that the layout leaves."""
-        if self._count > FEW_LEVELS:
+        if self.num_curves > FEW_LEVELS:
             legend = self.axis.legend(
-                loc="upper center", ncols=self._columns, fontsize=5, frameon=False, labelspacing=0.2, columnspacing=1.0
+                loc="upper center", ncols=self.columns, fontsize=5, frameon=False, labelspacing=0.2, columnspacing=1.0
             )
             legend.set_in_layout(False)
-        elif self._count > 1:
+        elif self.num_curves > 1:
             self.axis.legend(fontsize="x-small", frameon=False)
-        elif self._has_residuals:
+        elif self.residuals is not None:
             bottom, top = self.axis.get_ylim()
-            residuals = np.asarray(self.points.residuals)
-            beyond = int(np.sum((residuals < bottom) | (residuals > top)))
-            if beyond:
+            if beyond := int(np.sum((self.residuals < bottom) | (self.residuals > top))):
                 place: dict[str, Any] = {"ha": "right", "va": "top", "transform": self.axis.transAxes}
                 paper = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.0}
                 words = f"residuals beyond: {beyond}"
@@ -296,3 +288,146 @@ def _level_names(effect: Effect) -> list[str]:
     """Of the levels of a category, or of all pairs of levels of two."""
     levels = [column.levels for column in effect.columns if column.levels is not None]
     return [", ".join(map(str, each)) for each in itertools.product(*levels)]
+
+
+# --------------------------------------------------------------------------------------
+# Figures that explain an additive model: every effect with its credible band, interactions as maps, Sobol indices.
+#
+# The panels of effects are those of `terms`.
+
+
+def plot_effects(
+    posterior: Posterior,
+    key: Array,
+    X: ArrayLike,
+    *args: object,
+    design: Design | None = None,
+    names: Sequence[str] | None = None,
+    level: float = 0.9,
+    indices: bool = True,
+    truth: Mapping[str, Truth] | None = None,
+    title: str = "",
+    response: str = "effect",
+    grid: int = 80,
+    num_draws: int | None = None,
+    num_samples: int = 1000,
+    site: str | None = None,
+    columns: int = 4,
+    **kwargs: object,
+) -> "Figure":
+    """Show an additive model in one figure: main effects with credible bands and rugs, interactions, Sobol indices.
+
+    Parameters
+    ----------
+    posterior : Posterior
+        Of any engine.
+    key : PRNG key
+    X : array (N, D)
+        Inputs as the model takes them as its first argument; they give the ranges and the rugs.
+    *args, **kwargs
+        Further arguments of the model, without data.
+    design : Design, optional
+        The layout of `ngp.anova.design`, where the model was built on one: names, levels and units. Of ``design.model``
+        it is known.
+    names : sequence of str, optional
+        Names of the columns, in place of those of the design.
+    level : float
+        Of the credible bands and of the intervals of the indices.
+    indices : bool
+        Whether to draw the bar chart of Sobol indices; it needs zero-mean kernels.
+    truth : dict, optional
+        By component, functions of its columns (raw units) to draw over the effects.
+    title, response : str
+        Title of the figure, and what an effect is an effect on.
+    grid : int
+        Points of each curve.
+    num_draws, num_samples : int
+        Posterior draws, and draws of the indices.
+    site : str, optional
+        The additive site, where there are several.
+    columns : int
+        Panels in a row.
+
+    Returns
+    -------
+    matplotlib Figure
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp, numpyro, numpyro_gp as ngp
+    >>> def model(X, y=None):
+    ...     kernel, Z = ngp.kernels.ZeroMean(ngp.kernels.RBF(1.0, 0.3), ngp.kernels.Uniform()), jnp.eye(3)[:, :2]
+    ...     f = ngp.additive_gp("f", {"a": kernel.on(0), "b": kernel.on(1)}, {"a": Z, "b": Z})
+    ...     with numpyro.plate("data", len(X)):
+    ...         ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=y)
+    >>> posterior = ngp.Posterior.from_mcmc(model, {"f": jax.random.normal(jax.random.key(0), (5, 6))})
+    >>> X = jnp.array([[0.0, 0.0], [0.5, 1.0], [1.0, 0.5]])
+    >>> figure = ngp.plot_effects(posterior, jax.random.key(1), X, names=["age", "dose"], grid=10, num_samples=20)
+    >>> type(figure).__name__
+    'Figure'
+    """
+    data = np.asarray(check_points("X", X))
+    design = known_design(posterior, design)
+    labels = column_names(design, names, data.shape[1])
+    check_level(level)
+    call: dict[str, Any] = dict(num_draws=num_draws, site=site, **kwargs)
+    found = effects(posterior, key, X, *args, design=design, names=names, grid=grid, **call)
+    drawn = sobol.sample(posterior, key, X, *args, num_samples=num_samples, **call) if indices else None
+    options: dict[str, Any] = dict(level=level, truth=truth, title=title, response=response, columns=columns)
+    return draw_effects(found, drawn, data, labels, **options)
+
+
+def draw_effects(
+    effects: Mapping[str, Effect],
+    indices: sobol.Indices | None,
+    X: np.ndarray,
+    names: Sequence[str],
+    *,
+    level: float = 0.9,
+    truth: Mapping[str, Truth] | None = None,
+    title: str = "",
+    response: str = "effect",
+    columns: int = 4,
+) -> "Figure":
+    """The figure of `plot_effects` from numbers that are there already: `effects` and draws of `sobol.sample`."""
+    places = {name: at for at, name in enumerate(names)}
+    shown, points, labels = {}, {}, {}
+    for name, effect in effects.items():
+        values = tuple(X[:, places[column.name]] for column in effect.columns)
+        if effect.is_category == (True,):  # levels say what share of the rows has them
+            named = zip(effect.columns[0].levels or (), effect.axes[0], strict=True)
+            levels = tuple(f"{level}\n{100 * np.mean(values[0] == code):.0f} %" for level, code in named)
+            effect = dataclasses.replace(effect, columns=(dataclasses.replace(effect.columns[0], levels=levels),))
+        shown[name] = effect
+        points[name] = Points(values, truth=(truth or {}).get(name))
+        zero = textwrap.fill(f"(mean 0 {effect.measure})", 26)
+        labels[name] = f"{response}\n{zero}" if effect.measure else response
+    figure = draw_terms(
+        shown,
+        points,
+        level=level,
+        simultaneous=False,
+        labels=labels,
+        link="identity",
+        constant=0.0,
+        deviations=False,
+        columns=check_count("columns", columns),
+        others=int(indices is not None),
+        title=title,
+    )
+    if indices is None:
+        return figure
+    # The median share of each component with its credible interval, largest on top.
+    axis = figure.axes[len(shown)]
+    bounds = sobol.intervals(indices, level)
+    middle = {name: float(jnp.median(value)) for name, value in indices.index.items()}
+    order = sorted(middle, key=lambda name: middle[name])
+    place, centre = np.arange(len(order)), np.array([middle[name] for name in order])
+    ends = np.array([[float(end) for end in bounds[name]] for name in order])
+    axis.barh(place, centre, color=COLOURS[0], alpha=DARK)
+    spread = np.maximum(np.stack([centre - ends[:, 0], ends[:, 1] - centre]), 0)
+    axis.errorbar(centre, place, xerr=spread, fmt="none", ecolor=COLOURS[0], capsize=2)
+    axis.set_yticks(place, [textwrap.fill(name.replace(":", ": "), 18) for name in order], fontsize="small")
+    limits = 0, max(1e-3, 1.05 * float(ends.max()))
+    finish(axis, "Sobol indices", "share of the variance of f", "").set(xlim=limits)
+    return figure

@@ -61,24 +61,17 @@ def scales_of(t: Any, y: Any, periods: tuple[float, ...] = ()) -> Scales:
     gap = xp.nanmedian(xp.where(apart, gaps, np.nan))
     # Longer gaps count less: of a random walk their squares grow as they do.
     weights = xp.where(apart, gap / xp.where(apart, gaps, 1.0), 0.0)
-    left = moves - _least_squares(
-        xp, _period_waves(xp, middles, [p for p in periods if _is_seen(p, t)]), moves, weights
-    )
+    # A period that is seen less than twice, where times are known, is no season of the steps.
+    is_known = isinstance(t, np.ndarray)
+    seen = [period for period in periods if not is_known or t[-1] - t[0] >= 2 * period]
+    turns = [2 * math.pi * wave * middles / period for period in seen for wave in range(1, WAVES + 1)]
+    waves = xp.stack([xp.ones_like(middles), *[f(turn) for turn in turns for f in (xp.cos, xp.sin)]], axis=1)
+    left = moves - _least_squares(xp, waves, moves, weights)
     step = xp.sqrt(xp.sum(weights * left**2) / xp.sum(weights))
     sd = xp.std(y)
     rest = y - _least_squares(xp, xp.stack([xp.ones_like(t), (t - t.mean()) / xp.std(t)], axis=1), y, xp.ones_like(t))
     least = 1e-3 * sd  # of a series that is a line, or hardly moves
     return Scales(gap, (t[-1] - t[0]) / gap, sd, xp.maximum(step, least), xp.maximum(xp.std(rest), least))
-
-
-def _is_seen(period: float, t: object) -> bool:
-    """Whether a period is seen twice or more, where times are known: of less it is no season of the steps."""
-    return not isinstance(t, np.ndarray) or bool(t[-1] - t[0] >= 2 * period)
-
-
-def _period_waves(xp: ModuleType, t: Any, periods: list[float]) -> object:
-    turns = [2 * math.pi * wave * t / period for period in periods for wave in range(1, WAVES + 1)]
-    return xp.stack([xp.ones_like(t), *[f(turn) for turn in turns for f in (xp.cos, xp.sin)]], axis=1)
 
 
 def _least_squares(xp: ModuleType, design: Any, y: object, weights: Any) -> Any:

@@ -34,7 +34,7 @@ def test_tables_of_every_kind():
     pandas = pytest.importorskip("pandas")
     plain, record = {"a": [1, 2], "b": ["x", "y"]}, np.array([(1, "x"), (2, "y")], dtype=[("a", int), ("b", "U1")])
     for data in (plain, Frame(), record, pandas.DataFrame(plain)):
-        assert columns.names_of(data) == ["a", "b"]
+        assert list(columns.keys_of(data)) == ["a", "b"]
         assert columns.column_values(data, "a").tolist() == [1, 2]
         assert [str(level) for level in columns.column_values(data, "b")] == ["x", "y"]
         np.testing.assert_allclose(columns.column_values(data, "log(a)"), np.log([1, 2]))
@@ -89,8 +89,8 @@ def test_levels_and_codes():
         (lambda: columns.column_values({"a": [[1]]}, "a"), r"column 'a' must be of shape \(N,\)"),
         # The logarithm of a missing value is missing.
         (lambda: columns.column_values({"a": [np.nan, -2.0, 3.0, 0.0]}, "log(a)"), r"log\(a\) must be of values that have one, but got a = -2, 1 of 4 rows"),
-        (lambda: columns.names_of("my.csv"), r"but got a str\. Read the file first: pandas\.read_csv\('my\.csv'\)"),
-        (lambda: columns.names_of(3), "data must be a dictionary of columns or a table, but got an int"),
+        (lambda: columns.keys_of("my.csv"), r"but got a str\. Read the file first: pandas\.read_csv\('my\.csv'\)"),
+        (lambda: columns.keys_of(3), "data must be a dictionary of columns or a table, but got an int"),
         (lambda: columns.as_numbers("a", np.array(["x"])), r"column 'a' must be numbers.*factor\(a\)"),
         (lambda: columns.number_column("a", np.ones(3), np.ones(3)), "column 'a' must be one that varies, but got 1 in every row"),
         (lambda: columns.number_column("a", np.array([1.0, np.inf]), np.ones(2)), "column 'a' must be finite"),

@@ -6,10 +6,7 @@ import pytest
 from numpyro import handlers
 
 import numpyro_gp as ngp
-from numpyro_gp.additive.integrals import (
-    check_same_measure,
-    squares_over_measure,
-)
+from numpyro_gp.additive.component_kernels import check_same_measure, squares_over_measure
 from numpyro_gp.kernels import RBF, Empirical, Uniform, ZeroMean
 
 

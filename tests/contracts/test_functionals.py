@@ -8,10 +8,12 @@ import numpyro.distributions as dist
 import optax
 import pytest
 from numpyro.infer import SVI, Trace_ELBO
-from numpyro_gp.functionals import Average, Derivative, Values, covariance, stack
+from numpyro_gp.functionals import Values, stack
 
 import numpyro_gp as ngp
 from numpyro_gp.kernels import RBF, Matern52
+from numpyro_gp.kernels.functionals import Average, Derivative
+from numpyro_gp.kernels.of_functionals import covariance
 
 KEY = jax.random.key(0)
 X = jnp.linspace(-1.0, 1.0, 6)[:, None]

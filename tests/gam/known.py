@@ -7,7 +7,7 @@ from scipy import stats
 from scipy.special import expit
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.answers.draws import Dense, Draws, PointMass
+from numpyro_gp.gam.answers.draws import Dense, Draws
 from numpyro_gp.gam.model.features import TermFeatures
 from numpyro_gp.gam.model.term_kernels import count_lengthscales
 
@@ -45,7 +45,7 @@ def draws_of(model, likelihood, size=2, seed=0, is_dense=False):
     make = (
         (lambda: dense_posterior(rng, sum(model.sizes)))
         if is_dense
-        else lambda: PointMass(0.5 * rng.normal(size=sum(model.sizes)))
+        else lambda: Dense.point(0.5 * rng.normal(size=sum(model.sizes)))
     )
     posteriors, scales = [make() for _ in range(size)], rng.uniform(0.3, 0.6, (size, len(term_features.sizes)))
     numbers = rng.uniform(0.5, 2.0, (size, lengths)) if is_dense else np.ones((size, lengths))

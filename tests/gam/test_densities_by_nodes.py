@@ -6,7 +6,7 @@ from scipy import stats
 from scipy.special import expit
 
 from numpyro_gp.gam.model import families as own
-from numpyro_gp.gam.model.node_rules import AT_ONCE, NARROW
+from numpyro_gp.gam.model.families import AT_ONCE, NARROW
 
 RNG = np.random.default_rng(4)
 # Variances over the squared distance of a singular point: on both sides of each limit of a rule, and far beyond.

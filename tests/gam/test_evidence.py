@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.model import time_kernels
+from numpyro_gp.gam.model import column_kernels as time_kernels
 from numpyro_gp.gam.search import series_evidence as own
 from numpyro_gp.gam.search.bound import BoundParts, Data
 from tests.compiling import counted
@@ -64,7 +64,7 @@ def test_a_forecast_is_that_of_the_rows_themselves(fit):
     draws, X = fit._draws(2), model.layout.encode({"t": new})
     noise = float(np.exp(fit.result.params["auto_loc"][-1]))
     every = np.concatenate([model.rows.X, X])
-    for scales, lengths, posterior in draws.each():
+    for scales, lengths, posterior in zip(draws.scales, draws.lengths, draws.term_posteriors):
         C = covariance(model, scales, lengths.reshape(-1, 2), every)
         solved = np.linalg.solve(C[:45, :45] + noise**2 * np.eye(45), C[:45, 45:])
         mean = model.start.constant + solved.T @ (Y - model.start.constant)

@@ -3,7 +3,7 @@
 import pytest
 
 from numpyro_gp.gam import factor, linear, offset, re, s, te
-from numpyro_gp.gam.table.formula import formula
+from numpyro_gp.gam.table.terms import formula
 
 
 def test_a_formula_is_its_terms():

@@ -3,7 +3,7 @@
 import numpy as np
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.answers.row_predictor import TermAtRow
+from numpyro_gp.gam.answers.predictions import TermAtRow
 
 DATA = {"g": np.array(list("abc") * 10), "y": np.random.default_rng(0).normal(size=30)}
 

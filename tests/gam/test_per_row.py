@@ -9,7 +9,7 @@ from scipy.optimize import minimize
 from scipy.special import expit, gammaln
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.model.response_checks import at_places, check_same_rows
+from numpyro_gp.gam.model.family import at_places, check_same_rows
 from tests.gam.known import repeated
 
 

@@ -8,8 +8,8 @@ import numpyro_gp as ngp
 from numpyro_gp.gam import factor, linear, re, s, te
 from numpyro_gp.gam.model.family import as_family, quick_glm
 from numpyro_gp.gam.model.features import RowFeatures
-from numpyro_gp.gam.table.formula import formula
 from numpyro_gp.gam.table.layout import lay_out
+from numpyro_gp.gam.table.terms import formula
 
 ROWS, RNG = 20, np.random.default_rng(0)
 DATA = {"x": RNG.uniform(size=ROWS), "y": RNG.normal(size=ROWS), "g": np.array(list("ab") * 10), "n": np.arange(ROWS)}
@@ -81,7 +81,6 @@ TABLE = [
     (fit(seed=0), r"Write key=jax\.random\.key\(0\)\."),
     (fit(num_steps=0), "num_steps must be at least 1"),
     (fit(batch=1.5), "batch must be a whole number"),
-    (fit(tables="yes"), "tables must be True or False, but got 'yes'. Pass tables=False"),
     (fit(key=3), "key must be one JAX random key"),
     (fit(weights=[-1.0] * ROWS), "weights must be finite, and zero or positive"),
     (model("y ~ s(x)", measure="even"), "measure must be one of 'empirical'"),

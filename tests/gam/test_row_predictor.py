@@ -6,7 +6,7 @@ import pytest
 
 import numpyro_gp as ngp
 from numpyro_gp.gam.answers.draws import BlocksAndLowRank
-from numpyro_gp.gam.answers.row_predictor import TableRowPredictor
+from numpyro_gp.gam.answers.predictions import TableRowPredictor
 from tests.compiling import counted
 from tests.gam import known
 

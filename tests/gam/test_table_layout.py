@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.table.formula import formula
 from numpyro_gp.gam.table.layout import incomplete, lay_out
+from numpyro_gp.gam.table.terms import formula
 
 DATA = {
     "x": np.array([0.0, 1.0, 2.0, np.nan, 4.0]),

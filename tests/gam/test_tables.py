@@ -5,7 +5,7 @@ import pytest
 
 import numpyro_gp as ngp
 from numpyro_gp.gam.search import bound as collapsed
-from numpyro_gp.gam.search import tables as own
+from numpyro_gp.gam.search import bound_formulas as own
 
 RNG = np.random.default_rng(5)
 ROWS = 900

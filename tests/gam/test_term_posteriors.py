@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from numpyro_gp.beliefs.members import Stacks
-from numpyro_gp.gam.answers.draws import BlocksAndLowRank, Dense, PointMass, conditional_posterior
+from numpyro_gp.gam.answers.draws import BlocksAndLowRank, Dense, conditional_posterior
 
 SIZES = [2, 3, 2, 1]
 RNG = np.random.default_rng(0)
@@ -29,7 +29,7 @@ def low_rank():
     return BlocksAndLowRank(MEAN, factors, W, BLOCKS), np.linalg.inv(precision + W @ W.T)
 
 
-@pytest.mark.parametrize("make", [dense, low_rank, lambda: (PointMass(MEAN), np.zeros((M, M)))])
+@pytest.mark.parametrize("make", [dense, low_rank, lambda: (Dense.point(MEAN), np.zeros((M, M)))])
 def test_moments_are_those_of_the_covariance(make):
     normal, S = make()
     np.testing.assert_allclose(normal.row_variances(A), np.einsum("in,ij,jn->n", A, S, A), atol=1e-12)

@@ -8,7 +8,7 @@ import pytest
 
 import numpyro_gp as ngp
 from numpyro_gp.gam.answers.effects import grid_of
-from numpyro_gp.gam.model import time_kernels as own
+from numpyro_gp.gam.model import column_kernels as own
 from numpyro_gp.gam.model.families import Start
 from numpyro_gp.gam.model.family import as_family
 from numpyro_gp.gam.table.layout import TableRows

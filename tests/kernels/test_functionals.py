@@ -3,7 +3,9 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpyro_gp.functionals import Average, Derivative, Functional, Values
+from numpyro_gp.functionals import Values
+
+from numpyro_gp.kernels.functionals import Average, Derivative, Functional
 
 RNG = np.random.default_rng(0)
 

@@ -4,11 +4,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from numpyro_gp.functionals import Average, Derivative, Values, covariance, stack
+from numpyro_gp.functionals import Values, stack
 from scipy import special
 
 import numpyro_gp as ngp
 from numpyro_gp.kernels import RBF, ArcCosine, Coregion, Linear, Matern32, Matern52, Periodic, Uniform, ZeroMean
+from numpyro_gp.kernels.functionals import Average, Derivative
+from numpyro_gp.kernels.of_functionals import covariance
 
 RNG = np.random.default_rng(0)
 # Two of the inputs coincide.

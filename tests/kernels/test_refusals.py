@@ -6,10 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from numpyro_gp.functionals import Average, Derivative, covariance
 
 from numpyro_gp import kernels as k
+from numpyro_gp.kernels.functionals import Average, Derivative
 from numpyro_gp.kernels.members import batch_shape, form_and_columns
+from numpyro_gp.kernels.of_functionals import covariance
 from tests.contracts.test_kernels import REGISTRY, X1
 
 X, RBF, WEIGHTS = np.ones((5, 2)), k.RBF(1.0, 1.0), np.array([[0.5, 0.1], [1.0, -0.3], [-0.4, 0.8]])

@@ -4,10 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from numpyro_gp.functionals import Derivative, covariance
 from scipy import integrate, interpolate
 
 from numpyro_gp.kernels import Centred, Constant, Empirical, IntegratedOU, IntegratedWiener, Linear, Wiener
+from numpyro_gp.kernels.functionals import Derivative
+from numpyro_gp.kernels.of_functionals import covariance
 
 T = np.array([-2.0, -0.3, 0.0, 0.4, 1.7, 3.1])
 

@@ -1,7 +1,6 @@
 """Losses and particles: what is drawn and labelled, and what is refused."""
 
 import numpy as np
-import pytest
 
 from numpyro_gp import plots
 
@@ -20,8 +19,3 @@ def test_particles_are_standardised_by_the_reference(ax, rng):
     plots.particles({"noise": np.array([reference.mean()])}, {"noise": reference}, ax=ax)
     drawn = next(line for line in ax.lines if line.get_label() == "particle")
     np.testing.assert_allclose(drawn.get_xdata(), [0.0], atol=1e-12)
-
-
-def test_errors(ax):
-    with pytest.raises(ValueError, match="reference must be a dictionary with 'a'"):
-        plots.particles({"a": np.zeros(3)}, {"b": np.zeros(3)}, ax=ax)

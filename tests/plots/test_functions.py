@@ -2,7 +2,6 @@
 
 import matplotlib.pyplot as plt
 import numpy as np
-import pytest
 from matplotlib import dates
 
 from numpyro_gp import plots
@@ -46,8 +45,3 @@ def test_layers_stack_upwards(rng):
     assert [label.get_text() for label in drawn.get_yticklabels()] == ["a", "b"]
     assert drawn.get_yticks()[0] < drawn.get_yticks()[1]
     plt.close(drawn.figure)
-
-
-def test_errors(ax):
-    with pytest.raises(ValueError, match="names must be 1 names, one for each layer, but got 2"):
-        plots.layers(np.zeros(3), [np.zeros((2, 3))], names=["a", "b"], ax=ax)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import numpyro_gp as ngp
-from numpyro_gp.plots.surfaces import aspect_of
+from numpyro_gp.plots.functions import aspect_of
 from tests.gam.test_row_predictor import DATA, fit_of
 
 X = np.stack(np.meshgrid(np.arange(4.0), np.arange(5.0)), -1).reshape(-1, 2)

@@ -5,12 +5,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from numpyro import handlers
-from numpyro_gp.functionals import Derivative, Values, convex, monotone, positive
+from numpyro_gp.functionals import Values
 from scipy import integrate, special, stats
 
 import numpyro_gp as ngp
 from numpyro_gp.beliefs import Coupled
 from numpyro_gp.kernels import RBF, Matern32
+from numpyro_gp.kernels.functionals import Derivative
+from numpyro_gp.primitives.functionals import convex, monotone, positive
 
 RNG = np.random.default_rng(2)
 Z = jnp.linspace(-1.0, 1.0, 5)[:, None]

@@ -7,11 +7,12 @@ import numpyro
 import pytest
 from numpyro import handlers
 from numpyro.infer.util import log_density
-from numpyro_gp.functionals import Average, Derivative, Values, stack
+from numpyro_gp.functionals import Values, stack
 from scipy import stats
 
 import numpyro_gp as ngp
 from numpyro_gp.kernels import RBF, Matern12, Matern32, Matern52
+from numpyro_gp.kernels.functionals import Average, Derivative
 
 RNG = np.random.default_rng(3)
 covariance = jax.jit(ngp.functionals.covariance)

@@ -1,4 +1,4 @@
-"""Normal distributions of the whitened values of all terms, in NumPy: dense, of blocks and a low rank, or a point.
+"""Normal distributions of the whitened values of all terms, in NumPy: dense, or of blocks and a low rank.
 
 The terms at rows are ``f_c = A_c^T v_c``, of features ``A (M, N)``, and what inducing inputs leave open. Each class
 says what ``cov v = S`` adds, in the methods of `Dense`.
@@ -16,10 +16,11 @@ from numpyro_gp.beliefs import BlockLowRank, Conditional
 from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.beliefs.members import Stacks
 from numpyro_gp.checks import check_count
+from numpyro_gp.gam.model.families import Start
+from numpyro_gp.gam.model.family import has_numbers
 from numpyro_gp.gam.model.features import ScaledFeatures, TermFeatures, factored
 from numpyro_gp.gam.model.hyperparameters import ClosedFormPriors, ModelValues, evaluate, vector_layout_of
 from numpyro_gp.gam.model.model import Model
-from numpyro_gp.gam.model.response_checks import has_numbers
 from numpyro_gp.guides.natural import NATURAL_MARK
 from numpyro_gp.likelihoods import Likelihood
 from numpyro_gp.posterior import Posterior
@@ -30,32 +31,21 @@ from numpyro_gp.rows.call import call_of
 from numpyro_gp.rows.model_trace import look
 
 
-class PointMass(NamedTuple):
-    """Values that are known: a draw of a chain, or a particle."""
-
-    mean: np.ndarray
-
-    def row_variances(self, A: np.ndarray) -> np.ndarray:
-        return np.zeros(A.shape[1])
-
-    def block_covariances(self, blocks: Stacks) -> list[np.ndarray]:
-        return [np.zeros((*own.shape, own.shape[1])) for own in blocks.places]
-
-    def component_covariances(self, A: np.ndarray, blocks: Stacks) -> np.ndarray:  # noqa: ARG002
-        return np.zeros((len(blocks.first), len(blocks.first)))
-
-    def sample(self, rng: np.random.Generator, count: int) -> np.ndarray:  # noqa: ARG002
-        return np.repeat(self.mean[:, None], count, axis=1)
-
-    def log_density(self, values: np.ndarray) -> np.ndarray:
-        return np.zeros(values.shape[1])
-
-
 class Dense(NamedTuple):
-    """``N(m, H^T H)`` with a square ``H (M, M)``."""
+    """``N(m, H^T H)`` with a square ``H (M, M)``; of a point, a draw of a chain or a particle, ``H`` is ``(0, M)``."""
 
     mean: np.ndarray
     half: np.ndarray
+
+    @classmethod
+    def point(cls, mean: np.ndarray) -> "Dense":
+        """Values that are known."""
+        return cls(mean, np.zeros((0, len(mean))))
+
+    @property
+    def is_point(self) -> bool:
+        """Whether all values are known."""
+        return not len(self.half)
 
     def row_variances(self, A: np.ndarray) -> np.ndarray:
         """``a^T S a`` of each row ``(N,)``."""
@@ -74,10 +64,12 @@ class Dense(NamedTuple):
 
     def sample(self, rng: np.random.Generator, count: int) -> np.ndarray:
         """Draws ``(M, count)``."""
-        return self.mean[:, None] + self.half.T @ rng.normal(size=(len(self.mean), count))
+        return self.mean[:, None] + self.half.T @ rng.normal(size=(len(self.half), count))
 
     def log_density(self, values: np.ndarray) -> np.ndarray:
-        """Of values ``(M, K)``: ``(K,)``."""
+        """Of values ``(M, K)``: ``(K,)``; zero of a point."""
+        if self.is_point:
+            return np.zeros(values.shape[1])
         factors, pivots, _ = dgetrf(self.half)  # of what is solved and of the determinant
         away, _ = dgetrs(factors, pivots, values - self.mean[:, None], trans=1)
         half_log = np.log(np.abs(np.diagonal(factors))).sum()
@@ -142,7 +134,7 @@ class BlocksAndLowRank:
         return -0.5 * squares + self.half_log - 0.5 * len(away) * np.log(2 * np.pi)
 
 
-Normal = PointMass | Dense | BlocksAndLowRank
+Normal = Dense | BlocksAndLowRank
 
 
 def conditional_posterior(shift: np.ndarray, precision: np.ndarray, factor: np.ndarray) -> Dense:
@@ -234,10 +226,6 @@ class Draws(NamedTuple):
         """Number S of draws."""
         return len(self.scales)
 
-    def each(self) -> Iterator[tuple[np.ndarray, np.ndarray, Normal]]:
-        """Scales, lengthscales and the distribution of the whitened values of each draw."""
-        return zip(self.scales, self.lengths, self.term_posteriors, strict=True)
-
     def at(self, X: np.ndarray) -> Iterator[tuple[Normal, ScaledFeatures]]:
         """The distribution of the whitened values of each draw, and the features that they have at encoded rows."""
         features_at, known = self.term_features.at(X), self.term_posteriors
@@ -276,7 +264,7 @@ def guide_draws(model: Model, key: Array, free: GuideNormal, count: int) -> Mode
     In NumPy where the model has the priors that it has by itself: nothing compiles.
     """
     layout = vector_layout_of(model)
-    dtype = layout.dtype
+    dtype, row = layout.dtype, model.family.named
     noise = np.random.default_rng(np.ravel(jax.random.key_data(key))).standard_normal((count, len(free.loc)))
     rows = free.loc + noise @ np.asarray(free.root, float).T
     own_density = -0.5 * (noise**2 + np.log(2 * np.pi)).sum(axis=1) - np.log(np.diag(free.root)).sum()
@@ -292,8 +280,10 @@ def guide_draws(model: Model, key: Array, free: GuideNormal, count: int) -> Mode
     }
     lengths = values.get("f_lengthscale", np.zeros((count, 0), dtype))
     density = np.array([one.log_density for one in each]) - own_density
-    scales = np.array([one.scales for one in each])
-    return ModelValues(scales, lengths, model.family.stacked(values, count, dtype), values, density, {})
+    assert row is not None
+    likelihood = row.kind(*(values[name] for name in row.priors(Start())))
+    likelihood = jax.tree.map(lambda leaf: np.array(np.broadcast_to(np.asarray(leaf, dtype), (count,))), likelihood)
+    return ModelValues(np.array([one.scales for one in each]), lengths, likelihood, values, density, {})
 
 
 def sample_posterior(
@@ -315,10 +305,19 @@ def sample_posterior(
         All that are stored; of a guide 100, or one where hyper-parameters are known.
     """
     model = term_features.model
+    term_posteriors: Sequence[Normal]
     free = None if params is None else guide_normal_of(model, params)
     if params is None or free is None:
-        found, term_posteriors = _of_posterior(term_features, posterior(), key, num_draws)
-        log_ratio = None
+        # The library's own posterior: chains, particles, and guides of any kind.
+        belief, read = _process_reader(posterior(), model, key, num_draws)
+        (found, whitened), log_ratio = read(), None
+        if whitened is None:
+            term_posteriors = _of_belief(term_features, found, belief)
+        elif isinstance(whitened, tuple):
+            pairs = zip(*whitened, strict=True)
+            term_posteriors = [Dense(np.asarray(m, float), np.asarray(root, float).T) for m, root in pairs]
+        else:
+            term_posteriors = [Dense.point(np.asarray(values, float)) for values in whitened]
     else:
         count = (DRAWS if len(free.loc) else 1) if num_draws is None else check_count("num_draws", num_draws)
         found = guide_draws(model, key, free, count)
@@ -363,19 +362,6 @@ def _process_reader(
         return jax.lax.map(lambda draw: one(posterior.at(source), draw, arrays), draws)
 
     return belief, lambda: jax.tree.map(np.asarray, run(every, posterior.source, draws_of(key, index), call.arrays))
-
-
-def _of_posterior(
-    term_features: TermFeatures, posterior: Posterior, key: Array, num_draws: int | None
-) -> tuple[ModelValues[np.ndarray], Sequence[Normal]]:
-    """Draws of the library's own posterior: chains, particles, and guides of any kind."""
-    belief, read = _process_reader(posterior, term_features.model, key, num_draws)
-    found, each = read()
-    if each is None:
-        return found, _of_belief(term_features, found, belief)
-    if not isinstance(each, tuple):
-        return found, [PointMass(np.asarray(values, float)) for values in each]
-    return found, [Dense(np.asarray(m, float), np.asarray(root, float).T) for m, root in zip(*each, strict=True)]
 
 
 def _of_belief(term_features: TermFeatures, at: ModelValues[np.ndarray], belief: AbstractBelief) -> Sequence[Normal]:

@@ -124,17 +124,14 @@ LINK_WORDS = {"identity": "effect on {}", "log": "effect on log mean of {}"}
 LINK_WORDS |= {link: f"effect on {link} of {{}}" for link in ("logit", "probit")}
 
 
-def _zero_words(effect: Effect, measure: str) -> str:
-    """What of a term is zero: of a surface, or of a curve for each level, over each column by itself."""
-    if effect.kind in ("re", "season"):
-        return "prior mean 0" if effect.kind == "re" else "its last period"
-    return f"mean 0 {measure}" if len(effect.columns) == 1 else "mean 0 over each column"
-
-
 def labels_of(model: Model, effects: dict[str, Effect], scale: str) -> dict[str, str]:
     """What the vertical axes of a figure say, on the scale of the link or that of the response."""
-    response, measure = model.terms.response, MEASURE_WORDS[model.measure]
+    response, fixed = model.terms.response, {"re": "prior mean 0", "season": "its last period"}
+    measures = MEASURE_WORDS[model.measure], "over each column"  # of a surface, or a curve for each level
     words = LINK_WORDS.get(model.family.link, "effect on f of {}").format(response)
     if scale == "response":
         words = f"{'share of ' * (model.layout.trials is not None)}mean of {response}, others at 0"
-    return {name: f"{words}\n({_zero_words(effect, measure)})" for name, effect in effects.items()}
+    return {
+        name: f"{words}\n({fixed.get(effect.kind, f'mean 0 {measures[len(effect.columns) > 1]}')})"
+        for name, effect in effects.items()
+    }

@@ -3,22 +3,27 @@
 import copy
 import warnings
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 
-from numpyro_gp.additive.columns import Column
+from numpyro_gp.additive.columns import Column, keys_of
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import fail
-from numpyro_gp.gam.answers.draws import Draws
+from numpyro_gp.gam.answers.draws import Dense, Draws
+from numpyro_gp.gam.model.column_kernels import Curve, Entries, averages_over, deviations, distances
 from numpyro_gp.gam.model.families import NAMED, OF_RATE, row_of
-from numpyro_gp.gam.model.features import ROWS
+from numpyro_gp.gam.model.family import check_same_rows, likelihood_at_rows, trials_at, with_trials
+from numpyro_gp.gam.model.features import ROWS, fixed_matrices, inducing_inputs_of
 from numpyro_gp.gam.model.model import Model, offset_at
-from numpyro_gp.gam.model.response_checks import check_same_rows, likelihood_at_rows, trials_at, with_trials
-from numpyro_gp.gam.model.term_kernels import SMOOTH
-from numpyro_gp.gam.table.layout import ReadTerm
+from numpyro_gp.gam.model.term_kernels import SMOOTH, composed, count_lengthscales
+from numpyro_gp.gam.table.layout import ReadTerm, is_difference
+from numpyro_gp.gam.table.terms import TIME
+from numpyro_gp.kernels.profiles import of_average
 from numpyro_gp.likelihoods import Binomial, Gaussian, Likelihood
 from numpyro_gp.likelihoods.links import normal_cdf
 from numpyro_gp.likelihoods.quadrature import gauss_hermite
@@ -72,7 +77,14 @@ class NewResponses:
     ) -> np.ndarray:
         """Quantiles ``(levels, N)``: of normal data exact, of others from draws, the same ones for the same rows."""
         if self.is_normal:
-            return _normal_quantiles(mean, np.sqrt(variance + self.parameters[0] ** 2), levels)
+            scale = np.sqrt(variance + self.parameters[0] ** 2)
+            ends = (mean - 10 * scale).min(axis=0), (mean + 10 * scale).max(axis=0)
+            low, high = (np.broadcast_to(end, (len(levels), mean.shape[1])) for end in ends)
+            for _ in range(50):  # bisection
+                middle = 0.5 * (low + high)
+                below = normal_cdf((middle[:, None] - mean) / scale).mean(axis=1) < levels[:, None]
+                low, high = np.where(below, middle, low), np.where(below, high, middle)
+            return 0.5 * (low + high)
         rng, each = np.random.default_rng(0), -(-num_samples // len(mean))
         f = mean[..., None] + np.sqrt(variance)[..., None] * rng.normal(size=(*mean.shape, each))
         draws = self.draw(rng, self.link, f, *(one[..., None] for one in self.parameters))
@@ -92,17 +104,6 @@ def check_levels(levels: float | Sequence[float]) -> np.ndarray:
 def over_draws(means: np.ndarray, variances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean and variance of a mixture of draws ``(S, N)``."""
     return means.mean(axis=0), variances.mean(axis=0) + means.var(axis=0)
-
-
-def _normal_quantiles(means: np.ndarray, scales: np.ndarray, levels: np.ndarray) -> np.ndarray:
-    """Those of a mixture of normal distributions, by bisection."""
-    ends = (means - 10 * scales).min(axis=0), (means + 10 * scales).max(axis=0)
-    low, high = (np.broadcast_to(end, (len(levels), means.shape[1])) for end in ends)
-    for _ in range(50):
-        middle = 0.5 * (low + high)
-        below = normal_cdf((middle[:, None] - means) / scales).mean(axis=1) < levels[:, None]
-        low, high = np.where(below, middle, low), np.where(below, high, middle)
-    return 0.5 * (low + high)
 
 
 # --------------------------------------------------------------------------------------
@@ -146,14 +147,15 @@ def predicted(draws: Draws, X: np.ndarray, key: Array) -> Prediction:
         mean, variance = (padded(one, 0, ROWS, axis=1).astype(dtype) for one in (own, variance))
         places = padded(np.arange(rows.start, rows.stop), 0, ROWS)
         likelihood = likelihood_at_rows(draws.likelihood, model.layout, X[places], places, count)
-        chunks.append(observation(likelihood, mean, variance))
+        own = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), (likelihood, mean))
+        # Its shapes are those of one draw; leaves have the draws on their first axis.
+        chunk: Observation = copy.copy(jax.eval_shape(_observed, *own))
+        chunk.mean_latent, chunk.variance_latent = jnp.asarray(mean), jnp.asarray(variance)
+        chunk.likelihood = jax.tree.map(jnp.asarray, likelihood)
+        chunks.append(chunk)
         sizes.append(rows.stop - rows.start)
-    return Prediction(chunks, sizes, key, quantiles=quantiles_of_rows if has_draws(model) else None, level=level)
-
-
-def has_draws(model: Model) -> bool:
-    """Whether quantiles of the family need no program."""
-    return model.family.named is not None and model.family.named.draw is not None
+    quantiles = None if model.family.named is None else quantiles_of_rows
+    return Prediction(chunks, sizes, key, quantiles=quantiles, level=level)
 
 
 def quantiles_of_rows(chunk: Observation, rows: int, levels: np.ndarray, num_samples: int) -> np.ndarray:
@@ -174,17 +176,8 @@ def quantiles_at(draws: Draws, X: np.ndarray, levels: np.ndarray) -> np.ndarray:
     return np.concatenate(found, axis=1).astype(float)
 
 
-def observation(likelihood: Likelihood, mean: np.ndarray, variance: np.ndarray) -> Observation:
-    """New data at each draw, which all leaves have on their first axis; their shapes are those of one draw."""
-
-    def one(likelihood: Likelihood, mean: Array) -> Observation:
-        return Observation(dist.Normal(mean, jnp.ones_like(mean)), likelihood)
-
-    own = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), (likelihood, mean))
-    found: Observation = copy.copy(jax.eval_shape(one, *own))
-    found.mean_latent, found.variance_latent = jnp.asarray(mean), jnp.asarray(variance)
-    found.likelihood = jax.tree.map(jnp.asarray, likelihood)
-    return found
+def _observed(likelihood: Likelihood, mean: Array) -> Observation:
+    return Observation(dist.Normal(mean, jnp.ones_like(mean)), likelihood)
 
 
 # --------------------------------------------------------------------------------------
@@ -197,26 +190,18 @@ NEAR = 0.05
 EVEN = 1e-3
 
 
-def _returning(model: Model, part: ReadTerm) -> list[int]:
-    """Columns outside of which a term returns to its mean: not of a circle, a line, a trend or levels.
-
-    Nor of a column of which a line or a trend stands beside it, as the warning advises: to that it returns.
-    """
-    if part.term.kind not in SMOOTH or part.term.cyclic:
-        return []
-    goes_on = {other.columns[0] for other in model.layout.read_terms if other.term.kind in ("linear", "trend")}
-    return [at for at in part.columns if not model.layout.columns[at].is_category and at not in goes_on]
-
-
 def warn_outside(model: Model, X: np.ndarray, stacklevel: int) -> None:
     """One warning of encoded rows ``(N, D)`` outside of those of the fit: each term and each column once.
 
     ``warnings.filterwarnings("ignore", "Terms return to their mean")`` silences it: the first words are always these.
     """
+    # A term returns to its mean outside of a column of numbers; a line or a trend beside it, as is advised, goes on.
+    goes_on = {part.columns[0] for part in model.layout.read_terms if part.term.kind in ("linear", "trend")}
     readers: dict[int, list[ReadTerm]] = {}
     for part in model.layout.read_terms:
-        for at in _returning(model, part):
-            readers.setdefault(at, []).append(part)
+        for at in part.columns if part.term.kind in SMOOTH and not part.term.cyclic else ():
+            if not model.layout.columns[at].is_category and at not in goes_on:
+                readers.setdefault(at, []).append(part)
     said, columns, times = [], [], []
     parts: dict[str, ReadTerm] = {}
     for at, own in readers.items():
@@ -227,7 +212,10 @@ def warn_outside(model: Model, X: np.ndarray, stacklevel: int) -> None:
             ends = f"beyond {_written(column, column.low)} to {_written(column, column.high)}"
             said.append(f"{rows} of {len(X)} rows have {column.name} up to {_written(column, furthest)}, {ends}")
             columns.append(column.name)
-            times.append(column.is_date or _is_series(model.rows.X[:, at]))
+            # In order, none twice, and at whole multiples of a step, as the times of a series are.
+            gaps = np.diff(model.rows.X[:, at])
+            steps = gaps / gaps.min() if len(gaps) and gaps.min() > 0 else np.array([0.5])
+            times.append(column.is_date or bool(np.abs(steps - np.round(steps)).max() < EVEN))
             parts |= {part.name: part for part in own}
     if said:
         text = "Terms return to their mean outside of the rows of the fit, which is no forecast: "
@@ -241,17 +229,169 @@ def warn_outside(model: Model, X: np.ndarray, stacklevel: int) -> None:
         warnings.warn(text, UserWarning, stacklevel=stacklevel)
 
 
-def _is_series(x: np.ndarray) -> bool:
-    """Whether values stand in order, none of them twice, at whole multiples of a step, as those of a series do."""
-    gaps = np.diff(x)
-    if not len(gaps) or gaps.min() <= 0:
-        return False
-    steps = gaps / gaps.min()
-    return bool(np.abs(steps - np.round(steps)).max() < EVEN)
-
-
 def _written(column: Column, value: float) -> str:
     """A number, or a date, as people write it."""
     if not column.is_date:
         return f"{value:.6g}"
     return str(np.datetime64(0, "D") + np.timedelta64(round(value), "D"))
+
+
+# --------------------------------------------------------------------------------------
+# Kernels of the terms between one row and all inducing inputs, at all draws of the lengthscales at once.
+#
+# What depends on inducing inputs alone is found when they are made, so that a row costs a few products.
+
+
+@dataclass(frozen=True)
+class AtRow(Entries):
+    """A kernel of unit variance at a row: ``k(Z, x) (S, M_c)`` and ``k(x, x) (S,)``, or one for all draws."""
+
+    cross: np.ndarray
+    own: np.ndarray
+
+
+class CurveAtRow:
+    """A `Curve` at draws of its lengthscale ``(S,)``, whose averages ``a (S, M)``, ``b (S, 1)`` are found once."""
+
+    def __init__(self, kind: type, given: object, lengths: np.ndarray, Z: np.ndarray) -> None:
+        self.curve, self.lengths = Curve(kind, given, Z, Z[:0]), lengths
+        kind, gaps = self.curve.kind, self.curve.gaps
+        found = [self.curve.average(one, deviations(kind, gaps, one, is_sloped=False)) for one in map(float, lengths)]
+        self.a, self.b = np.stack([one.a.value for one in found]), np.array([[one.b.value] for one in found])
+
+    def at(self, x: float) -> AtRow:
+        """At one value of the column."""
+        curve, size = self.curve, len(self.curve.weights)
+        gaps = distances(x, curve.columns, curve.period)
+        d = deviations(curve.kind, gaps, self.lengths[:, None], is_sloped=False).value
+        if size:
+            a = d[:, :size] @ curve.weights[:, None]
+        else:
+            point = np.array([x])
+            a = np.stack(
+                [averages_over(curve.kind, curve.measure, float(length), point).a.value for length in self.lengths]
+            )
+        return AtRow(d[:, size:] - of_average(a, self.a, self.b), -of_average(a, a, self.b)[:, 0])
+
+
+class TermAtRow:
+    """A term at draws of its lengthscales ``(S, P)``."""
+
+    def __init__(self, model: Model, part: ReadTerm, lengths: np.ndarray) -> None:
+        self.term, self.columns, self.count = part.term, list(part.columns), count_lengthscales(part)
+        self.given, self.Z = model.kernel_data.column_data(part), inducing_inputs_of(model, part)
+        if part.term.kind in TIME:
+            cure = "Take fit.predict(data), which knows all terms."
+            fail("terms of a fit with a predictor", "curves, surfaces, lines and levels", part.name, cure)
+        kind, every = part.term.kernel, range(self.count)
+        self.curves = [CurveAtRow(kind, self.given[at], lengths[:, at], self.Z[:, at]) for at in every]
+        of_levels = "factor" if is_difference(part, model.layout.read_terms) else "re" if part.term.by else ""
+        self.levels = of_levels if self.curves else part.term.kind
+        self._known: dict[bytes, AtRow] = {}
+
+    def at(self, row: np.ndarray) -> AtRow:
+        """At an encoded row ``(D,)``."""
+        read = row[self.columns]
+        if not self.curves:
+            return self._fixed(read)
+        curves = [curve.at(x) for curve, x in zip(self.curves, read, strict=False)]
+        return composed(self.term, curves, self._fixed(read[self.count :]) if self.levels else None)
+
+    def _fixed(self, read: np.ndarray) -> AtRow:
+        """What no lengthscale moves; of levels kept, since there are few."""
+        key = read.tobytes()
+        found = self._known.get(key)
+        if found is None:
+            matrices = fixed_matrices(self.levels, self.given[self.count :], self.Z[:, self.count :], read[None])
+            found = AtRow(matrices.cross.value.T, matrices.diagonal.value)
+            if len(self._known) > 1000:  # a slope, or a line: of numbers there is no end
+                self._known.clear()
+            self._known[key] = found
+        return found
+
+
+# --------------------------------------------------------------------------------------
+# A fit as a service: predictions of a row in NumPy, with all that depends on no row found before.
+#
+# At each draw of the hyper-parameters ``E f = m^T A`` and ``var f = k - |R A|^2`` with features ``A = W k(Z, x)`` and
+# ``R^T R = 1 - S``, where S is the covariance of the whitened values: R has a row for each direction that the data
+# know.
+
+
+# Directions of 1 - S that are left out: the variance of f is at least (1 - LEAST) of that in one of them, and so no
+# variance is off by more than this part of it.
+LEAST = 1e-6
+
+
+class RowPrediction:
+    """What `TableRowPredictor` returns.
+
+    Attributes
+    ----------
+    mean, variance : array (N,)
+        Of new data.
+    function_mean, function_variance : array (N,)
+        Of ``f``, on the scale of the link.
+    """
+
+    def __init__(self, new_data: NewResponses, mean: np.ndarray, variance: np.ndarray) -> None:
+        self._new_data, self._latent = new_data, (mean, variance)
+        self.mean, self.variance = new_data.moments(mean, variance)
+        self.function_mean, self.function_variance = over_draws(mean, variance)
+
+    def quantiles(self, levels: float | Sequence[float] = (0.05, 0.5, 0.95)) -> np.ndarray:
+        """Quantiles of new data ``(levels, N)``: exact where noise is normal, else from 2000 draws."""
+        return self._new_data.quantiles(*self._latent, check_levels(levels))
+
+
+class TableRowPredictor:
+    """Predictions of a row, or of a few: the mixture of `Fit.predict`, by a few products for each row.
+
+    It does not warn of rows far outside of those of the fit, as `Fit.predict` does.
+    """
+
+    def __init__(self, draws: Draws) -> None:
+        self.model, self.layout, term_features = draws.model, draws.model.layout, draws.term_features
+        self.new_data = NewResponses(draws.likelihood)
+        counts = [count_lengthscales(part) for part in self.layout.read_terms]
+        each = np.split(draws.lengths, np.cumsum(counts, dtype=int), axis=1)  # nothing is behind the last
+        pairs = zip(self.layout.read_terms, each, strict=False)
+        self.terms = [TermAtRow(self.model, part, lengths) for part, lengths in pairs]
+        self.places, self.squares = term_features.slices, draws.scales**2
+        turned, self.weights = [], np.empty((draws.size, len(term_features.repeats)))
+        for at, posterior in enumerate(draws.term_posteriors):
+            if not isinstance(posterior, Dense):
+                required = "one with all covariances, of up to 600 inducing inputs"
+                cure = "Take fit.predict(data), which knows fits of many terms too."
+                fail("a fit with a predictor", required, "one of low rank", cure)
+            values, vectors = np.linalg.eigh(np.eye(len(posterior.mean)) - posterior.half.T @ posterior.half)
+            known = values > LEAST
+            root = np.sqrt(values[known])[:, None] * vectors[:, known].T
+            W = term_features.whitening(draws.scales[at], draws.lengths[at])
+            self.weights[at] = posterior.mean @ W
+            turned.append(root @ W)
+        most = max(map(len, turned))
+        self.directions = np.stack([np.pad(one, ((0, most - len(one)), (0, 0))) for one in turned])
+
+    def __call__(self, data: Any) -> RowPrediction:
+        """Predict a row, ``{"age": 60, "site": "west"}``, one of a table, or the rows of a small table."""
+        columns = {name: data[key] for name, key in keys_of(data).items()}
+        if any(np.ndim(value) == 0 for value in columns.values()):
+            data = {name: np.atleast_1d(value) if np.ndim(value) == 0 else value for name, value in columns.items()}
+        X = self.layout.encode(data)
+        mean, variance = np.stack([self._latent(row) for row in X], axis=-1)
+        new_data = self.new_data.of_trials(trials_at(self.layout, X))
+        return RowPrediction(new_data, mean + offset_at(self.model, X), variance)
+
+    def _latent(self, row: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Mean, without offsets, and variance of ``f`` at each draw ``(S,)``."""
+        kernels = np.empty(self.weights.shape)
+        prior = np.zeros(len(kernels))
+        every = [*(term.at(row) for term in self.terms), AtRow(np.ones((1, 1)), np.ones(1))]
+        for at, (place, found) in enumerate(zip(self.places, every, strict=True)):
+            kernels[:, place] = found.cross
+            prior += self.squares[:, at] * found.own
+        explained = np.matmul(self.directions, kernels[:, :, None])[..., 0]
+        variance = prior - np.sum(explained**2, axis=1)
+        mean = np.sum(self.weights * kernels, axis=1)
+        return mean, np.maximum(variance, 4 * np.finfo(float).eps * prior)

@@ -8,10 +8,9 @@ import numpy as np
 from numpyro_gp.criticism.diagnose import findings
 from numpyro_gp.criticism.fit_checks import Case
 from numpyro_gp.criticism.leave_one_out import psis_left_out
-from numpyro_gp.criticism.weights import Weights
 from numpyro_gp.gam.answers import row_densities
 from numpyro_gp.gam.answers.advice import AdviceContext, advice, is_even
-from numpyro_gp.gam.answers.draws import Draws, PointMass
+from numpyro_gp.gam.answers.draws import Dense, Draws
 from numpyro_gp.gam.answers.summary import deviance_explained
 from numpyro_gp.gam.answers.variance_shares import Row, Shares
 from numpyro_gp.gam.model.family import size_of_counts
@@ -44,7 +43,8 @@ def report_on_rows(draws: Draws, level: float, rng: np.random.Generator) -> RowR
     # What is drawn for a row does not depend on where it stands in the table; nor is it beside rows of near responses.
     order = np.lexsort((model.rows.mass, model.rows.y, *model.rows.X.T))
     places = np.random.default_rng(0).permutation(order)[some_rows(len(order), most)]
-    each = 1 if isinstance(draws.term_posteriors[0], PointMass) else -(-WHITENED // draws.size)
+    first = draws.term_posteriors[0]
+    each = 1 if isinstance(first, Dense) and first.is_point else -(-WHITENED // draws.size)
     shares = Shares(term_features, model.rows.mass[places])
     drawn = (term_posterior.sample(rng, each) for term_posterior in draws.term_posteriors)
     without = row_densities.GaussianLeftOut.of(draws, places)
@@ -102,7 +102,10 @@ def checked(
             weights = row_densities.weights_of(draws, found.at.log_ratio, found.densities.expected)
         elif every:
             weights = row_densities.weights_of(draws, *row_densities.expected_at_all(draws, rng))
-        words += _words_on_weights(weights)
+        if weights is None:
+            words += "; no importance weights at so many rows: pass check=True"
+        else:
+            words += f", importance weights (Pareto k {weights.pareto_k:.2f} of {len(weights.log_weights)})"
     own = None if posterior is None else posterior()
     words += "" if own is None or own.kind != "mcmc" else ", chains"
     pits = [site.pit for site in evidence.sites.values() if site.pit.size]
@@ -110,9 +113,3 @@ def checked(
     about = AdviceContext(model, found.at.open.mean(axis=0), steps, draws.term_features.is_of_programs, inside)
     case = Case(evidence, own, weights=None if weights is None or is_even(weights) else weights)
     return words, advice(findings(case), about)
-
-
-def _words_on_weights(weights: Weights | None) -> str:
-    if weights is None:
-        return "; no importance weights at so many rows: pass check=True"
-    return f", importance weights (Pareto k {weights.pareto_k:.2f} of {len(weights.log_weights)})"

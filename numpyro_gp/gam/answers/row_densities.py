@@ -21,9 +21,9 @@ from numpyro_gp.criticism.weights import Weights
 from numpyro_gp.gam.answers.draws import Draws
 from numpyro_gp.gam.answers.variance_shares import Shares
 from numpyro_gp.gam.model.families import NAMED, FamilyRow, row_of
+from numpyro_gp.gam.model.family import likelihood_at_rows
 from numpyro_gp.gam.model.features import ROWS, factored
 from numpyro_gp.gam.model.model import Model, offset_at
-from numpyro_gp.gam.model.response_checks import likelihood_at_rows
 from numpyro_gp.likelihoods import Gaussian, Likelihood
 from numpyro_gp.likelihoods.links import normal_cdf
 from numpyro_gp.likelihoods.tails import KNOWN, log_tails

@@ -20,11 +20,11 @@ import numpyro.distributions as dist
 from numpyro_gp.additive.columns import Column
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import fail
+from numpyro_gp.gam.model.column_kernels import TimePrior
 from numpyro_gp.gam.model.families import Prior, Start
 from numpyro_gp.gam.model.family import Family, as_family
 from numpyro_gp.gam.model.model import Model
 from numpyro_gp.gam.model.term_kernels import KernelData
-from numpyro_gp.gam.model.time_kernels import TimePrior
 from numpyro_gp.gam.table.layout import ReadTerm, TableLayout, TableRows
 from numpyro_gp.gam.table.terms import Term, Terms
 from numpyro_gp.kernels import RBF, Empirical, Gaussian, Kernel, Matern12, Matern32, Matern52, Uniform
@@ -214,7 +214,17 @@ def read(path: str | os.PathLike[str], family: object = None) -> Saved:
     if not content["is_double"] and precision != now:  # whitened values belong to factors, whose jitter has a precision
         cure = f"Set JAX_ENABLE_X64={int(precision == 'float64')} before JAX is imported."
         fail("the precision of JAX", f"that of the fit, {precision}", now, cure)
-    model, parts = _with_family(content["model"], family), content["posterior"]
+    model, parts = content["model"], content["posterior"]
+    name = model.family.name
+    if family is None and model.family.spec is None:
+        cure = "A file holds no function: ngp.gam.load(path, family=...), with the likelihood or function of the fit."
+        fail("family", f"that of the fit, {name}", "None", cure)
+    if family is not None:
+        given = as_family(family)
+        if given[:2] != model.family[:2]:
+            cure = "Pass the one of the fit; of a name, leave it out."
+            fail("family", f"that of the fit, {name}", f"{family!r:.60}", cure)
+        model = dataclasses.replace(model, family=given)
     posterior = None if parts is None else Posterior.of_parts(parts, model)
     own = {"model": model, "key": jax.random.wrap_key_data(content["key"]), "posterior": posterior}
     return Saved(**(content | own))
@@ -225,18 +235,3 @@ def _parts_of(stored: dict[str, np.ndarray]) -> tuple[str, Any, list[np.ndarray]
     header = json.loads(str(stored["header"]))
     numbered = (f"array_{number}" for number in range(len(stored)))
     return header["format"], header.get("content"), [stored[name] for name in numbered if name in stored]
-
-
-def _with_family(model: Model, family: object) -> Model:
-    """The model with the likelihood that the fit had."""
-    own = model.family
-    if family is None and own.spec is not None:
-        return model
-    if family is None:
-        cure = "A file holds no function: ngp.gam.load(path, family=...), with the likelihood or function of the fit."
-        fail("family", f"that of the fit, {own.name}", "None", cure)
-    found = as_family(family)
-    if found[:2] != own[:2]:
-        cure = "Pass the one of the fit; of a name, leave it out."
-        fail("family", f"that of the fit, {own.name}", f"{family!r:.60}", cure)
-    return dataclasses.replace(model, family=found)

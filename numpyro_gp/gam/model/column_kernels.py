@@ -11,12 +11,29 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
+import jax.numpy as jnp
 import numpy as np
 
-from numpyro_gp.kernels import RBF, Empirical, Gaussian, Matern52, Uniform, ZeroMean, profiles
+from numpyro_gp import kernels
+from numpyro_gp.additive.columns import Column
+from numpyro_gp.arrays import Array
+from numpyro_gp.gam.model.families import Prior, Start
+from numpyro_gp.gam.model.family import Family
+from numpyro_gp.gam.table.layout import TableRows
+from numpyro_gp.gam.table.terms import Term
+from numpyro_gp.kernels import RBF, Empirical, Gaussian, Kernel, Matern32, Matern52, Uniform, ZeroMean, profiles
 from numpyro_gp.kernels.measures import Measure, legendre
-from numpyro_gp.kernels.profiles import RATES, double_mean, integral, of_average, over_normal
+from numpyro_gp.kernels.profiles import (
+    RATES,
+    double_mean,
+    integral,
+    integrated_walk,
+    less_average,
+    of_average,
+    over_normal,
+)
 from numpyro_gp.kernels.zero_mean import CLOSED_FORM_BELOW, NODES
+from numpyro_gp.starting import series
 
 
 @dataclass(frozen=True)
@@ -126,28 +143,24 @@ def averages_over(kind: type, measure: Measure, lengthscale: float, x: np.ndarra
         return MeasureAverages(Sloped(a, a_slope[None]), Sloped(b, np.array([b_slope])))
     assert isinstance(measure, Uniform)
     low, length = float(measure.low), float(measure.high) - float(measure.low)
-    found = _over_unit(kind, lengthscale / length, (x - low) / length)
-    return MeasureAverages(*(Sloped(one.value, one.slopes / length) for one in found))
-
-
-def _over_unit(kind: type, l: float, x: np.ndarray) -> MeasureAverages:
-    """Of ``[0, 1]``: in closed form for short lengthscales, else by quadrature of the deviation on both sides of x."""
-    if l >= CLOSED_FORM_BELOW:
+    x, l = (x - low) / length, lengthscale / length  # of [0, 1]
+    if l >= CLOSED_FORM_BELOW:  # by quadrature of the deviation on both sides of x
         nodes, weights = legendre(NODES)
         sides = [(ends, deviations(kind, np.abs(ends)[:, None] * nodes, l)) for ends in (x, 1 - x)]
         left, right = (Sloped(ends * (d.value @ weights), ends * (d.slopes @ weights)) for ends, d in sides)
         d, double = deviations(kind, nodes, l), 2 * weights * (1 - nodes)
-        return MeasureAverages(left + right, Sloped(d.value @ double, d.slopes @ double))
+        a, b = left + right, Sloped(d.value @ double, d.slopes @ double)
+    else:  # in closed form: int_0^x kappa(u / l) du is odd in x
 
-    def part(ends: np.ndarray) -> Sloped:
-        """``int_0^x kappa(u / l) du``, odd in x, and its slope in l."""
-        u = np.abs(ends) / l
-        value = np.sign(ends) * integral(kind, u, np)
-        return Sloped(l * value, (value - np.sign(ends) * u * (1 + deviations(kind, u, 1.0, False).value))[None])
+        def part(ends: np.ndarray) -> Sloped:
+            u = np.abs(ends) / l
+            value = np.sign(ends) * integral(kind, u, np)
+            return Sloped(l * value, (value - np.sign(ends) * u * (1 + deviations(kind, u, 1.0, False).value))[None])
 
-    both, whole = part(x) + part(1 - x), part(np.ones(())).value
-    mean = double_mean(kind, np.asarray(l), np)
-    return MeasureAverages(Sloped(both.value - 1, both.slopes), Sloped(mean - 1, np.array([2 * (mean - whole) / l])))
+        both, whole = part(x) + part(1 - x), part(np.ones(())).value
+        mean = double_mean(kind, np.asarray(l), np)
+        a, b = Sloped(both.value - 1, both.slopes), Sloped(mean - 1, np.array([2 * (mean - whole) / l]))
+    return MeasureAverages(*(Sloped(one.value, one.slopes / length) for one in (a, b)))
 
 
 def distances(x: Any, columns: np.ndarray, period: float | None) -> np.ndarray:
@@ -207,3 +220,204 @@ class Curve:
             for at in (slice(size), slice(size, None))
         )
         return KernelMatrices(gram, cross, Sloped(-alone.value[size:], -alone.slopes[:, size:]))
+
+
+# --------------------------------------------------------------------------------------
+# Terms of a series, `trend`, `season` and `cycle`: kernels of one column of time with two parameters each.
+#
+# The kernel of each has unit variance where its scale is one, so that a fit has a scale and two numbers of every
+# term, as of a surface: of a trend how much level and slope wander beside its line, of a season its shape and its
+# memory, of a cycle its memory and its period. Their priors follow from the rows (`ngp.starting.trend` has the same
+# ones).
+
+
+# Inducing inputs: of a trend, which is rough, one for each different time up to so many; of a cycle; of a season, some
+# phases at some times. What is rougher than its inputs the bound takes for noise.
+OF_TREND, OF_CYCLE, OF_SEASON, PHASES, LEAST_TIMES = 500, 150, 150, 24, 4
+# Different times of which a series has scales, as `starting.trend` wants them.
+FEWEST_TIMES = 4
+# The spread of the logarithm of a straight line's standard deviation, which is as good as known.
+OF_LINE = 0.5
+
+
+class TimePrior(NamedTuple):
+    """Priors of the standard deviation of a term and of its two parameters, for encoded times."""
+
+    scale: Prior
+    lengths: tuple[Prior, Prior]
+
+
+def time_priors(terms: dict[str, Term], column: Column, scales: series.Scales) -> dict[str, TimePrior]:
+    """Those of all terms of one column of time."""
+    steps = float(column.scale / scales.gap)  # in one unit of the encoded column
+    whole = float(scales.count) / steps
+    line = series.LINE * float(scales.sd) / whole
+    found = {}
+    for name, term in terms.items():
+        if term.kind == "trend":
+            level, slope = (value * float(scales.step) / line for value in (series.LEVEL, series.SLOPE))
+            spread = series.OF_INNOVATIONS
+            wander = Prior(level * steps**0.5, spread), Prior(slope * steps**1.5, spread)
+            found[name] = TimePrior(Prior(line, OF_LINE), wander)
+        elif term.kind == "season":
+            period = float(term.period or 1.0) / column.scale
+            shape = Prior(series.WIGGLE, series.OF_WIGGLE), Prior(series.SEASONS * period, series.SPREAD)
+            found[name] = TimePrior(Prior(series.SEASON * float(scales.rest), series.SPREAD), shape)
+        else:
+            wave = Prior(series.MEMORY * whole, series.SPREAD), Prior(series.PERIOD * whole, series.SPREAD)
+            found[name] = TimePrior(Prior(series.CYCLE * float(scales.rest), series.SPREAD), wave)
+    return found
+
+
+def series_scales(
+    t: np.ndarray, rows: TableRows, periods: tuple[float, ...], family: Family, start: Start, offset: np.ndarray
+) -> series.Scales:
+    """Scales of a response on the scale of its link, of the mean of all rows of one time by their weights."""
+    times, place = np.unique(t, return_inverse=True)
+    y, mass, response = rows.y, np.bincount(place, rows.mass), np.zeros(len(times))
+    if family.link == "log" and np.all(y >= 0) and np.any(y > 0):
+        response = np.log(np.maximum(np.bincount(place, rows.mass * y) / mass, 0.5 * y[y > 0].min()))
+    elif family.link == "identity":
+        response = np.bincount(place, rows.mass * y) / mass
+    else:
+        offset = np.zeros(len(t))
+    response = response - np.bincount(place, rows.mass * offset) / mass
+    size = float(start.size)
+    if np.ptp(response) <= 1e-6 * size:  # of labels, and of counts that are all the same, steps say nothing
+        return series.Scales(*series.scales_of(times, times, ())[:2], size, 0.5 * size, size)
+    return series.scales_of(times, response, periods)
+
+
+def measure_points(measure: Any) -> Empirical:
+    """The points over which trends and cycles average to zero: those of the rows, or some of another measure."""
+    if isinstance(measure, Empirical):
+        return measure
+    if isinstance(measure, Gaussian):
+        from scipy.special import ndtri
+
+        shares = (np.arange(series.CIRCLE) + 0.5) / series.CIRCLE
+        return Empirical(float(measure.mean) + float(measure.sd) * ndtri(shares))
+    low, high = float(measure.low), float(measure.high)
+    return Empirical(low + (high - low) * (np.arange(series.CIRCLE) + 0.5) / series.CIRCLE)
+
+
+def time_kernel(kind: str, one: Array, lengths: Any, given: Any) -> Kernel:
+    """The kernel of unit variance, of one column; ``given`` has a measure, and the period of a season."""
+    if kind == "season":
+        circle, period = given
+        return kernels.ZeroMean(kernels.Periodic(one, lengths[0], period), circle) * Matern32(one, lengths[1])
+    if kind == "trend":
+        wander = lengths[0] ** 2 * kernels.Wiener(one) + lengths[1] ** 2 * kernels.IntegratedWiener(one)
+        return kernels.Centred(kernels.Linear(one) + wander, given)
+    return kernels.Centred(Matern32(one, lengths[0]) * kernels.Cosine(one, lengths[1]), given)
+
+
+class _Centring:
+    """Times of the points of a measure, of inducing inputs and of rows, and what takes averages over the first off."""
+
+    def __init__(self, measure: Empirical, Z: np.ndarray, X: np.ndarray) -> None:
+        points, weights = np.asarray(measure.points, float), np.asarray(measure.weights, float)
+        self.weights = weights[weights > 0]
+        self.times = np.concatenate([points[weights > 0], Z, X])
+        self.count, self.size = len(self.weights), len(Z)
+        self.first = self.times[: self.count + self.size]
+
+    def __call__(self, matrix: np.ndarray, diagonal: np.ndarray) -> list[np.ndarray]:
+        """Gram, cross and diagonal of ``f`` less its average, from its covariances at all times."""
+        a = self.weights @ matrix[: self.count]
+        c = float(self.weights @ a[: self.count])
+        rows, Q = slice(self.count, self.count + self.size), self.count
+        found = less_average(matrix[rows, Q:], a[rows, None], a[Q:], c)
+        return [found[:, : self.size], found[:, self.size :], less_average(diagonal, a, a, c)[Q + self.size :]]
+
+
+def _with_two_slopes(
+    value: list[np.ndarray], of_first: list[np.ndarray], of_second: list[np.ndarray]
+) -> KernelMatrices:
+    """Gram, cross and diagonal with their slopes in two parameters."""
+    leaves = zip(value, of_first, of_second, strict=True)
+    return KernelMatrices(*(Sloped(one, np.stack(slopes)) for one, *slopes in leaves))
+
+
+def trend_matrices(measure: Empirical, Z: np.ndarray, X: np.ndarray) -> MatrixFunction:
+    """Of `trend`: sums of three matrices that no parameter moves."""
+    less = _Centring(measure, Z, X)
+    x, y = less.first[:, None], less.times
+    is_beside = (x >= 0) == (y >= 0)
+    a, b, t = np.minimum(np.abs(x), np.abs(y)), np.maximum(np.abs(x), np.abs(y)), np.abs(y)
+    line, walk = less(x * y, y * y), less(np.where(is_beside, a, 0.0), t)
+    smooth = less(np.where(is_beside, integrated_walk(a, b), 0.0), t**3 / 3)
+
+    def at(lengths: np.ndarray) -> KernelMatrices:
+        level, slope = map(float, lengths)
+        whole = [one + level**2 * w + slope**2 * s for one, w, s in zip(line, walk, smooth, strict=True)]
+        return _with_two_slopes(whole, [2 * level * one for one in walk], [2 * slope * one for one in smooth])
+
+    return at
+
+
+def cycle_matrices(measure: Empirical, Z: np.ndarray, X: np.ndarray) -> MatrixFunction:
+    """Of `cycle`: a wave times a correlation that falls."""
+    less = _Centring(measure, Z, X)
+    gaps = np.abs(less.first[:, None] - less.times)
+    one, none = np.ones(len(less.times)), np.zeros(len(less.times))
+
+    def at(lengths: np.ndarray) -> KernelMatrices:
+        memory, period = map(float, lengths)
+        found = deviations(Matern32, gaps, memory)
+        d, slope = found.value, found.slopes[0]
+        d += 1
+        turns = gaps * (2 * math.pi / period)
+        wave = np.cos(turns)
+        slope *= wave
+        turns *= np.sin(turns)
+        turns *= d / period
+        d *= wave
+        return _with_two_slopes(less(d, one), less(slope, none), less(turns, none))
+
+    return at
+
+
+def season_matrices(given: tuple[Empirical, float], Z: np.ndarray, X: np.ndarray) -> MatrixFunction:
+    """Of `season`: a curve on a circle times a correlation that falls."""
+    curve = Curve(Matern32, given, Z, X)
+    gaps, size = np.abs(Z[:, None] - np.concatenate([Z, X])), len(Z)
+
+    def at(lengths: np.ndarray) -> KernelMatrices:
+        shape, memory = map(float, lengths)
+        d = deviations(Matern32, gaps, memory)
+        gram, cross = (Sloped(1 + d.value[:, own], d.slopes[..., own]) for own in (slice(size), slice(size, None)))
+        fall = KernelMatrices(gram, cross, without_slopes(np.ones(len(X)), 1)).merged(lambda leaf: leaf.at(1, 2))
+        return curve(shape).merged(lambda leaf: leaf.at(0, 2)) * fall
+
+    return at
+
+
+MATRICES: dict[str, Callable[[Any, np.ndarray, np.ndarray], MatrixFunction]] = {
+    "trend": trend_matrices,
+    "cycle": cycle_matrices,
+    "season": season_matrices,
+}
+
+
+def time_inducing(term: Term, x: np.ndarray, period: float | None) -> np.ndarray:
+    """Inducing inputs ``(M,)`` of a term, from encoded times."""
+    times = np.unique(x)
+    if term.kind != "season" or period is None:
+        most = term.num_inducing or (OF_TREND if term.kind == "trend" else OF_CYCLE)
+        return times[np.linspace(0, len(times) - 1, min(most, len(times))).round().astype(int)]
+    most, whole = term.num_inducing or OF_SEASON, float(times[-1] - times[0])
+    gap = float(np.median(np.diff(times)))
+    phases = max(2, min(PHASES, round(period / gap), most // LEAST_TIMES))
+    # Two times for each memory of the prior, in which a season changes.
+    wanted = max(LEAST_TIMES, math.ceil(2 * whole / (series.SEASONS * period)) + 2)
+    if len(times) <= min(most, phases * wanted):
+        return times
+    starts = min(wanted, max(1, most // phases), max(1, int(whole / period)))
+    lows = times[0] + max(whole - period, 0.0) * np.linspace(0, 1, starts)
+    return np.unique((lows[:, None] + period * np.arange(phases) / phases).ravel())
+
+
+def circle_of(low: float, period: float) -> Empirical:
+    """Points over one period, at which seasons and cyclic terms average to zero: exact but for rounding."""
+    return Empirical(jnp.asarray(low + period * np.arange(series.CIRCLE) / series.CIRCLE))

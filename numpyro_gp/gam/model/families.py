@@ -17,21 +17,129 @@ from jaxtyping import Float
 
 from numpyro_gp import likelihoods
 from numpyro_gp.arrays import Array, ArrayLike, value_type
-from numpyro_gp.gam.model.node_rules import (
-    NARROW,
-    by_nodes,
-    in_a_strip,
-    over_nodes,
-    sigmoid,
-    softplus,
-)
 from numpyro_gp.kernels.measures import legendre
 from numpyro_gp.likelihoods import Gamma, Likelihood
 from numpyro_gp.likelihoods.base import like
 from numpyro_gp.likelihoods.continuous import gamma_expected, gamma_log_prob
-from numpyro_gp.likelihoods.expectations import composite_cuts
-from numpyro_gp.likelihoods.links import mean_of, normal_cdf, slope_of
+from numpyro_gp.likelihoods.expectations import HERMITE_NODES, composite_cuts
+from numpyro_gp.likelihoods.links import WIDE, mean_of, normal_cdf, slope_of, softplus_moments
 from numpyro_gp.likelihoods.quadrature import Latent, gauss_hermite
+
+# --------------------------------------------------------------------------------------
+# Expectations over normal ``f`` by nodes, in NumPy, for any spread of ``f``.
+#
+# Where ``f`` is narrow beside what a function bends over, a few nodes of Gauss and Hermite are right to ten digits.
+# Beyond, functions that are analytic in a strip about the real axis have the trapezoidal rule, and the softplus
+# function is a mixture of normal distribution functions.
+
+
+# Rows whose nodes are handled at once: larger arrays are read from memory, where these stay in the cache.
+AT_ONCE = 2048
+# Nodes of Gauss and Hermite, and up to which variance over the squared distance of the nearest singular point.
+NARROW = ((1, 0.0), (2, 5e-7), (4, 4e-4), (8, 8e-3))
+# The trapezoidal rule: its step where the spread of f is one or less, and where it ends.
+STEP, REACH = 0.6, 7.0
+# Of the softplus function one number of nodes more than of other densities.
+FEW_NODES = (*NARROW, (12, 0.03))
+
+# ``(f (Q, N), *numbers of each row (N,))`` to values ``(Q, N)`` of several functions.
+Functions = Callable[..., tuple[np.ndarray, ...]]
+
+
+def over_nodes(
+    functions: Functions,
+    rule: tuple[np.ndarray, np.ndarray],
+    mean: np.ndarray,
+    variance: np.ndarray,
+    *given: np.ndarray,
+) -> np.ndarray:
+    """Expectations ``(K, ..., N)``, of so many rows at a time that their nodes stay in the cache."""
+    (nodes, weights), parts = rule, []
+    at_nodes = nodes.reshape(-1, *(1,) * mean.ndim)
+    step = max(1, AT_ONCE * mean.shape[-1] // max(mean.size, 1))
+    for start in range(0, mean.shape[-1], step):
+        rows = np.s_[..., start : start + step]
+        f = mean[rows] + np.sqrt(variance[rows]) * at_nodes
+        found = functions(f, *(own[rows] for own in given))
+        parts.append(np.stack([(weights @ one.reshape(len(nodes), -1)).reshape(f.shape[1:]) for one in found]))
+    return np.concatenate(parts, axis=-1)
+
+
+def by_nodes(
+    functions: Functions,
+    beyond: Functions,
+    distance: np.ndarray,
+    mean: np.ndarray,
+    variance: np.ndarray,
+    *given: np.ndarray,
+) -> tuple[np.ndarray, ...]:
+    """Expectations of functions under normal ``f``, of the shape of all numbers together.
+
+    ``distance`` is that of the nearest singular point from ``mean``. ``beyond(mean, variance, *given)`` are those of
+    rows where ``f`` is not narrow beside it.
+    """
+    if not np.any(variance):
+        return functions(mean, *given)
+    ratio, numbers = np.asarray(variance / distance**2), np.broadcast_arrays(mean, variance, *given)
+    shape = numbers[0].shape
+    if shape and ratio.shape == shape[-1:]:  # rows that are as narrow at every draw are sorted once
+        flat = list(numbers)
+    else:
+        ratio, flat = np.broadcast_to(ratio, shape).reshape(-1), [one.reshape(-1) for one in numbers]
+    group = np.digitize(ratio, [limit for _, limit in NARROW], right=True)
+    kinds = np.flatnonzero(np.bincount(group))
+    parts = []
+    for kind in kinds:
+        rows = slice(None) if len(kinds) == 1 else group == kind
+        own = [one[..., rows] for one in flat]
+        is_narrow = kind < len(NARROW)
+        found = over_nodes(functions, gauss_hermite(NARROW[kind][0]), *own) if is_narrow else np.stack(beyond(*own))
+        parts.append((rows, found))
+    whole = np.empty((len(parts[0][1]), *flat[0].shape))
+    for rows, found in parts:
+        whole[..., rows] = found
+    return tuple(whole.reshape(-1, *shape))
+
+
+def in_a_strip(
+    functions: Functions, mean: np.ndarray, variance: np.ndarray, *given: np.ndarray
+) -> tuple[np.ndarray, ...]:
+    """Expectations of functions that are analytic where the imaginary part is less than pi: the trapezoidal rule."""
+
+    def beyond(mean: np.ndarray, variance: np.ndarray, *given: np.ndarray) -> tuple[np.ndarray, ...]:
+        step = STEP / max(1.0, math.sqrt(variance.max()))
+        nodes = step * np.arange(-math.ceil(REACH / step), math.ceil(REACH / step) + 1)
+        weights = step * np.exp(-0.5 * nodes**2) / math.sqrt(2 * math.pi)
+        return tuple(over_nodes(functions, (nodes, weights), mean, variance, *given))
+
+    return by_nodes(functions, beyond, np.asarray(math.pi), mean, variance, *given)
+
+
+def softplus(mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """``E log(1 + e^t)`` and its first two derivatives in the mean, of the shape of both together.
+
+    The first of them is ``E sigmoid(t)``.
+    """
+
+    def plain(t: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        tail = np.exp(-np.abs(t))
+        p = np.where(t > 0, 1.0, tail) / (1 + tail)
+        return np.maximum(t, 0) + np.log1p(tail), p, p * (1 - p)
+
+    if not np.any(variance):
+        return plain(mean)
+    mean, variance = np.broadcast_arrays(mean, variance)
+    t, spread, found = mean.ravel(), variance.ravel(), np.empty((3, mean.size))
+    is_wide = spread > WIDE
+    if is_wide.any():
+        found[:, is_wide] = softplus_moments(t[is_wide], spread[is_wide], np)
+    if not is_wide.all():
+        rows, most = ~is_wide, spread[~is_wide].max() / math.pi**2  # over the squared distance of a singular point
+        count = next((count for count, limit in FEW_NODES if most <= limit), HERMITE_NODES)
+        found[:, rows] = over_nodes(plain, gauss_hermite(count), t[rows], spread[rows])
+    value, slope, curvature = found.reshape(3, *mean.shape)
+    return value, slope, curvature
+
 
 # Of Student's t: nodes of Gauss and Legendre, and the widest scale of noise in spreads of f, where f is narrow.
 LEGENDRE_NODES, WIDEST = 20, 12.0
@@ -123,18 +231,14 @@ def _log_square_of_wide(
     return value, root * w.imag / unit, root * turn.imag / unit**2, root * w.real / unit - 2 / width
 
 
-def _student_constant(df: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    return -scipy.special.betaln(0.5, 0.5 * df) - 0.5 * np.log(df) - np.log(scale)
-
-
 def student_t_value(
     y: np.ndarray, mean: np.ndarray, variance: np.ndarray, df: np.ndarray, scale: np.ndarray
 ) -> np.ndarray:
     """``-(df + 1) / 2 E log(1 + (y - f)^2 / (df scale^2))``, and what does not depend on f."""
-    width = scale * np.sqrt(df)
+    width, constant = scale * np.sqrt(df), -scipy.special.betaln(0.5, 0.5 * df) - 0.5 * np.log(df) - np.log(scale)
     wide = lambda *given: _log_square_of_wide(*given)[:1]  # noqa: E731
     (log,) = by_nodes(_log_square, wide, np.hypot(mean - y, width), mean, variance, y, width)
-    return _student_constant(df, scale) - 0.5 * (df + 1) * log
+    return constant - 0.5 * (df + 1) * log
 
 
 def student_t(y: np.ndarray, mean: np.ndarray, variance: np.ndarray, df: float, scale: float) -> ExpectedDensities:
@@ -146,8 +250,10 @@ def student_t(y: np.ndarray, mean: np.ndarray, variance: np.ndarray, df: float, 
     of_df = 0.5 * (scipy.special.digamma(0.5 * df + 0.5) - scipy.special.digamma(0.5 * df) - 1 / df - log)
     of_df = of_df - power * of_width * width / (2 * df)
     of_scale = -1 / scale - power * of_width * math.sqrt(df)
-    value = _student_constant(np.asarray(df), np.asarray(scale)) - power * log
-    return ExpectedDensities(value, -power * of_mean, -0.5 * power * curvature, np.stack([of_df, of_scale]))
+    constant = -scipy.special.betaln(0.5, 0.5 * df) - math.log(width)
+    return ExpectedDensities(
+        constant - power * log, -power * of_mean, -0.5 * power * curvature, np.stack([of_df, of_scale])
+    )
 
 
 def _shares(f: np.ndarray, k: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -174,37 +280,31 @@ def _log_beta_slopes(f: np.ndarray, odds: np.ndarray, k: np.ndarray, rest: np.nd
     return (*_log_beta(f, odds, k), away, bend, p * of_first + q * of_second)
 
 
-def _beta_constant(log: np.ndarray, rest: np.ndarray, k: np.ndarray) -> np.ndarray:
-    return scipy.special.gammaln(k) + (k - 1) * rest - log
-
-
 def beta_value(y: np.ndarray, mean: np.ndarray, variance: np.ndarray, k: np.ndarray) -> np.ndarray:
     """``log Gamma(k) + E[(k m - 1) log y + (k - k m - 1) log(1 - y) - log Gamma(k m) - log Gamma(k - k m)]``."""
     log, rest = np.log(y), np.log1p(-y)
-    return _beta_constant(log, rest, k) + in_a_strip(_log_beta, mean, variance, log - rest, k)[0]
+    constant = scipy.special.gammaln(k) + (k - 1) * rest - log
+    return constant + in_a_strip(_log_beta, mean, variance, log - rest, k)[0]
 
 
 def beta(y: np.ndarray, mean: np.ndarray, variance: np.ndarray, k: float) -> ExpectedDensities:
     """`beta_value` with its slopes."""
     log, rest = np.log(y), np.log1p(-y)
     value, of_mean, curvature, of_k = in_a_strip(_log_beta_slopes, mean, variance, log - rest, np.asarray(k), rest)
-    value = _beta_constant(log, rest, np.asarray(k)) + value
+    value = scipy.special.gammaln(k) + (k - 1) * rest - log + value
     return ExpectedDensities(value, of_mean, 0.5 * curvature, scipy.special.digamma(k) + of_k)
-
-
-def _bernoulli(y: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> ExpectedDensities:
-    """``y f - E softplus(f)``, for labels of which the share ``y`` is 1."""
-    value, p, curvature = softplus(mean, variance)
-    return ExpectedDensities(y * mean - value, y - p, -0.5 * curvature)
 
 
 def _successes(
     y: np.ndarray, mean: np.ndarray, variance: np.ndarray, trials: np.ndarray | None = None
 ) -> ExpectedDensities:
-    """Successes ``y`` among trials; without these the labels of a fit, of which the share ``y`` is 1."""
-    if trials is None:
-        return _bernoulli(y, mean, variance)
+    """``y f - n E softplus(f)`` and in how many orders ``y`` successes stand among ``n`` trials.
+
+    Without trials the labels of a fit, of which the share ``y`` is 1.
+    """
     value, p, curvature = softplus(mean, variance)
+    if trials is None:
+        return ExpectedDensities(y * mean - value, y - p, -0.5 * curvature)
     orders = scipy.special.gammaln(trials + 1) - scipy.special.gammaln(y + 1) - scipy.special.gammaln(trials - y + 1)
     return ExpectedDensities(orders + y * mean - trials * value, y - trials * p, -0.5 * trials * curvature)
 
@@ -232,21 +332,11 @@ def _gamma(y: np.ndarray, mean: np.ndarray, variance: np.ndarray, shape: float) 
     return ExpectedDensities(value, shape * (ratio - 1), -0.5 * shape * ratio, of_shape)
 
 
-def _exponential(y: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> ExpectedDensities:
-    """`_gamma` with a shape of one."""
-    return _gamma(y, mean, variance, 1.0)._replace(of_parameter=None)
-
-
 # --------------------------------------------------------------------------------------
 # Gamma data by the logarithm of their mean: what a gam says of them does not move with their shape.
 #
 # The public `Gamma` has mean ``shape e^f``: there a shape that is uncertain moves the level of ``f``. Here the two
 # are independent in the information of the data, as mean and noise of Gaussian data are.
-
-
-def mean_gamma_log_prob(f: Array, y: Array, shape: Array) -> Array:
-    """``log p(y | f)`` of a gamma with this shape and mean ``exp(f)``."""
-    return gamma_log_prob(f - jnp.log(shape), y, shape)
 
 
 @value_type()
@@ -267,7 +357,10 @@ class MeanGamma(Gamma):
     1.6487
     """
 
-    density = staticmethod(mean_gamma_log_prob)
+    @staticmethod
+    def density(f: Array, y: Array, shape: Array) -> Array:
+        """``log p(y | f)``."""
+        return gamma_log_prob(f - jnp.log(shape), y, shape)
 
     def conditional(self, f: ArrayLike) -> dist.Distribution:
         """Gamma with rate ``a exp(-f)``."""
@@ -414,7 +507,7 @@ class FamilyRow(NamedTuple):
         """The expected response, by the link of the row."""
         found = mean + 0 * variance
         if self.link != "identity":
-            found = sigmoid(mean, variance) if self.link == "logit" else np.exp(mean + 0.5 * variance)
+            found = softplus(mean, variance)[1] if self.link == "logit" else np.exp(mean + 0.5 * variance)
         return found if self.factor is None else self.factor(*p) * found
 
     def mean_at(self, link: str, f: np.ndarray, *p: np.ndarray) -> np.ndarray:
@@ -471,7 +564,7 @@ NAMED = {
         likelihoods.Bernoulli,
         "logit",
         is_discrete=True,
-        expected=_bernoulli,
+        expected=_successes,
         until=lambda y, f: np.where(y > 0, 1.0, mean_of("logit", -f)),
         variance=_label_variance,
         draw=lambda rng, link, f: (rng.uniform(size=f.shape) < mean_of(link, f)).astype(int),
@@ -502,7 +595,7 @@ NAMED = {
     "exponential": FamilyRow(
         likelihoods.Exponential,
         "log",
-        expected=_exponential,
+        expected=lambda y, mean, variance: _gamma(y, mean, variance, 1.0)._replace(of_parameter=None),
         until=lambda y, f: -np.expm1(-y * np.exp(-f)),
         variance=lambda _, f: np.exp(2 * f),
         draw=lambda rng, _, f: rng.exponential(np.exp(f)),

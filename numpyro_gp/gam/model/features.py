@@ -14,11 +14,10 @@ from scipy.linalg.blas import dtrmm
 from scipy.linalg.lapack import dpotrf, dtrtri
 
 from numpyro_gp.beliefs.members import Stacks
-from numpyro_gp.gam.model.column_kernels import Curve, KernelMatrices, MatrixFunction, Sloped, without_slopes
+from numpyro_gp.gam.model.column_kernels import MATRICES, Curve, KernelMatrices, MatrixFunction, Sloped, without_slopes
 from numpyro_gp.gam.model.hyperparameters import places_of_lengths
 from numpyro_gp.gam.model.model import Model
 from numpyro_gp.gam.model.term_kernels import SMOOTH, composed, count_lengthscales, mean_over
-from numpyro_gp.gam.model.time_kernels import MATRICES
 from numpyro_gp.gam.table.layout import ReadTerm, is_difference
 from numpyro_gp.gam.table.terms import TIME
 from numpyro_gp.kernels.jitter import least_jitter_of

@@ -119,16 +119,6 @@ class VectorLayout(NamedTuple):
         """A vector as values by name."""
         return {n: free[at[0] : at[-1] + 1].reshape(self.shapes[n]) for n, at in self.places.items()}
 
-    @property
-    def of_likelihood(self) -> list[int]:
-        """Where the parameters of the likelihood stand, which are not those of the terms."""
-        own = [at for name, at in self.places.items() if name.split(" ")[0] not in ("f_scale", "f_lengthscale")]
-        return [int(one) for at in own for one in at]
-
-    def vector(self, values: dict[str, Array]) -> Array:
-        """Values by name as a vector."""
-        return jnp.concatenate([jnp.zeros(0, self.dtype), *[jnp.ravel(values[name]) for name in self.shapes]])
-
 
 def vector_layout_of(model: Model) -> VectorLayout:
     """The hyper-parameters of a model, in the order of their names; exact where noise is Gaussian and of one size."""
@@ -168,7 +158,8 @@ def bound_arguments(model: Model, vector_layout: VectorLayout, free: Array) -> t
     each = jnp.append(found.lengths, jnp.ones((), free.dtype))
     lengths = picked(each, places) if places.size else jnp.zeros(places.shape, free.dtype)
     arguments = BoundArguments(found.scales, lengths, jnp.asarray(noise, free.dtype), found.log_density)
-    return arguments, vector_layout.vector(found.start)
+    start = [jnp.ravel(found.start[name]) for name in vector_layout.shapes]
+    return arguments, jnp.concatenate([jnp.zeros(0, vector_layout.dtype), *start])
 
 
 def places_of_lengths(model: Model) -> np.ndarray:
@@ -251,15 +242,10 @@ class CompiledPriors:
 
         free = np.zeros(sum(map(math.prod, vector_layout.shapes.values())), self.dtype)
         self._program = prepared(jax.jacfwd(flat, has_aux=True), free)
-        self.start, self.spread = self._run(free)[1][1], np.ones(len(free))  # as if logarithms had that
-
-    def _run(self, free: np.ndarray) -> tuple[np.ndarray, tuple[BoundArguments[np.ndarray], np.ndarray]]:
-        """Slopes, with the values and the start."""
-        slopes, (found, start) = jax.tree.map(
-            lambda leaf: np.asarray(leaf, float), self._program(free.astype(self.dtype))
-        )
-        return slopes, (found, start)
+        self.start = np.asarray(self._program(free)[1][1], float)
+        self.spread = np.ones(len(free))  # as if logarithms had that
 
     def __call__(self, free: np.ndarray) -> SlopedValues:
-        slopes, (found, _) = self._run(free)
-        return SlopedValues(found, slopes)
+        found = self._program(free.astype(self.dtype))
+        slopes, (values, _) = jax.tree.map(lambda leaf: np.asarray(leaf, float), found)
+        return SlopedValues(values, slopes)

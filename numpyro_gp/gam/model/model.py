@@ -15,19 +15,21 @@ from numpyro_gp.additive.component_kernels import AnyArray
 from numpyro_gp.arrays import Array, ArrayLike, Values
 from numpyro_gp.beliefs.members import picked
 from numpyro_gp.checks import check_choice, fail
+from numpyro_gp.gam.model.column_kernels import FEWEST_TIMES, TimePrior, series_scales, time_priors
 from numpyro_gp.gam.model.families import Prior, Start
-from numpyro_gp.gam.model.family import Family, as_family, quick_glm
-from numpyro_gp.gam.model.response_checks import (
+from numpyro_gp.gam.model.family import (
+    Family,
+    as_family,
     at_places,
     check_any_rows,
     check_response,
     check_trials,
     explained,
+    quick_glm,
     trials_at,
     with_trials,
 )
 from numpyro_gp.gam.model.term_kernels import MEASURES, KernelData, count_lengthscales, kernel_data_of
-from numpyro_gp.gam.model.time_kernels import FEWEST_TIMES, TimePrior, series_scales, time_priors
 from numpyro_gp.gam.table.layout import TableLayout, TableRows, as_labels, lay_out
 from numpyro_gp.gam.table.terms import TIME, Terms
 from numpyro_gp.kernels import Constant
@@ -283,47 +285,31 @@ def model(
     layout, rows = lay_out(wanted, data, name, weights, trials, likelihood.has_labels)
     check_response(name, likelihood, rows.y, trials_at(layout, rows.X))
     check_any_rows(likelihood, len(rows.y))
-    lines = _lines(layout, rows.X)
+    lines = [np.zeros((len(rows.X), 0))]  # of numbers, and indicators of small categories
+    for at in sorted({at for part in layout.read_terms for at in part.columns}):
+        levels, x = layout.columns[at].levels, rows.X[:, [at]]
+        if levels is None:
+            lines.append(x)
+        elif len(levels) <= 20:
+            lines.append((x == np.arange(1, len(levels))).astype(float))
     offset = rows.X[:, list(layout.offsets)].sum(axis=1)
     y, mass = as_labels(layout, rows)
-    start = quick_glm(likelihood, lines, y, offset, mass)
+    start = quick_glm(likelihood, np.concatenate(lines, axis=1), y, offset, mass)
     kernel_data = kernel_data_of(layout, rows.X, rows.weights, measure)
-    if any(part.term.kind in TIME for part in layout.read_terms):
-        kernel_data, start = _with_series(kernel_data, likelihood, start, rows, offset)
+    of_time = [part for part in layout.read_terms if part.term.kind in TIME]
+    priors: dict[str, TimePrior] = {}
+    for at in dict.fromkeys(part.columns[0] for part in of_time):  # by column of time
+        column, of_column = layout.columns[at], {p.name: p.term for p in of_time if p.columns[0] == at}
+        periods = tuple(term.period for term in of_column.values() if term.period is not None)
+        times = column.decode(rows.X[:, at])
+        if (count := len(np.unique(times))) < FEWEST_TIMES:  # of a straight line through all the future would be known
+            cure = f"Give rows of more times, or write linear({column.name}) in place of these terms."
+            required = f"of {FEWEST_TIMES} different times or more beside {', '.join(of_column)}"
+            fail(f"data[{column.name!r}]", required, count, cure)
+        scales = series_scales(times, rows, periods, likelihood, start, offset)
+        priors |= time_priors(of_column, column, scales)
+        if likelihood.link == "identity":
+            start = start._replace(noise=min(NOISE * float(scales.step), float(start.noise)))
+    kernel_data = dataclasses.replace(kernel_data, time_priors={p.name: priors[p.name] for p in of_time})
     entries = jnp.asarray(start_entries(start, kernel_data).astype(jnp.result_type(float)))
     return Model(wanted, layout, kernel_data, likelihood, start, rows, measure, entries)
-
-
-def _with_series(
-    kernel_data: KernelData, family: Family, start: Start, rows: TableRows, offset: np.ndarray
-) -> tuple[KernelData, Start]:
-    """Priors of the terms of time, column by column, and the noise that is beside them."""
-    layout = kernel_data.layout
-    found: dict[str, TimePrior] = {}
-    parts = [part for part in layout.read_terms if part.term.kind in TIME]
-    for at in dict.fromkeys(part.columns[0] for part in parts):
-        own = {part.name: part.term for part in parts if part.columns[0] == at}
-        periods = tuple(term.period for term in own.values() if term.period is not None)
-        times = layout.columns[at].decode(rows.X[:, at])
-        if (count := len(np.unique(times))) < FEWEST_TIMES:  # of a straight line through all the future would be known
-            name = layout.columns[at].name
-            cure = f"Give rows of more times, or write linear({name}) in place of these terms."
-            fail(f"data[{name!r}]", f"of {FEWEST_TIMES} different times or more beside {', '.join(own)}", count, cure)
-        scales = series_scales(times, rows, periods, family, start, offset)
-        found |= time_priors(own, layout.columns[at], scales)
-        if family.link == "identity":
-            start = start._replace(noise=min(NOISE * float(scales.step), float(start.noise)))
-    return dataclasses.replace(kernel_data, time_priors={p.name: found[p.name] for p in parts}), start
-
-
-def _lines(layout: TableLayout, X: np.ndarray) -> np.ndarray:
-    """Straight lines of the numbers and indicators of small categories, for a quick GLM."""
-    read = sorted({at for part in layout.read_terms for at in part.columns})
-    columns = []
-    for at in read:
-        levels = layout.columns[at].levels
-        if levels is None:
-            columns.append(X[:, at])
-        elif len(levels) <= 20:
-            columns += [(X[:, at] == code).astype(float) for code in range(1, len(levels))]
-    return np.stack(columns, axis=1) if columns else np.zeros((len(X), 0))

@@ -13,8 +13,14 @@ from numpyro_gp.additive.columns import grid_points
 from numpyro_gp.additive.component_kernels import Component, batches_of, column_kernel
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import fail
-from numpyro_gp.gam.model.column_kernels import deviations
-from numpyro_gp.gam.model.time_kernels import TimePrior, circle_of, measure_points, time_inducing, time_kernel
+from numpyro_gp.gam.model.column_kernels import (
+    TimePrior,
+    circle_of,
+    deviations,
+    measure_points,
+    time_inducing,
+    time_kernel,
+)
 from numpyro_gp.gam.table.layout import ReadTerm, TableLayout, is_difference
 from numpyro_gp.gam.table.terms import TIME, Term
 from numpyro_gp.kernels import CategoryDelta, Empirical, Gaussian, Kernel, Linear, Matern52, Uniform, ZeroMeanLinear
@@ -72,14 +78,14 @@ class KernelData:
             In standard deviations of a column; one for each column of each curve and surface.
         """
         parts = self.layout.read_terms
-        batches = batches_of([self._component(part) for part in parts], variances, lengthscales)
-        return KernelBatches(tuple(part.name for part in parts), tuple(batches))
-
-    def _component(self, part: ReadTerm) -> Component:
-        term, given, differs = part.term, self.column_data(part), is_difference(part, self.layout.read_terms)
-        kind = term.kind, term.kernel, bool(term.by), differs, shapes_of(given), len(self.inducing[part.name])
-        make = functools.partial(self._form, part)
-        return Component(part.name, part.columns, given, count_lengthscales(part), kind, make)
+        components = []
+        for part in parts:
+            term, given, differs = part.term, self.column_data(part), is_difference(part, parts)
+            kind = term.kind, term.kernel, bool(term.by), differs, shapes_of(given), len(self.inducing[part.name])
+            make = functools.partial(self._form, part)
+            components.append(Component(part.name, part.columns, given, count_lengthscales(part), kind, make))
+        names = tuple(part.name for part in parts)
+        return KernelBatches(names, tuple(batches_of(components, variances, lengthscales)))
 
     def _form(self, part: ReadTerm, variance: Array, lengthscales: Sequence[Array], given: Sequence[Any]) -> Kernel:
         """The kernel of a term on the columns that it reads, of which it is ``given`` what `column_data` says."""
@@ -168,8 +174,14 @@ def kernel_data_of(layout: TableLayout, X: np.ndarray, weights: np.ndarray | Non
     usual = [p.name for p in layout.read_terms if is_surface[p.name] and p.term.num_inducing is None]
     share = min(SURFACES, left) // max(len(usual), 1)
     for part in layout.read_terms:
-        if is_surface[part.name]:
-            inducing[part.name] = _surface(part, X, mass, share)
+        if not is_surface[part.name]:
+            continue
+        size, columns = part.term.num_inducing, list(part.columns)
+        if size is None:  # of few rows up to its share, of many its least number
+            size = max(SURFACE[len(columns)], min(share, int((MOST_WORK / mass.sum()) ** 0.5)))
+        centres = _k_means(X[:, columns], size)
+        inducing[part.name] = np.zeros((len(centres), X.shape[1]))
+        inducing[part.name][:, columns] = centres
     return dataclasses.replace(bare, inducing={part.name: inducing[part.name] for part in layout.read_terms})
 
 
@@ -232,21 +244,7 @@ def _inducing_inputs(part: ReadTerm, kernel_data: KernelData, X: np.ndarray, mas
             is_own = not is_difference(part, kernel_data.layout.read_terms)
             levels = codes[-1] if is_own else _but_one(codes[-1], X[:, own[-1]], mass)
             rows = grid_points([rows[:, 0], levels])
-    return _in_all_columns(rows, own, len(columns))
-
-
-def _surface(part: ReadTerm, X: np.ndarray, mass: np.ndarray, share: int) -> np.ndarray:
-    """Inducing inputs ``(M, D)`` of a surface: of few rows up to its ``share``, of many its least number."""
-    own, size = part.columns, part.term.num_inducing
-    if size is None:
-        by_work = int((MOST_WORK / mass.sum()) ** 0.5)
-        size = max(SURFACE[len(own)], min(share, by_work))
-    return _in_all_columns(_k_means(X[:, own], size), own, X.shape[1])
-
-
-def _in_all_columns(rows: np.ndarray, own: Sequence[int], count: int) -> np.ndarray:
-    """Rows of some columns as rows of all ``count`` columns."""
-    points = np.zeros((len(rows), count))
+    points = np.zeros((len(rows), len(columns)))
     points[:, own] = rows
     return points
 

@@ -7,6 +7,7 @@ inducing values is known in closed form at every value of the hyper-parameters (
 quasi-Newton method finds their mode, and its curvature their covariance.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -16,9 +17,9 @@ import numpy as np
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.gam.model.families import Start
+from numpyro_gp.gam.model.family import trials_at
 from numpyro_gp.gam.model.features import CHUNK, RowFeatures, row_chunks
 from numpyro_gp.gam.model.hyperparameters import (
-    BoundArguments,
     ClosedFormPriors,
     CompiledPriors,
     VectorLayout,
@@ -26,17 +27,7 @@ from numpyro_gp.gam.model.hyperparameters import (
     vector_layout_of,
 )
 from numpyro_gp.gam.model.model import Model, offset_at
-from numpyro_gp.gam.model.response_checks import trials_at
 from numpyro_gp.gam.search import bound_formulas as bounds
-from numpyro_gp.gam.search.bound_formulas import (
-    BoundValue,
-    ExpectedTotal,
-    ResponseSums,
-    RowMarginals,
-    RowPseudoData,
-    Sums,
-)
-from numpyro_gp.gam.search.tables import Tables, summed_tables
 from numpyro_gp.gam.table.layout import as_labels
 from numpyro_gp.programs.compiled import prepared
 
@@ -98,18 +89,18 @@ class Evaluation(NamedTuple):
     at rows, and ``next_pseudo_data`` one natural step further.
     """
 
-    pseudo_data: RowPseudoData
+    pseudo_data: bounds.RowPseudoData
     free: np.ndarray
     loss: float
     slopes: np.ndarray
-    found: BoundValue | None = None
+    found: bounds.BoundValue | None = None
     inverse: np.ndarray | None = None
-    marginals: RowMarginals | None = None
-    next_pseudo_data: RowPseudoData | None = None
+    marginals: bounds.RowMarginals | None = None
+    next_pseudo_data: bounds.RowPseudoData | None = None
 
 
 # ``(free, y, mean, variance, weights)``.
-Density = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray], ExpectedTotal]
+Density = Callable[..., bounds.ExpectedTotal]
 
 
 def density_of(model: Model, vector_layout: VectorLayout) -> Density:
@@ -121,12 +112,14 @@ def density_of(model: Model, vector_layout: VectorLayout) -> Density:
 
     def total(
         free: np.ndarray, y: np.ndarray, mean: np.ndarray, variance: np.ndarray, weights: np.ndarray
-    ) -> ExpectedTotal:
+    ) -> bounds.ExpectedTotal:
         parameters = [float(np.exp(free[at])) for at in own]
         each, of_free = expected(y, mean, variance, *parameters), np.zeros(len(free))
         if each.of_parameter is not None:
             of_free[own] = np.array(parameters) * (each.of_parameter @ weights)
-        return ExpectedTotal(float(weights @ each.value), of_free, weights * each.of_mean, weights * each.of_variance)
+        return bounds.ExpectedTotal(
+            float(weights @ each.value), of_free, weights * each.of_mean, weights * each.of_variance
+        )
 
     return total
 
@@ -144,13 +137,13 @@ def compiled_density(model: Model, vector_layout: VectorLayout) -> Density:
 
     def run(
         free: np.ndarray, y: np.ndarray, mean: np.ndarray, variance: np.ndarray, weights: np.ndarray
-    ) -> ExpectedTotal:
+    ) -> bounds.ExpectedTotal:
         arguments = [one.astype(vector_layout.dtype) for one in (free, y, mean, variance, weights)]
         if len(y) not in found:
             found[len(y)] = prepared(whole, *arguments)
         value, slopes = found[len(y)](*arguments)
         of_free, of_mean, of_variance = (np.asarray(one, float) for one in slopes)
-        return ExpectedTotal(float(value), of_free, of_mean, of_variance)
+        return bounds.ExpectedTotal(float(value), of_free, of_mean, of_variance)
 
     return run
 
@@ -173,12 +166,12 @@ class Bound:
     ``last`` evaluation is kept, and that of the last ``mode``: a search that tries other points comes back to it.
     """
 
-    def __init__(self, parts: BoundParts, data: Data, tables: Tables | None = None) -> None:
+    def __init__(self, parts: BoundParts, data: Data, tables: bounds.Tables | None = None) -> None:
         self.parts, self.data, self.tables = parts, data, tables
         self.is_exact, self.start = parts.vector_layout.is_exact, parts.evaluator.start
         self.residual = data.weights * (data.y - data.offset)
-        self.response = ResponseSums(data.weights.sum(), float(np.sum(self.residual * (data.y - data.offset))))
-        self.pseudo_data = RowPseudoData(np.zeros(len(data.y)), np.zeros(len(data.y)))
+        self.response = bounds.ResponseSums(data.weights.sum(), float(np.sum(self.residual * (data.y - data.offset))))
+        self.pseudo_data = bounds.RowPseudoData(np.zeros(len(data.y)), np.zeros(len(data.y)))
         self.losses: list[float] = []
         self.last: Evaluation | None = None
         self.mode: Evaluation | None = None
@@ -203,14 +196,34 @@ class Bound:
         return here
 
     def _evaluated(self, free: np.ndarray) -> Evaluation:
-        point = self.parts.evaluator(free)
-        found, inverse, of_free, at, following = (
-            self._exact(point.values) if self.is_exact else self._at_pseudo_data(free, point.values)
-        )
+        point, at, following = self.parts.evaluator(free), None, None
+        values, of_free = point.values, np.zeros(len(free))
+        if (density := self.parts.density) is None:  # Gaussian noise, of which sums over rows are enough
+            sums: bounds.Sums | None = None
+            held = self._row_features
+            for rows, row_features in row_chunks(self.parts.model, self._X) if held is None else [(slice(None), held)]:
+                features, inverse = row_features(values.lengths)
+                if self.tables is not None:
+                    one = bounds.summed_tables(features, self.tables, self.parts.sizes)
+                else:
+                    one = bounds.summed(features, self.data.weights[rows], self.residual[rows])
+                sums = one if sums is None else bounds.Sums(*(a + b for a, b in zip(sums, one, strict=True)))
+            assert sums is not None
+            noise = float(np.hypot(values.noise, LEAST_NOISE * self.parts.model.start.size))
+            found = bounds.gaussian_bound(sums, self.response, values.scales, noise, self.parts.sizes)
+            found = found._replace(of_noise=found.of_noise * float(values.noise) / noise)
+        else:
+            assert self._row_features is not None
+            features, inverse = self._row_features(values.lengths)
+            expected = functools.partial(density, free, self.data.y, weights=self.data.weights)
+            given = features, values.scales, self.parts.sizes, self.pseudo_data, self.data.offset
+            with np.errstate(over="ignore", invalid="ignore"):  # far from the mode, from where a step comes back
+                found, at, total = bounds.bound_at_pseudo_data(*given, expected)
+                of_free, following = -total.of_free, bounds.RowPseudoData.by(total, at.mean)
         bars = [found.of_scales, found.of_lengths.ravel(), np.array([found.of_noise, -1.0])]
-        loss = float(found.loss - point.values.log_density - self.data.constant)
+        loss = float(found.loss - values.log_density - self.data.constant)
         slopes = np.concatenate(bars) @ point.slopes + of_free
-        inverse = inverse / np.repeat(point.values.scales, self.parts.sizes)
+        inverse = inverse / np.repeat(values.scales, self.parts.sizes)
         return Evaluation(self.pseudo_data, free, loss, slopes, found, inverse, at, following)
 
     def value(self, free: np.ndarray) -> float:
@@ -220,38 +233,6 @@ class Bound:
         except np.linalg.LinAlgError:
             return np.inf
         return loss if np.isfinite(loss) else np.inf
-
-    def _exact(self, values: BoundArguments[np.ndarray]) -> tuple[BoundValue, np.ndarray, float, None, None]:
-        sums: Sums | None = None
-        chunks = [(slice(None), self._row_features)] if self._row_features else row_chunks(self.parts.model, self._X)
-        for rows, row_features in chunks:
-            features, inverse = row_features(values.lengths)
-            if self.tables is not None:
-                one = summed_tables(features, self.tables, self.parts.sizes)
-            else:
-                one = bounds.summed(features, self.data.weights[rows], self.residual[rows])
-            sums = one if sums is None else sums.plus(one)
-        assert sums is not None
-        noise = float(np.hypot(values.noise, LEAST_NOISE * self.parts.model.start.size))
-        found = bounds.gaussian_bound(sums, self.response, values.scales, noise, self.parts.sizes)
-        return found._replace(of_noise=found.of_noise * float(values.noise) / noise), inverse, 0.0, None, None
-
-    def _at_pseudo_data(
-        self, free: np.ndarray, values: BoundArguments[np.ndarray]
-    ) -> tuple[BoundValue, np.ndarray, np.ndarray, RowMarginals, RowPseudoData]:
-        density, data = self.parts.density, self.data
-        assert self._row_features is not None
-        assert density is not None
-        features, inverse = self._row_features(values.lengths)
-
-        def expected(mean: np.ndarray, variance: np.ndarray) -> ExpectedTotal:
-            return density(free, data.y, mean, variance, data.weights)
-
-        with np.errstate(over="ignore", invalid="ignore"):  # far from the mode, from where a step comes back
-            found, at, total = bounds.bound_at_pseudo_data(
-                features, values.scales, self.parts.sizes, self.pseudo_data, data.offset, expected
-            )
-            return found, inverse, -total.of_free, at, RowPseudoData.by(total, at.mean)
 
     def fit_pseudo_data(self, free: np.ndarray) -> None:
         """Site steps at fixed hyper-parameters, from the prior, until they gain little; none where sites are exact."""
@@ -273,9 +254,9 @@ class Bound:
         assert at is not None
         if np.isfinite(cap) and self.parts.density is not None:
             narrow = self.parts.density(free, self.data.y, at.mean, np.minimum(at.variance, cap), self.data.weights)
-            new = RowPseudoData.by(narrow, at.mean)
+            new = bounds.RowPseudoData.by(narrow, at.mean)
         for part in 0.5 ** np.arange(MOST_HALVINGS):
-            self.pseudo_data = RowPseudoData(*((1 - part) * a + part * b for a, b in zip(old, new, strict=True)))
+            self.pseudo_data = bounds.RowPseudoData(*((1 - part) * a + part * b for a, b in zip(old, new, strict=True)))
             try:
                 loss = self(free)[0]
             except np.linalg.LinAlgError:
@@ -370,7 +351,8 @@ class Bound:
             curvature[place] = (self(free + move)[1] - other) / width
         curvature = 0.5 * (curvature + curvature.T)
         there = self.pseudo_data
-        for place in [] if self.is_exact else layout.of_likelihood:
+        of_terms = [at for name, at in layout.places.items() if name.split(" ")[0] in ("f_scale", "f_lengthscale")]
+        for place in [] if self.is_exact else np.setdiff1d(np.arange(len(free)), np.concatenate([*of_terms, []])):
             move = 3e-2 * np.eye(len(free))[place]
             more = self.with_settled_pseudo_data(free + move)[1]
             self.pseudo_data = there

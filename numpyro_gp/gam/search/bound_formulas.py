@@ -5,11 +5,12 @@ mean and variance of ``f`` at each row, and the pseudo-data there.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from numpyro_gp.gam.model.features import Features, factored
+from numpyro_gp.gam.model.model import Model
 
 
 class ExpectedTotal(NamedTuple):
@@ -43,10 +44,6 @@ class Sums(NamedTuple):
     gram_slopes: np.ndarray
     projected_slopes: np.ndarray
     prior_slopes: np.ndarray
-
-    def plus(self, other: "Sums") -> "Sums":
-        """Those of more rows."""
-        return Sums(*(first + second for first, second in zip(self, other, strict=True)))
 
 
 class ResponseSums(NamedTuple):
@@ -188,3 +185,116 @@ def bound_at_pseudo_data(
     ]
     by_component = np.reshape(np.transpose(of_lengths), (len(scales), -1))
     return BoundValue(loss, of_scales, by_component, 0.0, gram, projected), RowMarginals(mean, variance), total
+
+
+# --------------------------------------------------------------------------------------
+# Many rows as tables of counts: what a Gaussian fit needs of them, at a cost that does not grow with their number.
+#
+# Each term reads one column, and a feature is a smooth function of it. A row is put on a grid of the column by the
+# four weights of cubic interpolation, and ``A W A^T`` is found from how often values of two columns meet. Columns of
+# few values have these as their grid, and nothing is interpolated. mgcv's ``bam(discrete=TRUE)`` rounds instead.
+
+
+# Values of a grid, and of all grids together.
+GRID, MOST = 200, 5000
+
+
+class Tables(NamedTuple):
+    """Counts of rows on the grids of ``D`` columns.
+
+    Attributes
+    ----------
+    grid : array (Q, D')
+        One value of each encoded column in a row.
+    counts : array (D, D, Q, Q)
+        ``P_d^T W P_e`` with weights ``P_d (N, Q)`` of interpolation.
+    residual, mass : array (D, Q)
+        ``P_d^T t`` and ``P_d^T w``.
+    reads : array (C,)
+        The number of the column of each component.
+    """
+
+    grid: np.ndarray
+    counts: np.ndarray
+    residual: np.ndarray
+    mass: np.ndarray
+    reads: np.ndarray
+
+
+def tabulated_columns(model: Model) -> list[int]:
+    """The columns that the terms read, where each reads one and their grids are not too many; else none."""
+    parts = [part.columns for part in model.layout.read_terms]
+    columns = sorted({at for own in parts for at in own})
+    return [] if any(len(own) > 1 for own in parts) or GRID * len(columns) > MOST else columns
+
+
+def tabulated(model: Model, X: np.ndarray, weights: np.ndarray, residual: np.ndarray) -> Tables | None:
+    """Tables of rows with weights ``w`` and ``t = w (y - offset)``; None where a term reads more than one column."""
+    columns = tabulated_columns(model)
+    if not columns:
+        return None
+    nodes = {at: np.unique(X[:, at]) for at in columns}
+    for at, values in nodes.items():  # all where they are few, else points between quantiles and an even grid
+        if model.layout.columns[at].levels is None and len(values) > GRID:
+            part = np.linspace(0, 1, GRID)
+            even = values[0] + part * (values[-1] - values[0])
+            nodes[at] = np.unique(0.5 * (np.quantile(values, part) + even))
+    size = max(map(len, nodes.values()))
+    each = [interpolation(X[:, at], nodes[at], size) for at in columns]
+    grid = np.repeat(X[:1], size, axis=0)
+    for at in columns:
+        grid[:, at] = np.pad(nodes[at], (0, size - len(nodes[at])), mode="edge")
+    counts = np.empty((len(columns), len(columns), size, size))
+    for d, first in enumerate(each):
+        heavy = first.multiply(weights[:, None]).tocsr().T
+        for e, second in enumerate(each[: d + 1]):
+            counts[d, e] = (heavy @ second).toarray()
+            counts[e, d] = counts[d, e].T
+    reads = np.array([*(columns.index(part.columns[0]) for part in model.layout.read_terms), 0])
+    projected, mass = (np.stack([one.T @ values for one in each]) for values in (residual, weights))
+    return Tables(grid, counts, projected, mass, reads)
+
+
+def interpolation(x: np.ndarray, nodes: np.ndarray, size: int) -> Any:
+    """Weights ``(N, Q)`` by which values at the nodes give a cubic through the nearest four; one at a node itself."""
+    from scipy.sparse import csr_array
+
+    count = min(len(nodes), 4)
+    low = np.clip(np.searchsorted(nodes, x, side="right") - 2, 0, len(nodes) - count)
+    places = low[:, None] + np.arange(count)
+    near = nodes[places]
+    values = np.ones(places.shape)
+    for one in range(count):
+        for other in range(count):
+            if one != other:
+                values[:, one] *= (x - near[:, other]) / (near[:, one] - near[:, other])
+    starts = np.arange(0, count * len(x) + 1, count)
+    return csr_array((values.ravel(), places.ravel(), starts), shape=(len(x), size))
+
+
+def summed_tables(features: Features, tables: Tables, sizes: np.ndarray) -> Sums:
+    """`bounds.summed` from features at the grids."""
+    values, variances, slopes, variance_slopes = features
+    of_rows = np.repeat(tables.reads, sizes)
+    count, size = len(tables.counts), values.shape[1]
+    weighted = np.empty((len(values), count, size))  # A_d P_d^T W P_e for each column e
+    for d in range(count):
+        own = of_rows == d
+        weighted[own] = np.einsum("mq,eqr->mer", values[own], tables.counts[d], optimize=True)
+
+    def with_all(rows: np.ndarray) -> np.ndarray:
+        found = np.empty((len(values), len(values)))
+        for e in range(count):
+            found[of_rows == e] = rows[of_rows == e] @ weighted[:, e].T
+        return found
+
+    moved = np.stack([with_all(one) for one in slopes]) if len(slopes) else np.zeros((0, len(values), len(values)))
+    residual, mass = tables.residual[of_rows], tables.mass[tables.reads]
+    return Sums(
+        with_all(values),
+        np.sum(values * residual, axis=-1),
+        np.sum(variances * mass, axis=-1),
+        moved,
+        np.sum(slopes * residual, axis=-1),
+        np.sum(variance_slopes * mass, axis=-1),
+    )

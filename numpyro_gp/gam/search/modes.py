@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from numpyro_gp.gam.model.family import has_numbers
 from numpyro_gp.gam.model.hyperparameters import vector_layout_of
 from numpyro_gp.gam.model.model import Model
-from numpyro_gp.gam.model.response_checks import has_numbers
 from numpyro_gp.gam.search.bound import FLAT, WALL, Bound, BoundParts, Data
-from numpyro_gp.gam.search.tables import tabulated, tabulated_columns
+from numpyro_gp.gam.search.bound_formulas import tabulated, tabulated_columns
 
 # Rows above which the mode is looked for with tables of them, or with some of them first.
 MANY_ROWS = 10_000

@@ -9,13 +9,13 @@ curvature alone.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from numpyro_gp.gam.model.column_kernels import Sloped
 from numpyro_gp.gam.model.features import kernel_of, row_chunks
-from numpyro_gp.gam.model.hyperparameters import BoundArguments, vector_layout_of
+from numpyro_gp.gam.model.hyperparameters import vector_layout_of
 from numpyro_gp.gam.model.model import Model
 from numpyro_gp.gam.model.term_kernels import count_lengthscales
 from numpyro_gp.gam.search.bound import Bound, BoundParts, Data, Evaluation
@@ -48,10 +48,11 @@ def of_series(model: Model, most_steps: int, tables: bool = True) -> Collapsed:
     them; else it would take what wanders between inducing inputs for noise.
     """
     rows, parts = merged(Data.of(model)), BoundParts(model)
-    last, count = last_rows(model, rows.data.X), len(rows.data.y)
-    evidence = SeriesEvidence(
-        parts, rows if len(last) == count else merged(Data(*(one[last] for one in rows.data[:4])))
-    )
+    count = len(rows.data.y)
+    time = next(part.columns[0] for part in model.layout.read_terms if part.name in model.kernel_data.time_priors)
+    last: Any = np.sort(np.argsort(rows.data.X[:, time], kind="stable")[-MOST_ROWS:])
+    asked = rows if len(last) == count else merged(Data(*(value[last] for value in rows.data[:4])))
+    evidence = SeriesEvidence(parts, asked)
     free, is_flat = evidence.search(most_steps, np.random.default_rng(0))
     losses = evidence.losses[:]
     mean, root = weighted(evidence, free, evidence.covariance_root(free))
@@ -86,12 +87,6 @@ def merged(data: Data) -> Merged:
     return Merged(Data(X, y, weights, data.offset[first]), others, float(data.weights @ (data.y - y[place]) ** 2))
 
 
-def last_rows(model: Model, X: np.ndarray) -> np.ndarray:
-    """Numbers of the last rows in time, as many as the evidence is asked of."""
-    time = next(part.columns[0] for part in model.layout.read_terms if part.name in model.kernel_data.time_priors)
-    return np.sort(np.argsort(X[:, time], kind="stable")[-MOST_ROWS:])
-
-
 class Said(NamedTuple):
     """Pseudo-data of all rows ``(M,), (M, M)``, and by how many nats a bound is below the evidence."""
 
@@ -103,7 +98,7 @@ class Said(NamedTuple):
 def series_pseudo_data(parts: BoundParts, data: Data, free: np.ndarray) -> Said:
     """What rows say of the inducing values; what these leave open of a row is noise that it has alone."""
     values, M = parts.evaluator(free).values, int(parts.sizes.sum())
-    noise = float(values.noise) ** 2 + least_variance_of(parts)
+    noise = float(values.noise) ** 2 + (LEAST_NOISE * float(parts.model.start.size)) ** 2
     scale, gram, projected, gap = np.repeat(values.scales, parts.sizes)[:, None], np.zeros((M, M)), np.zeros(M), 0.0
     for rows, row_features in row_chunks(parts.model, data.X):
         features, inverse = row_features(values.lengths)
@@ -119,18 +114,13 @@ def series_pseudo_data(parts: BoundParts, data: Data, free: np.ndarray) -> Said:
     return Said(whitening.T @ projected, 0.5 * (precision + precision.T), gap)
 
 
-def least_variance_of(parts: BoundParts) -> float:
-    """That of the noise."""
-    return (LEAST_NOISE * float(parts.model.start.size)) ** 2
-
-
 class SeriesEvidence(Bound):
     """The negative log evidence of rows and its gradient at hyper-parameters, less their log density."""
 
     def __init__(self, parts: BoundParts, rows: Merged) -> None:
         self.parts, self.tables, self.is_exact = parts, None, True
         self.data, self.others, self.within = data, _, _ = rows
-        self.least_variance = least_variance_of(parts)
+        self.least_variance = (LEAST_NOISE * float(parts.model.start.size)) ** 2
         self.start, self.losses, self.last, self.mode = parts.evaluator.start, [], None, None
         self.pseudo_data = RowPseudoData(np.zeros(0), np.zeros(0))  # rows say exactly what they say
         self.kernels = [_at_rows(parts.model, part, data.X) for part in parts.model.layout.read_terms]
@@ -140,7 +130,19 @@ class SeriesEvidence(Bound):
         values = point.values
         with np.errstate(over="ignore", invalid="ignore"):  # far from the mode, from where a step comes back
             found = [kernel(values.lengths[at]) for at, kernel in enumerate(self.kernels)]
-            loss, half = self._factored(values, [one.value for one in found])
+            # The loss, and half of C^-1 - alpha alpha^T with C the covariance of the rows.
+            C = np.full((len(self.data.y),) * 2, float(values.scales[-1]) ** 2)
+            for scale, one in zip(values.scales, found, strict=False):
+                C += float(scale) ** 2 * one.value
+            variance, weights = float(values.noise) ** 2 + self.least_variance, self.data.weights
+            C[np.diag_indices(len(C))] += variance / weights
+            inverse, half_log = inverse_of(C)
+            rest = self.data.y - self.data.offset
+            alpha = inverse @ rest
+            loss = half_log + 0.5 * float(rest @ alpha) + 0.5 * len(rest) * np.log(2 * np.pi)
+            # A row of weight w is as w rows: the density of their mean is in C, and this is what is left of all.
+            loss += 0.5 * (self.others * np.log(2 * np.pi * variance) + np.log(weights).sum() + self.within / variance)
+            half = 0.5 * (inverse - np.outer(alpha, alpha))
         scales = np.append(values.scales[:-1], 0.0)
         of_scales = [2 * s * float(np.vdot(half, one.value)) for s, one in zip(scales, found, strict=False)]
         of_lengths = np.zeros((len(scales), values.lengths.shape[1]))
@@ -148,29 +150,10 @@ class SeriesEvidence(Bound):
             for slot, slope in enumerate(one.slopes):
                 of_lengths[at, slot] = scales[at] ** 2 * float(np.vdot(half, slope))
         of_noise = 2 * values.noise * float(np.diagonal(half) @ (1 / self.data.weights))
-        variance = self._variance(values)
         of_noise += (self.others - self.within / variance) * values.noise / variance
         bars = [np.append(of_scales, 0.0), of_lengths.ravel(), np.array([of_noise, -1.0])]
         loss = float(loss - values.log_density)
         return Evaluation(self.pseudo_data, free, loss, np.concatenate(bars) @ point.slopes)
-
-    def _factored(self, values: BoundArguments[np.ndarray], matrices: list[np.ndarray]) -> tuple[float, np.ndarray]:
-        """The loss, and half of ``C^-1 - alpha alpha^T`` with ``C`` the covariance of the rows."""
-        C = np.full((len(self.data.y),) * 2, float(values.scales[-1]) ** 2)
-        for scale, one in zip(values.scales, matrices, strict=False):
-            C += float(scale) ** 2 * one
-        variance, weights = self._variance(values), self.data.weights
-        C[np.diag_indices(len(C))] += variance / weights
-        inverse, half_log = inverse_of(C)
-        rest = self.data.y - self.data.offset
-        alpha = inverse @ rest
-        loss = half_log + 0.5 * float(rest @ alpha) + 0.5 * len(rest) * np.log(2 * np.pi)
-        # A row of weight w is as w rows: the density of their mean is in C, and this is what is left of that of all.
-        loss += 0.5 * (self.others * np.log(2 * np.pi * variance) + np.log(weights).sum() + self.within / variance)
-        return loss, 0.5 * (inverse - np.outer(alpha, alpha))
-
-    def _variance(self, values: BoundArguments[np.ndarray]) -> float:
-        return float(values.noise) ** 2 + self.least_variance
 
     def search(self, most_steps: int, rng: np.random.Generator) -> tuple[np.ndarray, bool]:
         """The best mode of those that draws of the prior lead to."""

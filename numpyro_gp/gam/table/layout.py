@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 
 from numpyro_gp.additive import columns
-from numpyro_gp.additive.columns import Column, column_values, is_category, is_missing, is_numeric, names_of
+from numpyro_gp.additive.columns import Column, column_values, is_category, is_missing, is_numeric, keys_of
 from numpyro_gp.checks import fail
 from numpyro_gp.gam.table.terms import Term, Terms, refuse_twice
 from numpyro_gp.likelihoods.counts import are_trials
@@ -53,18 +53,21 @@ class TableLayout:
 
     def encode(self, data: object) -> np.ndarray:
         """Inputs ``(N, D)`` of new rows; missing values, and levels that no prior describes, are refused by name."""
-        readers = self.readers
         columns.check_order(data)
-        if self.trials is not None and (name := self.columns[self.trials].name) not in (given := names_of(data)):
+        if self.trials is not None and (name := self.columns[self.trials].name) not in (given := list(keys_of(data))):
             cure = "Add it: predictions count successes among these trials, and of one trial are its probability."
             fail("data", f"a table with the column {name!r} of trials", f"the columns {given}", cure)
-        read = [(own, column_values(data, own.name, readers[at])) for at, own in enumerate(self.columns)]
+        readers = {at: part.name for part in reversed(self.read_terms) for at in part.columns}
+        readers |= {at: f"offset({self.columns[at].name})" for at in self.offsets if at not in readers}
+        readers |= {} if self.trials is None else {self.trials: "trials"}
+        read = [(column, column_values(data, column.name, readers[at])) for at, column in enumerate(self.columns)]
         for column, values in read:
             if (missing := is_missing(values)).any():
                 cure = "Leave these rows out of the new data."
                 got = f"{missing.sum()} of {len(values)} missing"
                 fail(f"column {column.name!r}", "known in the rows to predict", got, cure)
-        encoded = self.encoded(read, len(read[0][1]) if read else columns.count_rows(data))
+        first = [values for _, values in read] or [column_values(data, name) for name in keys_of(data)]
+        encoded = self.encoded(read, len(first[0]) if first else 0)
         if not len(encoded):
             fail("the table of new rows", "of one row or more", "none", "Look at what selected its rows.")
         for at, (column, values) in enumerate(read):
@@ -75,8 +78,13 @@ class TableLayout:
                 required, got = ("dates", "numbers") if column.is_date else ("numbers", "dates")
                 cure = "Give it as the data of the fit had it: a number is no date, nor its days since 1970."
                 fail(f"column {column.name!r}", f"of {required}, as in the rows of the fit", got, cure)
-            if column.is_category:
-                _refuse_text_of_levels(column, values[encoded[:, at] == len(column.levels or ())])
+            known = {str(level): level for level in column.levels or ()}
+            unknown = values[encoded[:, at] == len(known)] if column.is_category else values[:0]
+            for value in map(columns.plain, columns.distinct(unknown)[0]):
+                if (level := known.get(str(value))) is not None:  # "3" for 3 would be a level that no row had
+                    required = f"of the type of its levels, {type(level).__name__}"
+                    cure = f"Give it as the data of the fit had it: {level!r}."
+                    fail(f"column {column.name!r}", required, f"{value!r}", cure)
         for part, at in self.of_known_levels:
             levels = self.columns[at].levels or ()
             if (new := encoded[:, at] == len(levels)).any():
@@ -84,15 +92,6 @@ class TableLayout:
                 cure = "Take re(...) for levels that are draws from a population, or fit with rows of this one."
                 fail(f"column {self.columns[at].name!r} of {part.name}", f"one of {list(levels)}", repr(level), cure)
         return encoded
-
-    @property
-    def readers(self) -> list[str]:
-        """Of each column a term that reads it."""
-        found = ["trials" if at == self.trials else f"offset({own.name})" for at, own in enumerate(self.columns)]
-        for part in reversed(self.read_terms):
-            for at in part.columns:
-                found[at] = part.name
-        return found
 
     @property
     def of_known_levels(self) -> list[tuple[ReadTerm, int]]:
@@ -115,16 +114,6 @@ class TableLayout:
             got, name = f"{encoded[~right, self.trials][0]:.6g}", self.columns[self.trials].name
             fail(f"trials {name!r}", "whole numbers from 1 on", got, "Leave rows without trials out.")
         return encoded
-
-
-def _refuse_text_of_levels(column: Column, new: np.ndarray) -> None:
-    """Refuse ``"3"`` for the level 3: it would be a new one, which is predicted from the prior."""
-    known = {str(level): level for level in column.levels or ()}
-    for value in map(columns.plain, columns.distinct(new)[0]):
-        if str(value) in known:
-            level = known[str(value)]
-            cure = f"Give it as the data of the fit had it: {level!r}."
-            fail(f"column {column.name!r}", f"of the type of its levels, {type(level).__name__}", f"{value!r}", cure)
 
 
 def is_difference(part: ReadTerm, parts: tuple[ReadTerm, ...]) -> bool:
@@ -190,15 +179,20 @@ def lay_out(
         cure = f"Leave out {' and '.join(empty)}: no row has a value." if empty else "Leave a column out."
         fail("data", "rows without missing values", f"{len(y)} rows, none of which is complete", cure)
     y, mass, values = y[~missing], mass[~missing], {key: column[~missing] for key, column in values.items()}
-    own_columns = tuple(
-        _read_column(key, column, mass, columns.order_of(data, key[0])) for key, column in values.items()
-    )
+    own_columns = []
+    for (name, role), column in values.items():
+        if role == "number":
+            own_columns.append(columns.number_column(name, column, mass))
+        elif role in ("offset", "trials"):
+            own_columns.append(Column(name))
+        else:
+            own_columns.append(columns.category_column(name, column, role, columns.order_of(data, name)))
     number = {key: at for at, key in enumerate(reader)}
     parts = tuple(ReadTerm(term, tuple(number[key] for key in keys)) for term, keys in reads if term.kind != "offset")
     offsets = tuple(number[keys[0]] for term, keys in reads if term.kind == "offset")
     response_column = as_response(response, y, data, has_labels)
     place = None if trials is None else len(reader) - 1
-    layout = TableLayout(own_columns, parts, offsets, response_column, place)
+    layout = TableLayout(tuple(own_columns), parts, offsets, response_column, place)
     X = layout.encoded(list(zip(own_columns, values.values(), strict=True)), len(y))
     return layout, TableRows(X, response_column.encode(y), None if weights is None else mass, int(missing.sum()))
 
@@ -227,13 +221,6 @@ def _missing(values: dict[str, np.ndarray]) -> np.ndarray:
     """Whether a row misses one of the values."""
     _check_lengths(values)
     return np.any([is_missing(column) for column in values.values()], axis=0)
-
-
-def _read_column(key: tuple[str, str], values: np.ndarray, weights: np.ndarray, order: tuple[object, ...]) -> Column:
-    name, role = key
-    if role == "number":
-        return columns.number_column(name, values, weights)
-    return Column(name) if role in ("offset", "trials") else columns.category_column(name, values, role, order)
 
 
 def _weights(weights: object, data: object, size: int) -> np.ndarray:

@@ -11,20 +11,182 @@ import numpyro
 import numpyro.distributions as dist
 
 from numpyro_gp.arrays import Array, ArrayLike, value_type
-from numpyro_gp.checks import check_array, check_choice, check_count, check_finite, check_key, check_points, fail
+from numpyro_gp.checks import (
+    check_array,
+    check_choice,
+    check_count,
+    check_finite,
+    check_floating,
+    check_key,
+    check_points,
+    fail,
+)
 from numpyro_gp.guides import amortised, coupled, decoupled_layer, encoder, orthogonal
 from numpyro_gp.guides.amortised import Network
 from numpyro_gp.guides.recipes import Recipe
 from numpyro_gp.kernels import RBF
-from numpyro_gp.linalg import einsum
+from numpyro_gp.linalg import einsum, matmul
 from numpyro_gp.means import MeanLike, Projection, linear_projection
 from numpyro_gp.primitives.gp import gp
 from numpyro_gp.primitives.inducing import report
 from numpyro_gp.primitives.observe import latent_inputs
 from numpyro_gp.primitives.process import GaussianProcess
-from numpyro_gp.starting.deep.layers import INNER_SCALE, latent_columns, mix, principal_directions
 from numpyro_gp.starting.inducing import kmeans, random_subset
 from numpyro_gp.starting.priors import lengthscale_prior, noise_prior, variance_prior
+
+# --------------------------------------------------------------------------------------
+# Where a deep Gaussian process starts: mean functions, inducing inputs and mixing matrices of each layer.
+#
+# Layers are ordinary calls of `gp` and ``.draw`` in the user's model; these helpers return the values to put there,
+# and `stack` makes the calls.
+
+
+# Whitened standard deviation of inner layers at the start: samples then pass nearly unchanged
+# (mathematics.md section 5.4).
+INNER_SCALE = 1e-2
+
+
+class Layer(NamedTuple):
+    """Where one layer of a deep Gaussian process starts: what `initial_layers` returns for each.
+
+    Attributes
+    ----------
+    inducing : Array (M, D_in)
+    mean : Projection or None
+        Fixed linear mean of an inner layer; None, which is zero, for the last.
+    scale : float
+        Whitened standard deviation for the recipe: ``coupled(scale=...)``.
+
+    Examples
+    --------
+    >>> import numpy as np, numpyro_gp as ngp
+    >>> X = np.random.default_rng(0).normal(size=(20, 2))
+    >>> inner, last = ngp.deep.initial_layers(X, X[:5], widths=[2])
+    >>> inner.scale, last.scale, last.mean is None
+    (0.01, 1.0, True)
+    """
+
+    inducing: Array
+    mean: Projection | None
+    scale: float
+
+
+def initial_layers(
+    X: ArrayLike, inducing: ArrayLike, widths: Sequence[int], *, inner_scale: float = INNER_SCALE
+) -> list[Layer]:
+    """Where a deep Gaussian process starts: linear means, and the inducing inputs pushed through them.
+
+    See mathematics.md section 5.4.
+
+    Parameters
+    ----------
+    X : array (N, D)
+        Standardised inputs: the principal directions are theirs.
+    inducing : array (M, D)
+        Inducing inputs of the first layer.
+    widths : sequence of int
+        Outputs of each inner layer; ``[]`` gives a single layer.
+
+    Returns
+    -------
+    list of Layer
+        ``len(widths) + 1`` layers; the last has zero mean and starts at its prior.
+
+    Examples
+    --------
+    >>> import numpy as np, numpyro_gp as ngp
+    >>> X = np.random.default_rng(0).normal(size=(30, 4))
+    >>> [layer.inducing.shape for layer in ngp.deep.initial_layers(X, X[:10], widths=[4, 2])]
+    [(10, 4), (10, 4), (10, 2)]
+    """
+    inputs = check_points("X", X)
+    points = check_points("inducing", inducing, columns=inputs.shape[1])
+    if isinstance(widths, (int, str)):
+        cure = "Pass widths=[2]."
+        fail("widths", "a sequence of whole numbers, one for each inner layer", f"{widths!r:.60}", cure, TypeError)
+    layers = []
+    for width in widths:
+        mean = linear_projection(inputs, check_count("widths", width))
+        layers.append(Layer(points, mean, inner_scale))
+        inputs, points = mean(inputs), mean(points)
+    return [*layers, Layer(points, None, 1.0)]
+
+
+def latent_columns(key: Array, inducing: ArrayLike, dim: int = 1) -> Array:
+    """Inducing inputs for a layer above `latent_inputs`: columns drawn from the prior ``N(0, I)`` are appended.
+
+    Parameters
+    ----------
+    key : PRNG key
+    inducing : array (M, D)
+    dim : int
+        Number of latent columns.
+
+    Returns
+    -------
+    Array (M, D + dim)
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp, numpyro_gp as ngp
+    >>> ngp.deep.latent_columns(jax.random.key(0), jnp.zeros((4, 2))).shape
+    (4, 3)
+    """
+    points = check_points("inducing", inducing)
+    extra = jax.random.normal(check_key("key", key), (points.shape[0], check_count("dim", dim)), points.dtype)
+    return jnp.concatenate([points, extra], axis=-1)
+
+
+def principal_directions(X: ArrayLike, outputs: int) -> Array:
+    """The mixing matrix with which `mix` starts: the top right-singular vectors of X (mathematics.md section 5.4).
+
+    A layer ``F + g P^T`` with these columns has correlated outputs from ``outputs`` independent functions ``g``
+    (mathematics.md section 5.3).
+
+    Parameters
+    ----------
+    X : array (N, D)
+        Standardised inputs.
+    outputs : int
+
+    Returns
+    -------
+    Array (D, outputs)
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> ngp.deep.principal_directions(jnp.array([[1.0, 0.0], [-2.0, 0.0]]), 1).round(4).tolist()
+    [[1.0], [0.0]]
+    """
+    return linear_projection(X, outputs).weights
+
+
+def mix(values: ArrayLike, mixing: ArrayLike) -> Array:
+    """Correlated outputs from independent functions: ``g P^T`` over any leading axes.
+
+    Parameters
+    ----------
+    values : array (..., P)
+        Values of independent functions.
+    mixing : array (D, P)
+
+    Returns
+    -------
+    Array (..., D)
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> ngp.deep.mix(jnp.ones((3, 1)), jnp.array([[1.0], [2.0]])).tolist()
+    [[1.0, 2.0], [1.0, 2.0], [1.0, 2.0]]
+    """
+    g, P = check_floating("values", values), check_points("mixing", mixing)
+    if g.ndim < 1 or g.shape[-1] != P.shape[1]:
+        required = f"with {P.shape[1]} columns, one for each column of mixing {P.shape}"
+        fail("values", required, f"shape {g.shape}", "Draw from a gp(..., outputs=P).")
+    return matmul(g, P.T)
+
 
 # --------------------------------------------------------------------------------------
 # What `stack` builds: layers that a model calls, and the recipes of their beliefs.
@@ -142,7 +304,17 @@ class Stack:
         whose inputs are standardised. Any recipe can be replaced, as in
         ``layers.recipes | {"f_latent_0": ngp.guides.free_latent()}``.
         """
-        found = {f"{self.name}_{number}": self._recipe(part) for number, part in enumerate(self.parts)}
+        found: dict[str, Recipe] = {}
+        for number, part in enumerate(self.parts):
+            is_last = part.mean is None
+            points, scale, train = part.mean_inducing, 1.0 if is_last else INNER_SCALE, self.train_inducing
+            if points is None:
+                recipe = coupled(natural=is_last, scale=scale)
+            elif self.mean == "orthogonal":
+                recipe = orthogonal(points, natural=is_last, scale=scale, train_inputs=train)
+            else:
+                recipe = decoupled_layer(points, self.mean, self.covariance, scale=scale, train_inputs=train)
+            found[f"{self.name}_{number}"] = recipe
         latent = {f"{self.name}_latent_{n}": amortised(self._reads(encoder())) for n in range(len(self.latent_columns))}
         return found | latent
 
@@ -168,16 +340,6 @@ class Stack:
     def _reads(self, network: Network) -> Network:
         """A network that reads rows in the units of the training rows."""
         return partial(_standardised, network=network, inputs_in=self.inputs, targets_in=self.targets)
-
-    def _recipe(self, part: Part) -> Recipe:
-        is_last = part.mean is None
-        scale = 1.0 if is_last else INNER_SCALE
-        if part.mean_inducing is None:
-            return coupled(natural=is_last, scale=scale)
-        train = self.train_inducing
-        if self.mean == "orthogonal":
-            return orthogonal(part.mean_inducing, natural=is_last, scale=scale, train_inputs=train)
-        return decoupled_layer(part.mean_inducing, self.mean, self.covariance, scale=scale, train_inputs=train)
 
 
 class DeepProcess(NamedTuple):
@@ -218,19 +380,17 @@ class DeepProcess(NamedTuple):
         h, number, latent = own.inputs.standard(rows), 0, 0
         for kind in own.kinds[:-1]:
             if kind == "LV":
-                h, latent = self._with_latent(h, latent), latent + 1
+                columns = own.latent_columns[latent]
+                both = latent_inputs(f"{own.name}_latent_{latent}", h, columns)
+                if own.latent == "add":
+                    noise = einsum("...d,d->...d", both[..., columns:], self.spreads[latent])
+                    both = both[..., :columns] + noise
+                h, latent = both, latent + 1
                 continue
             part, drawn = own.parts[number], self.processes[number].draw(f"{own.name}_{number}/draw", h)
             h = drawn if part.mixing is None else cast("Projection", part.mean)(h) + mix(drawn, part.mixing)
             number += 1
         return h
-
-    def _with_latent(self, h: Array, number: int) -> Array:
-        columns = self.stack.latent_columns[number]
-        both = latent_inputs(f"{self.stack.name}_latent_{number}", h, columns)
-        if self.stack.latent == "concatenate":
-            return both
-        return both[..., :columns] + einsum("...d,d->...d", both[..., columns:], self.spreads[number])
 
 
 def _standardised(
@@ -352,7 +512,14 @@ def stack(
         more = _rows_of_inputs("mean_inducing", mean_inducing, rows, units, partial(random_subset, keys[1]))
     columns = check_count("latent_dim", latent_dim) if latent == "concatenate" else None
     parts, latents = _parts_of_layers(kinds, widths, (units.standard(rows), points, more), mixing, columns, keys[2])
-    targets = None if y is None else Units.of(_targets(y, rows))
+    targets = None
+    if y is not None:  # of any type, as columns of numbers
+        values = check_array("y", y)
+        check_finite("y", values)
+        if values.ndim not in (1, 2) or values.shape[0] != rows.shape[0]:
+            required = f"of shape (N,) or (N, P) with N = {rows.shape[0]}, the rows of X"
+            fail("y", required, f"shape {values.shape}", "Pass the targets of X.")
+        targets = Units.of(values.reshape(rows.shape[0], -1).astype(rows.dtype))
     own = None if outputs is None else check_count("outputs", outputs)
     return Stack(parts, units, targets, name, kinds, latent, latents, own, kernel, mean, covariance, train_inducing)
 
@@ -388,16 +555,6 @@ def _rows_of_inputs(
     return choose(units.standard(rows), count)
 
 
-def _targets(y: ArrayLike, rows: Array) -> Array:
-    """Targets of any type as columns of numbers, one row for each row of ``X``."""
-    targets = check_array("y", y)
-    check_finite("y", targets)
-    if targets.ndim not in (1, 2) or targets.shape[0] != rows.shape[0]:
-        required = f"of shape (N,) or (N, P) with N = {rows.shape[0]}, the rows of X"
-        fail("y", required, f"shape {targets.shape}", "Pass the targets of X.")
-    return targets.reshape(rows.shape[0], -1).astype(rows.dtype)
-
-
 # Rows of the data, inducing inputs, and those of the mean where there are any: what goes through the layers together.
 Held = tuple[Array, Array, Array | None]
 
@@ -415,43 +572,25 @@ def _parts_of_layers(
             latents.append(rows.shape[1] if columns is None else columns)
             if columns is not None:
                 keys = jax.random.split(jax.random.fold_in(key, number), 3)
-                held = cast("Held", _of_each(held, *(partial(latent_columns, one, dim=columns) for one in keys)))
+                pairs = zip(keys, held, strict=True)
+                held = cast("Held", tuple(None if h is None else latent_columns(k, h, columns) for k, h in pairs))
             continue
-        prior, points = lengthscale_prior(_varied(rows)), held[1:]
+        # Constant columns, as zeros that pad a mean, have no scale: only functions of a layer, of scale 1, stand there.
+        signs = jnp.where(jnp.arange(len(rows)) % 2 == 0, 1, -1).astype(rows.dtype)[:, None]
+        varied = jnp.where(jnp.ptp(rows, axis=0, keepdims=True) == 0, signs, rows)
+        prior, points = lengthscale_prior(varied), held[1:]
         if len(parts) == len(widths):
             break  # the last process
         width = widths[len(parts)] or rows.shape[1]
-        mean = _passed_on(rows, kept, width)
-        held, kept = cast("Held", _of_each(held, mean, mean, mean)), width
-        parts.append(Part(prior, *points, mean, _mixing_matrix(held[0], mixing)))
+        # The mean passes on the columns that are kept, then latent inputs, then zeros, as far as the width goes.
+        mean = Projection(jnp.eye(rows.shape[1], width, dtype=rows.dtype))
+        if width <= kept:
+            weights = linear_projection(rows[:, :kept], width).weights
+            mean = Projection(jnp.pad(weights, ((0, rows.shape[1] - kept), (0, 0))))
+        held, kept = cast("Held", tuple(None if h is None else mean(h) for h in held)), width
+        if mixing is not None and check_count("mixing", mixing) > width:
+            cure = "Leave it out for one function to each column."
+            fail("mixing", f"at most {width}, the width of the layer", mixing, cure)
+        mixed = None if mixing is None else principal_directions(held[0], mixing)
+        parts.append(Part(prior, *points, mean, mixed))
     return (*parts, Part(prior, *points)), tuple(latents)
-
-
-def _of_each(held: Held, *functions: Callable[[Array], Array]) -> tuple[Array | None, ...]:
-    return tuple(None if own is None else function(own) for own, function in zip(held, functions, strict=True))
-
-
-def _varied(rows: Array) -> Array:
-    """Rows whose constant columns, which have no scale, get that of a function a priori: 1.
-
-    Zeros that pad a mean are such: only the functions of the layer stand in them.
-    """
-    signs = jnp.where(jnp.arange(len(rows)) % 2 == 0, 1, -1).astype(rows.dtype)[:, None]
-    return jnp.where(jnp.ptp(rows, axis=0, keepdims=True) == 0, signs, rows)
-
-
-def _passed_on(rows: Array, kept: int, width: int) -> Projection:
-    """The fixed mean of a layer: the ``kept`` columns, then latent inputs, then zeros, as far as ``width`` goes."""
-    if width > kept:
-        return Projection(jnp.eye(rows.shape[1], width, dtype=rows.dtype))
-    weights = linear_projection(rows[:, :kept], width).weights
-    return Projection(jnp.pad(weights, ((0, rows.shape[1] - kept), (0, 0))))
-
-
-def _mixing_matrix(rows: Array, mixing: int | None) -> Array | None:
-    if mixing is None:
-        return None
-    if check_count("mixing", mixing) > rows.shape[1]:
-        cure = "Leave it out for one function to each column."
-        fail("mixing", f"at most {rows.shape[1]}, the width of the layer", mixing, cure)
-    return principal_directions(rows, mixing)
