@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from numpyro_gp.beliefs import Basis, Coupled
-from numpyro_gp.beliefs.curvature_taps import Probe
+from numpyro_gp.beliefs.curvature_taps import Probe, largest_eigenvalue
 from numpyro_gp.beliefs.decoupled import Decoupled, Hybrid, Orthogonal, inverse_covariance
 from numpyro_gp.kernels import RBF
 from numpyro_gp.likelihoods import Bernoulli, Gaussian
@@ -179,3 +179,10 @@ ON_A_LINE = Orthogonal(POINTS, jnp.zeros(5), jnp.zeros(3), jnp.eye(3))
 def test_bad_beliefs(build, message):
     with pytest.raises((ValueError, TypeError), match=message):
         build()
+
+
+def test_power_iterations_are_a_limit_for_operators_of_either_sign(rng):
+    turn = np.linalg.qr(rng.normal(size=(6, 6)))[0]
+    matrix = jnp.asarray(turn @ np.diag([-5.0, 2.0, 1.0, 0.5, 0.1, 0.0]) @ turn.T)
+    np.testing.assert_allclose(largest_eigenvalue(lambda x: matrix @ x, 6, jnp.float64), 5.0, rtol=1e-3)
+    assert largest_eigenvalue(lambda x: 0 * x, 6, jnp.float64) == 0

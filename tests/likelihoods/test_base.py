@@ -1,5 +1,7 @@
 """Callables as likelihoods."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,9 +9,14 @@ import numpyro.distributions as dist
 import pytest
 from numpy.testing import assert_allclose
 from scipy import stats
+from scipy.integrate import quad
 
 from numpyro_gp import likelihoods as L
+from numpyro_gp.arrays import ArrayLike, value_type
 from numpyro_gp.likelihoods import Gaussian, Softmax, as_likelihood
+from numpyro_gp.likelihoods.base import ByDensity
+from numpyro_gp.likelihoods.closures import Closure
+from numpyro_gp.likelihoods.expectations import composite_cuts
 from tests.likelihoods.compiled import Compiled
 
 
@@ -111,3 +118,63 @@ def test_the_predictive_density_of_a_narrow_callable_is_that_of_a_dense_grid(sha
     grid = stats.norm.logpdf(z) + stats.weibull_min(shape, scale=np.exp(0.5 * z)).logpdf(y)
     likelihood = as_likelihood(lambda f: dist.Weibull(jnp.exp(f), shape))
     assert_allclose(likelihood.predictive_log_prob(y, 0.0, 0.25), np.log(np.trapezoid(np.exp(grid), z)), rtol=2e-6)
+
+
+def lambdas(a):
+    inner = lambda x: a * x  # noqa: E731
+    return {
+        "cell": lambda x: a * x,
+        "default": lambda x, a=a: a * x,
+        "nested": lambda x: inner(x),
+        "partial": functools.partial(lambda a, x: a * x, a),
+    }
+
+
+@pytest.mark.parametrize("kind", ["cell", "default", "nested", "partial"])
+def test_arrays_leave_transformations_as_leaves(kind):
+    made = jax.vmap(lambda a: Closure(lambdas(a)[kind]))(jnp.arange(3.0))
+    assert [leaf.shape for leaf in jax.tree.leaves(made)] == [(3,)]
+    called = jax.vmap(lambda closure: closure(2.0))(made)
+    np.testing.assert_array_equal(called, [0.0, 2.0, 4.0])
+
+
+def test_plain_functions_have_no_leaves_and_equal_structure_and_other_contents_are_kept():
+    assert jax.tree.leaves(Closure(jnp.sin)) == []
+    assert jax.tree.structure(Closure(jnp.sin)) == jax.tree.structure(Closure(jnp.sin))
+    assert jax.tree.structure(Closure(jnp.sin)) != jax.tree.structure(Closure(jnp.cos))
+    scale, word = 3.0, "x"
+    again = jax.tree.map(lambda leaf: leaf, Closure(lambda x: (scale * x, word)))
+    assert again(2.0) == (6.0, "x")
+
+
+@value_type()
+class Skewed(ByDensity):
+    """A Gumbel distribution around ``f``, which has no class of its own."""
+
+    density = staticmethod(lambda f, y, scale: -(y - f) / scale - jnp.exp(-(y - f) / scale) - jnp.log(scale))
+    parameters = ("scale",)
+    scale: ArrayLike
+
+    def conditional(self, f):
+        return dist.Gumbel(f, self.scale)
+
+    def _turns(self, y):
+        return composite_cuts(y, *self.given(y), y)
+
+    def _expected(self, y, latent):
+        raise NotImplementedError
+
+    _mean = _variance = _expected
+
+
+def test_densities_at_and_under_a_function_are_those_of_scipy():
+    own, y, f = Skewed(0.7), np.array([-1.0, 0.3, 4.0]), np.array([0.2, 0.1, -0.5])
+    np.testing.assert_allclose(own.log_prob(y, f), stats.gumbel_r.logpdf(y, f, 0.7), rtol=1e-12)
+    assert own.log_prob(jnp.asarray(2), jnp.float32(0.5)).dtype == jnp.float32
+
+    def mixed(y, mean):
+        inside = lambda f: stats.gumbel_r.pdf(y, f, 0.7) * stats.norm.pdf(f, mean, 1.2)  # noqa: E731
+        return np.log(quad(inside, mean - 12, mean + 12, points=[y], limit=200)[0])
+
+    found = own.predictive_log_prob(y, f, 1.44 * np.ones(3))
+    np.testing.assert_allclose(found, [mixed(*pair) for pair in zip(y, f, strict=True)], rtol=1e-6)

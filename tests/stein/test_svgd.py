@@ -1,4 +1,4 @@
-"""The engine: its step, its calls, what it does with a bad particle."""
+"""The engine: where it starts, its step, its calls, what it says of particles and does with a bad one."""
 
 import jax
 import jax.numpy as jnp
@@ -12,9 +12,9 @@ from numpyro.infer.autoguide import AutoMultivariateNormal
 from numpyro.infer.reparam import NeuTraReparam
 
 import numpyro_gp as ngp
-from numpyro_gp.stein import IMQ, RBF, SVGD, Curvature, Groups, PerSite, svgd_direction
+from numpyro_gp.stein import IMQ, RBF, SVGD, Around, Curvature, Groups, PerSite, svgd_direction
 from numpyro_gp.stein.svgd import _tempered
-from tests.stein.models import KEY, LABELS, X, gp_model, state_of
+from tests.stein.models import KEY, LABELS, X, Y, gp_model, state_of
 
 
 @pytest.mark.long
@@ -236,3 +236,91 @@ def test_a_temperature_takes_the_type_of_the_particles():
     found = _tempered(np.float64(0.5), jnp.array([3.0], jnp.float32))
     assert found.dtype == jnp.float32
     np.testing.assert_array_equal(found, [1.5])
+
+
+def model():
+    numpyro.sample("rate", dist.Gamma(4.0, 1.0))
+    numpyro.sample("w", dist.Beta(jnp.ones(3), 2.0).to_event(1))
+
+
+def started(init_particles, n=400, key=0):
+    svgd = SVGD(model, optax.sgd(0.1), num_stein_particles=n, init_particles=init_particles)
+    return svgd.particles(svgd.init(jax.random.key(key)))
+
+
+@pytest.mark.long
+def test_given_values_are_the_start_and_the_rest_is_drawn():
+    particles = started(None)
+    assert particles["w"].shape == (400, 3)
+    assert abs(particles["rate"].mean() - 4.0) < 4 * 2.0 / 20  # four standard errors
+    assert 3.0 < particles["rate"].var() < 5.2
+    given = jnp.linspace(1.0, 3.0, 5)
+    particles = started({"rate": given}, 5)
+    np.testing.assert_allclose(particles["rate"], given, rtol=1e-12)
+    assert len(np.unique(np.asarray(particles["w"][:, 0]))) == 5
+
+
+@pytest.mark.long
+def test_around_scatters_in_unconstrained_coordinates():
+    particles = started(Around({"rate": 2.0}, 0.1))
+    logs = np.log(np.asarray(particles["rate"]))
+    assert abs(logs.mean() - np.log(2.0)) < 4 * 0.1 / 20
+    assert 0.08 < logs.std() < 0.12
+    np.testing.assert_allclose(started(Around({"rate": 2.0}, 0.0), 3)["rate"], 2.0, rtol=1e-12)
+    inside = started(Around({"w": jnp.array([0.2, 0.3, 0.5])}), 4)["w"]
+    assert inside.shape == (4, 3)
+    assert 0 < inside.min() <= inside.max() < 1
+
+
+@pytest.mark.long
+def test_a_start_inside_a_compiled_function():
+    svgd = SVGD(model, optax.sgd(0.1), num_stein_particles=3, init_particles=Around({"rate": 2.0}, 0.0))
+    state = jax.jit(lambda key: svgd.init(key).optim_state)(jax.random.key(0))
+    np.testing.assert_allclose(svgd.optim.get_params(state)["rate_auto_loc"], np.log(2.0), rtol=1e-12)
+
+
+@pytest.mark.long
+def test_messages():
+    """What ``contracts/misuses_after.py`` does not have."""
+    for start, message in (
+        ({"rate": jnp.ones(2)}, r"init_particles\['rate'\] must be of shape \(3,\), the 3 particles"),
+        (Around({"rate": jnp.ones(3)}), r"must be of shape \(\), one value for all particles, but got shape \(3,\)"),
+        ({"rate": jnp.array([1.0, jnp.nan, 1.0])}, r"init_particles\['rate'\] must be finite"),
+        (Around({"rate": 0.0}), r"init_particles\['rate'\] must be inside the support of the site, but got 0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            started(start, 3)
+
+
+@pytest.mark.long
+def test_faults_are_named_by_particle_and_site():
+    svgd = guarded_engine()
+    state = state_of(svgd, 20.0)
+    assert svgd.faults(state, 20.0) == []
+    assert svgd.faults(state, 2.0) == [(2, "a"), (2, "b")]  # the density of the whole particle is NaN
+    assert svgd.faults(state, 9.0, root=True) == [(2, "b")]  # only the slope of the root, at zero, is infinite
+
+
+@pytest.mark.long
+def test_posterior_mixes_the_particles():
+    def model(X, y=None):
+        noise = numpyro.sample("noise", dist.LogNormal(-2.0, 0.5))
+        f = ngp.gp("f", ngp.kernels.RBF(1.0, 0.5), X)
+        with numpyro.plate("data", X.shape[0]):
+            ngp.observe("y", f(X), ngp.likelihoods.Gaussian(noise), obs=y)
+
+    svgd = SVGD(model, optax.adam(0.1), PerSite(), 4)
+    result = svgd.run(KEY, 20, X, Y, progress_bar=False)
+    posterior = ngp.Posterior.from_stein(model, svgd, result.params)
+    again = ngp.Posterior.from_stein(model, svgd, result.state)
+    assert posterior.kind == "stein"
+    assert posterior.num_draws == 4
+    prediction = posterior.predict(KEY, X)
+    f = svgd.particles(result.params)
+    gram = np.exp(-((np.asarray(X) - np.asarray(X).T) ** 2) / (2 * 0.25))
+    # A conditional on the jittered values at X: features L^-1 K, and what they leave of the prior variance.
+    features = np.linalg.solve(np.linalg.cholesky(gram + 1e-6 * np.eye(12)), gram)
+    means, rest = np.asarray(f["f"]) @ features, 1.0 - np.sum(features**2, axis=0)
+    np.testing.assert_allclose(prediction.mean, means.mean(0), atol=1e-8)
+    np.testing.assert_allclose(prediction.variance, np.mean(f["noise"] ** 2) + rest + means.var(0), atol=1e-6)
+    np.testing.assert_array_equal(again.predict(KEY, X).mean, prediction.mean)

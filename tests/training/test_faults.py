@@ -10,9 +10,11 @@ import pytest
 from numpyro.contrib.einstein import SVGD, RBFKernel
 from numpyro.infer import SVI, RenyiELBO, Trace_ELBO
 
+import numpyro_gp as ngp
+from numpyro_gp.training.faults import traits_of
 from numpyro_gp.training.fit import fit
 from numpyro_gp.training.loop import NonFiniteLoss
-from tests.oracles.engines import data, key
+from tests.oracles.engines import Countdown, data, key, model
 
 KEY, DATA = key(), data()
 
@@ -152,3 +154,26 @@ def test_fits_that_move_are_short_go_on_or_are_told_their_start_say_nothing():
     fit(KEY, svi_of(0.3), 300, DATA, resume=first, progress=False)  # goes on, long converged
     fit(KEY, svi_of(-40.0), 99, DATA, progress=False)
     fit(KEY, svi_of(-40.0), 120, DATA, init_params={"centre": jnp.asarray(-40.0)}, progress=False)
+
+
+def shared_model(y):
+    shift = numpyro.param("shift", 0.5)
+    location = numpyro.sample("location", dist.Normal(shift, 1.0))
+    numpyro.sample("y", dist.Normal(location, 1.0), obs=y[0])
+
+
+def test_nothing_is_assumed_of_a_foreign_engine():
+    """Not even of one that has a model, a guide and particles of another sense."""
+    foreign = Countdown(bad_step=3)
+    foreign.model, foreign.guide, foreign.num_stein_particles = model, model, 5
+    assert traits_of(foreign).loss_name == "loss"
+    with pytest.raises(ngp.NonFiniteLoss, match=r"were finite before this step\. Try a larger jitter") as info:
+        ngp.fit(KEY, foreign, 9, DATA, progress=False)
+    assert info.value.sites == ()
+
+
+@pytest.mark.long
+def test_the_bar_names_the_loss(capfd):
+    svgd = ngp.stein.SVGD(shared_model, optax.sgd(0.1), num_stein_particles=2)
+    ngp.fit(KEY, svgd, 2, jnp.ones(1))
+    assert "Stein force 1.8" in capfd.readouterr().err
