@@ -234,19 +234,6 @@ def test_data_on_a_line_have_the_least_noise(is_double):
     assert "log density, left out" not in summary.facts
 
 
-def test_steps_remember_the_curvature_of_all_hyperparameters():
-    """Nine of them: with the ten steps that SciPy remembers the search and what follows take 60 evaluations."""
-    rng = np.random.default_rng(0)
-    table = {f"x{d}": rng.uniform(size=1000) for d in range(4)}
-    table["y"] = np.sin(6 * table["x0"]) + table["x1"] ** 2 + 0.3 * rng.normal(size=1000)
-    model = ngp.gam.model("y ~ s(x0) + s(x1) + s(x2) + s(x3)", table)
-    bound = own.Bound(own.BoundParts(model), own.Data.of(model))
-    free, is_flat = bound.find_mode(bound.start, 200)
-    assert is_flat
-    assert np.abs(bound(free)[1]).max() < 0.2
-    assert len(bound.losses) < 36
-
-
 def test_a_matrix_that_is_no_number_is_told_as_one_without_a_factor():
     """So that a step too long is taken back, whichever way its numbers end."""
     for bad in (np.full((3, 3), np.nan), np.diag([1.0, np.nan, 1.0]), np.diag([1.0, -1.0])):

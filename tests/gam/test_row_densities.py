@@ -13,6 +13,7 @@ import numpyro_gp as ngp
 from numpyro_gp.gam.answers.draws import GuideNormal, OfPseudoData, guide_draws
 from numpyro_gp.gam.answers.report import facts_of, report_on_rows
 from numpyro_gp.gam.answers.row_densities import (
+    _probability_below,
     _seen,
     expected_at_all,
     lower_ends,
@@ -79,6 +80,23 @@ def test_rows_left_out_have_the_density_of_all_others():
     assert not notes
     wanted = model.start.constant + K @ inverse @ left
     np.testing.assert_allclose(looked.densities.fitted, wanted[looked.places], atol=1e-5)
+
+
+@pytest.mark.long
+def test_what_is_below_a_datum_has_the_probability_of_scipy():
+    y, f, ties = np.array([0.0, 1.0, 4.0]), np.array([[0.3, -0.5, 1.0]]), np.array([0.2, 0.9, 0.5])
+    rate = np.exp(f)
+    own = lambda law, y: law.cdf(y - 1) + ties * law.pmf(y)  # noqa: E731
+    cases = [
+        (ngp.likelihoods.Poisson(), y, own(stats.poisson(rate), y)),
+        (ngp.likelihoods.NegativeBinomial(jnp.full(1, 3.0)), y, own(stats.nbinom(3.0, 3 / (3 + rate)), y)),
+        (ngp.likelihoods.Bernoulli(), np.minimum(y, 1), own(stats.bernoulli(1 / (1 + np.exp(-f))), np.minimum(y, 1))),
+        (ngp.likelihoods.Gamma(jnp.full(1, 2.0)), y + 1, stats.gamma(2.0, scale=rate).cdf(y + 1)),
+    ]
+    for likelihood, values, wanted in cases:
+        np.testing.assert_allclose(
+            _probability_below(likelihood, values, f, ties), wanted, rtol=1e-6, err_msg=repr(likelihood)
+        )
 
 
 @pytest.mark.parametrize(
