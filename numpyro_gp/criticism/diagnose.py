@@ -12,7 +12,7 @@ from numpyro import handlers
 from numpyro.infer import MCMC, NUTS
 
 from numpyro_gp.arrays import Array, Merge, Model, split_arrays
-from numpyro_gp.checks import check_count, check_key, check_type, fail
+from numpyro_gp.checks import check_count, check_key, fail
 from numpyro_gp.criticism import fit_checks, metrics, posterior_checks
 from numpyro_gp.criticism.evidence import gather
 from numpyro_gp.criticism.fit_checks import Case, Finding
@@ -110,8 +110,6 @@ def verdict(
     evidence may be ... nats per datum higher): take as many as ngp.inducing.enough(kernel, X) says.
     ['inducing inputs']
     """
-    for name, value in {"posterior": posterior, "other": posterior if other is None else other}.items():
-        check_type(name, value, Posterior, "made of ngp.Posterior", "Use Posterior.from_svi, from_mcmc or from_stein.")
     key = jax.random.key(0) if key is None else check_key("key", key)
     count, call = check_count("num_samples", num_samples), call_of(posterior.model, data, kwargs)
     second = None if other is None else gather(other, key, call_of(other.model, data, kwargs), count)

@@ -92,10 +92,9 @@ def importance_weights(
     >>> ngp.diagnose.importance_weights(posterior, jax.random.key(1), X, y, num_samples=50).log_weights.shape
     (50,)
     """
-    if getattr(posterior, "guide", None) is None:
+    if posterior.guide is None:
         cure = "For Markov chains look at R-hat and effective sample size: numpyro.diagnostics.summary."
-        got = f"one from {posterior.kind!r}" if isinstance(posterior, Posterior) else f"a {type(posterior).__name__}"
-        fail("posterior", "of a variational fit", got, cure, TypeError)
+        fail("posterior", "of a variational fit", f"one from {posterior.kind!r}", cure, TypeError)
     keys = jax.random.split(check_key("key", key), check_count("num_samples", num_samples, 25))
     call = call_of(posterior.model, args, kwargs)
     bound = call.at(call.arrays)

@@ -48,26 +48,17 @@ def amortised(network: Network | None = None, *, data: Data | None = None, start
     >>> import numpyro_gp as ngp
     >>> recipes = {"w": ngp.guides.amortised(ngp.guides.encoder((20, 20)))}   # for ngp.AutoGP(model, recipes)
     """
-    network = encoder() if network is None else network
-    if not callable(network) or isinstance(network, type):
-        cure = "Use ngp.guides.encoder(), flax_network(module), equinox_network(module) or a function."
-        fail("network", "a function (name, inputs, outputs) -> (N, outputs)", f"{network!r:.60}", cure, TypeError)
-    if data is not None and not callable(data):
-        fail("data", "a function of the model's arguments", f"{data!r:.60}", "Pass lambda X, y: (X, y).", TypeError)
-    return partial(_amortised, network=network, data=data, shift=start_log_scale)
-
-
-def _inputs_and_data(prior: LocalPrior) -> tuple[object, object]:
-    """Arguments of the model that it calls X and y; where it has none of these names, the first two."""
-    if {"X", "y"} <= set(prior.named):
-        return prior.named["X"], prior.named["y"]
-    rest = iter(prior.arguments)
-    X, y = (prior.keywords[name] if name in prior.keywords else next(rest, None) for name in ("X", "y"))
-    return X, y
+    return partial(_amortised, network=network or encoder(), data=data, shift=start_log_scale)
 
 
 def _amortised(name: str, prior: LocalPrior, *, network: Network, data: Data | None, shift: float) -> dist.Distribution:
-    X, y = _inputs_and_data(prior) if data is None else data(*prior.arguments, **prior.keywords)
+    if data is not None:
+        X, y = data(*prior.arguments, **prior.keywords)
+    elif {"X", "y"} <= set(prior.named):
+        X, y = prior.named["X"], prior.named["y"]
+    else:
+        rest = iter(prior.arguments)
+        X, y = (prior.keywords[name] if name in prior.keywords else next(rest, None) for name in ("X", "y"))
     if X is None or y is None:
         cure = "Call the guide with the observations; name them with amortised(network, data=...)."
         fail(f"the data of the guide at site {name!r}", "inputs and observations", "None", cure)
@@ -82,16 +73,12 @@ def _amortised(name: str, prior: LocalPrior, *, network: Network, data: Data | N
     if parts.shape != (inputs.shape[0], 2 * dim):
         cure = f"Return location and log scale of {dim} latent inputs in the columns."
         fail("network(name, inputs, outputs)", f"of shape {(inputs.shape[0], 2 * dim)}", f"shape {parts.shape}", cure)
-    return dist.Normal(parts[:, :dim], jnp.exp(_tamed(parts[:, dim:] + shift))).to_event(1)
-
-
-def _tamed(log_scale: Array) -> Array:
-    """A log scale, which above 1 grows as a logarithm: no posterior is so much wider than its standard normal prior.
-
-    Of a row whose inputs are some hundred standard deviations away a network makes a log scale of fifty or more, and
-    its variance alone would be all of the bound, and of every gradient.
-    """
-    return jnp.where(log_scale > 1, 1 + jnp.log(jnp.maximum(log_scale, 1)), log_scale)
+    # Above 1 a log scale grows as a logarithm: no posterior is so much wider than its standard normal prior. Of a row
+    # whose inputs are some hundred standard deviations away a network makes a log scale of fifty or more, and its
+    # variance alone would be all of the bound, and of every gradient.
+    log_scale = parts[:, dim:] + shift
+    log_scale = jnp.where(log_scale > 1, 1 + jnp.log(jnp.maximum(log_scale, 1)), log_scale)
+    return dist.Normal(parts[:, :dim], jnp.exp(log_scale)).to_event(1)
 
 
 def encoder(hidden: Sequence[int] = (20, 20)) -> Network:
@@ -129,14 +116,10 @@ def _encoder(name: str, inputs: Array, outputs: int, *, hidden: tuple[int, ...])
         weights = numpyro.param(f"{name}/weights_{number}", start)
         bias = numpyro.param(f"{name}/bias_{number}", jnp.zeros(width, inputs.dtype))
         linear = matmul(value, weights) + bias[None, :]
-        value = linear if last else jnp.tanh(linear) + _skip(value, width)
+        # Beside the layer the first columns of the one before, padded with zeros.
+        skipped = jnp.pad(value[:, :width], ((0, 0), (0, max(0, width - columns))))
+        value = linear if last else jnp.tanh(linear) + skipped
     return value
-
-
-def _skip(value: Array, width: int) -> Array:
-    """The first ``width`` columns of the previous layer, padded with zeros."""
-    kept = value[:, :width]
-    return jnp.pad(kept, ((0, 0), (0, width - kept.shape[1])))
 
 
 def _start_weights(key: Array, *, shape: tuple[int, int], scale: float, dtype: np.dtype) -> Array:
@@ -162,9 +145,6 @@ def flax_network(module: object) -> Network:
     >>> def recipe(linen):   # flax is not among what this library needs
     ...     return ngp.guides.amortised(ngp.guides.flax_network(linen.Dense(2)))
     """
-    if not (hasattr(module, "init") and hasattr(module, "apply")):
-        cure = "Pass an instance, such as Encoder()."
-        fail("module", "a flax.linen module", f"a {type(module).__name__}", cure, TypeError)
     return partial(_flax, module=module)
 
 
@@ -192,8 +172,6 @@ def equinox_network(module: object) -> Network:
     >>> def recipe(eqx, key):   # equinox is not among what this library needs
     ...     return ngp.guides.amortised(ngp.guides.equinox_network(eqx.nn.MLP(3, 2, 20, 2, key=key)))
     """
-    if not callable(module) or isinstance(module, type):
-        fail("module", "an equinox module", f"{module!r:.60}", "Pass an instance, such as eqx.nn.MLP(...).", TypeError)
     return partial(_equinox, module=module)
 
 

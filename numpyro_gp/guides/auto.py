@@ -12,10 +12,10 @@ from numpyro import handlers
 from numpyro_gp.arrays import Array, Shape
 from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.beliefs.neighbours.pseudo_rows import PseudoRows
-from numpyro_gp.checks import check_type, fail
+from numpyro_gp.checks import fail
 from numpyro_gp.guides import other_sites as local_sites
 from numpyro_gp.guides.fit_registry import fits_of, known_fit
-from numpyro_gp.guides.other_sites import draws_of_rest, median_of_rest, quantiles_of_rest
+from numpyro_gp.guides.other_sites import draws_of_rest, quantiles_of_rest
 from numpyro_gp.guides.own_sites import GuideOfSites, OnBases
 from numpyro_gp.programs.handler_lock import alone
 from numpyro_gp.programs.private import Args, Kwargs
@@ -102,7 +102,6 @@ class AutoGP(GuideOfSites):
         if self.prototype_trace is None:
             cure = "Run svi.init or call the guide first."
             fail("the guide", "initialised", "one that has not seen data", cure, RuntimeError)
-        check_type("params", params, Mapping, "a dictionary of parameters", "Pass result.params.")
         found = known_fit(self, params) if any(fit.guide is not None for fit in fits_of(self)) else None
         return self if found is None or found.guide is None else found.guide, FittedParams(params)
 
@@ -145,7 +144,7 @@ class AutoGP(GuideOfSites):
         Processes by neighbours have no whitened means, and are left out.
         """
         own, params = self._fitted(params)
-        rest = median_of_rest(own.rest, params) if own.rest is not None else {}
+        rest = {} if own.rest is None else dict(own.rest.median(params))
         found = own._own_quantiles(params, jnp.asarray([0.5]), rest, args, kwargs)
         return {**rest, **{name: value[0] for name, value in found.items()}}
 
@@ -157,7 +156,7 @@ class AutoGP(GuideOfSites):
         own, params = self._fitted(params)
         levels = jnp.atleast_1d(jnp.asarray(quantiles))
         rest = {} if own.rest is None else quantiles_of_rest(own.rest, params, levels)
-        middle = {} if own.rest is None else median_of_rest(own.rest, params)
+        middle = {} if own.rest is None else dict(own.rest.median(params))
         return {**rest, **own._own_quantiles(params, levels, middle, args, kwargs)}
 
     def _own_quantiles(

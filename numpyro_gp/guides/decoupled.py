@@ -52,9 +52,8 @@ class MeanPoints(NamedTuple):
     def checked(cls, label: str, value: ArrayLike, columns: int | None, train_inputs: bool) -> "MeanPoints":
         """Those that a recipe was given."""
         points = check_points(label, value)
-        if columns is not None and check_count("columns", columns) > len(points):
-            cure = "Pass None for the exact quadratic term."
-            fail("columns", f"at most {len(points)}, the rows of {label}", columns, cure)
+        if columns is not None:
+            check_count("columns", columns)
         return cls(label, points, columns, train_inputs)
 
     def inputs(self, name: str, prior: InducingPrior) -> Array:
@@ -254,9 +253,6 @@ def orthogonal(
     if start is not None:
         # Refuse a start that is no belief on these points of the mean, in their order.
         cure = "Pass the rows of its Z_gamma."
-        if not isinstance(start, Orthogonal):
-            made = "Pass what ngp.beliefs.orthogonal_optimum returns, or guide.beliefs(params)[site]."
-            fail("start", "a belief of `orthogonal`", f"a {type(start).__name__}", made, TypeError)
         if start.a.shape[-1] != (count := len(mean.points)):
             fail("start", f"a belief on the {count} rows of Z_gamma", f"one on {start.a.shape[-1]}", cure)
         own, given = known(start.Z_gamma), known(mean.points)

@@ -1,5 +1,6 @@
 """A guide that samples: a belief or a recipe at each site of its own, and another guide for the rest."""
 
+import inspect
 import math
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, nullcontext
@@ -18,8 +19,8 @@ from numpyro_gp.beliefs.basis import AbstractBasis
 from numpyro_gp.checks import fail
 from numpyro_gp.guides import other_sites as local_sites
 from numpyro_gp.guides.fit_registry import FitRecord, begin_again, fits_of
-from numpyro_gp.guides.other_sites import NotOfRest, Remainder, at_medians, call_rest, check_given, check_rest, is_point
-from numpyro_gp.guides.recipes import LocalPrior, Recipe, check_recipes, coupled, free_latent, pseudo_data
+from numpyro_gp.guides.other_sites import NotOfRest, Remainder, at_medians, call_rest, check_rest, is_point
+from numpyro_gp.guides.recipes import LocalPrior, Recipe, coupled, free_latent, pseudo_data
 from numpyro_gp.primitives.inducing import INDEX, Inducing, noted_inducing, sites_at_start
 from numpyro_gp.primitives.neighbours.latent import RowPrior
 from numpyro_gp.programs import set_up
@@ -52,12 +53,13 @@ class GuideOfSites(AutoGuide):
         prefix: str = "auto",
         create_plates: Callable[..., object] | None = None,
     ) -> None:
-        if not callable(model):
-            got, cure = f"a {type(model).__name__}", "Pass the model function itself: ngp.AutoGP(model)."
-            fail("model", "a NumPyro model function", got, cure, TypeError)
-        self.recipes = check_recipes(recipes)
-        if not callable(rest):
-            fail("rest", "an autoguide class", f"{rest!r}", "Pass the class itself: rest=AutoNormal.", TypeError)
+        self.recipes = dict(recipes or {})
+        for name, recipe in self.recipes.items():
+            try:
+                inspect.signature(recipe).bind(name, None)
+            except TypeError:
+                cure = "Call the factory: ngp.guides.coupled()."
+                fail(f"recipes[{name!r}]", "a recipe", f"{recipe!r:.60}", cure, TypeError)
         check_rest(rest)
         self.rest_factory = rest
         self.rest: Any = None
@@ -144,7 +146,8 @@ class GuideOfSites(AutoGuide):
         if is_run_by_renyi():
             local_sites.check_renyi(self.prototype_trace)
         # A recipe may start at values of the prior, of which a compiled first call has left the shapes only.
-        values = self._run_model(args, kwargs) if _is_shapes(self._mine()) else {}
+        has_shapes = any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(self._mine()))
+        values = self._run_model(args, kwargs) if has_shapes else {}
         with keyed_rows():
             plates = make_plates(self, args, kwargs)
         result: dict[str, Any] = {}
@@ -213,10 +216,6 @@ def _of_shape(leaf: object) -> Any:
     return jnp.zeros(leaf.shape, leaf.dtype) if isinstance(leaf, jax.ShapeDtypeStruct) else leaf
 
 
-def _is_shapes(tree: object) -> bool:
-    return any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(tree))
-
-
 def _plates_of(trace: Trace) -> tuple[dict[str, Any], dict[str, int]]:
     """Frames of the plates around latent sites and of minibatches, and the full sizes of all plates.
 
@@ -245,7 +244,6 @@ class OnBases:
     def __init__(
         self, model: Model, beliefs: Beliefs, params: Mapping[str, object], args: Args, kwargs: Kwargs
     ) -> None:
-        check_given(model, args, kwargs, f"whitened values of {sorted(beliefs)} follow from the hyper-parameters")
         self.model, self.beliefs, self.params, self.args, self.kwargs = model, beliefs, dict(params), args, kwargs
 
     @alone

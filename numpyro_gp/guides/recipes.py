@@ -7,7 +7,6 @@ of training alone. Parameters of the members are declared by `member_param`, whi
 It may also return a NumPyro distribution, for sites that are not Gaussian processes.
 """
 
-import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
@@ -22,7 +21,7 @@ from numpyro_gp.arrays import Array, ArrayLike, Shape
 from numpyro_gp.beliefs import Conditional, Coupled, MeanField
 from numpyro_gp.beliefs.coupled import CovarianceMoments
 from numpyro_gp.beliefs.neighbours.pseudo_rows import PseudoRows
-from numpyro_gp.checks import check_positive, check_type, fail
+from numpyro_gp.checks import check_positive, fail
 from numpyro_gp.guides.natural import lower_factor, natural_expectations, natural_param
 from numpyro_gp.primitives.neighbours.latent import RowPrior
 from numpyro_gp.sites import InducingPrior
@@ -80,7 +79,7 @@ def coupled(*, natural: bool = False, scale: float = 1.0, mean: ArrayLike | None
     >>> recipes = {"f": ngp.guides.coupled(natural=True)}   # for ngp.AutoGP(model, recipes)
     """
     start_scale(scale)
-    return partial(_coupled_natural if natural else _coupled, scale=scale, mean=mean)
+    return partial(_coupled, natural=natural, scale=scale, mean=mean)
 
 
 def member_param(name: str, prior: InducingPrior, start: object, axes: int = 1, **options: object) -> Array:
@@ -109,15 +108,12 @@ def start_mean(name: str, prior: InducingPrior, mean: ArrayLike | None) -> Array
     return jnp.broadcast_to(start, prior.shape())
 
 
-def _coupled(name: str, prior: InducingPrior, *, scale: float, mean: ArrayLike | None) -> Coupled:
-    center = member_param(f"{name}/mean", prior, start_mean(name, prior, mean))
-    start = identity_factor(prior.shape(), scale, prior.dtype)
-    return Coupled(center, member_param(f"{name}/scale_tril", prior, start, 2, constraint=lower_factor))
-
-
-def _coupled_natural(name: str, prior: InducingPrior, *, scale: float, mean: ArrayLike | None) -> Coupled:
-    axes = prior.event_dim
-    shift = natural_param(name, "shift", start_mean(name, prior, mean) / scale**2, axes)
+def _coupled(name: str, prior: InducingPrior, *, natural: bool, scale: float, mean: ArrayLike | None) -> Coupled:
+    center, axes = start_mean(name, prior, mean), prior.event_dim
+    if not natural:
+        center, start = member_param(f"{name}/mean", prior, center), identity_factor(prior.shape(), scale, prior.dtype)
+        return Coupled(center, member_param(f"{name}/scale_tril", prior, start, 2, constraint=lower_factor))
+    shift = natural_param(name, "shift", center / scale**2, axes)
     start = identity_factor(prior.shape(), scale**-2, prior.dtype)
     found = natural_expectations(shift, natural_param(name, "precision", start, axes + 1))
     return Coupled(found.mean, found.scale_tril, CovarianceMoments(found.covariance, found.divergence))
@@ -230,30 +226,6 @@ def _free_latent(name: str, prior: LocalPrior, *, scale: float) -> dist.Distribu
     start = jnp.full(shape, scale, dtype)
     spread = numpyro.param(f"{name}/scale", start, constraint=constraints.softplus_positive, event_dim=1)
     return dist.Normal(loc, spread).to_event(1)
-
-
-def _takes_a_site(recipe: Callable[..., object]) -> bool:
-    """Whether ``recipe(name, prior)`` is a call that it takes; a factory is not."""
-    try:
-        inspect.signature(recipe).bind("name", None)
-    except TypeError:
-        return False
-    except ValueError:  # no signature to read
-        return True
-    return True
-
-
-def check_recipes(recipes: Mapping[str, Recipe] | None) -> dict[str, Recipe]:
-    """Return recipes by the names of their sites; refuse what is none, such as a factory that was not called."""
-    if recipes is None:
-        return {}
-    cure = 'Pass {"f": ngp.guides.coupled()}.'
-    check_type("recipes", recipes, Mapping, "a dictionary from site names to recipes", cure)
-    for name, recipe in recipes.items():
-        if not callable(recipe) or isinstance(recipe, type) or not _takes_a_site(recipe):
-            cure = "Call the factory: ngp.guides.coupled()."
-            fail(f"recipes[{name!r}]", "a recipe", f"{recipe!r:.60}", cure, TypeError)
-    return dict(recipes)
 
 
 # --------------------------------------------------------------------------------------

@@ -51,13 +51,7 @@ def block_diagonal(*, natural: bool = False, scale: float = 1.0, mean: ArrayLike
     >>> recipes = {"f": ngp.guides.block_diagonal(natural=True)}   # for ngp.AutoGP(model, recipes)
     """
     start_scale(scale)
-    return partial(_block_diagonal_natural if natural else _block_diagonal, scale=scale, mean=mean)
-
-
-def _block_diagonal(name: str, prior: InducingPrior, *, scale: float, mean: ArrayLike | None) -> BlockDiagonal:
-    basis = _basis(name, prior)
-    center = member_param(f"{name}/mean", prior, start_mean(name, prior, mean))
-    return BlockDiagonal(center, _factors(name, prior, basis, "scale_tril", scale))
+    return partial(_block_diagonal, natural=natural, scale=scale, mean=mean)
 
 
 def _factors(name: str, prior: InducingPrior, basis: AdditiveBasis, kind: str, scale: float) -> dict[str, Array]:
@@ -69,9 +63,14 @@ def _factors(name: str, prior: InducingPrior, basis: AdditiveBasis, kind: str, s
     return factors
 
 
-def _block_diagonal_natural(name: str, prior: InducingPrior, *, scale: float, mean: ArrayLike | None) -> BlockDiagonal:
-    basis = _basis(name, prior)
-    start = start_mean(name, prior, mean) / scale**2
+def _block_diagonal(
+    name: str, prior: InducingPrior, *, natural: bool, scale: float, mean: ArrayLike | None
+) -> BlockDiagonal:
+    basis, start = _basis(name, prior), start_mean(name, prior, mean)
+    if not natural:
+        center = member_param(f"{name}/mean", prior, start)
+        return BlockDiagonal(center, _factors(name, prior, basis, "scale_tril", scale))
+    start = start / scale**2
     shifts, precisions = [], []
     for component, at, size in zip(basis.names, basis.slices, basis.sizes, strict=True):
         shifts.append(natural_param(f"{name}/{component}", "shift", start[..., at], 1))
@@ -237,5 +236,6 @@ def _low_rank(
         return replace(belief, names=basis.names) if isinstance(belief, BlockLowRank) else belief
     center = member_param(f"{name}/mean", prior, at)
     W = member_param(f"{name}/W", prior, lambda key: start(name, prior, key), 2)
-    own = None if scale is None else _factors(name, prior, basis, "precision_tril", 1 / scale)
-    return Structured(center, W) if own is None else BlockLowRank(center, own, W)
+    if scale is None:
+        return Structured(center, W)
+    return BlockLowRank(center, _factors(name, prior, basis, "precision_tril", 1 / scale), W)

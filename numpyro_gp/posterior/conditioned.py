@@ -29,7 +29,7 @@ from numpyro_gp.primitives.observe import shifted
 from numpyro_gp.primitives.opening import Plates, basis_under
 from numpyro_gp.primitives.process import GaussianProcess
 from numpyro_gp.programs.set_up import in_one_program
-from numpyro_gp.sites import Observation, Trace, unwrap
+from numpyro_gp.sites import Observation, unwrap
 
 
 class Conditioned(Messenger):
@@ -176,9 +176,7 @@ def conditioned(
     >>> [(name, site["type"]) for name, site in trace.items() if name.startswith("f")]
     [('f_conditioned', 'sample'), ('f', 'deterministic')]
     """
-    if not callable(model):
-        fail("model", "a NumPyro model function", f"a {type(model).__name__}", "Pass the function itself.", TypeError)
-    for name, value in params.items() if isinstance(params, Mapping) else ():
+    for name, value in params.items():
         check_finite(f"params[{name!r}]", value)
     return Conditioned(model, *in_one_program(lambda: _past_and_start(guide, params, args, kwargs)))
 
@@ -196,13 +194,6 @@ def _past_and_start(
 
 # --------------------------------------------------------------------------------------
 # Models that hold their data inside, as those of `gp_regression`: which process has them, and what new data are.
-
-
-def seen_by_neighbours(trace: Trace) -> dict[str, SeenProcesses]:
-    """Processes by neighbours with the likelihood of their data, by the names of these."""
-    fns = {name: unwrap(site["fn"]) for name, site in trace.items() if site["type"] == "sample"}
-    seen = {name: fn.seen_of for name, fn in fns.items() if isinstance(fn, Observation)}
-    return {name: one for name, one in seen.items() if isinstance(one, SeenProcesses)}
 
 
 def is_conditioned(process: GaussianProcess | LocalProcess) -> bool:

@@ -17,10 +17,9 @@ from numpyro_gp.beliefs.coupled import check_mean
 from numpyro_gp.beliefs.gaussian_data import positive_part, pseudo_data_of
 from numpyro_gp.beliefs.members import each_member
 from numpyro_gp.beliefs.neighbours.pseudo_rows import PseudoRows
-from numpyro_gp.checks import check_points, check_symmetric, check_type, fail, known
+from numpyro_gp.checks import check_points, check_symmetric, fail, known
 from numpyro_gp.guides import AutoGP
 from numpyro_gp.guides.fit_registry import as_fitted, inducing_of_sites, is_same
-from numpyro_gp.guides.other_sites import median_of_rest
 from numpyro_gp.guides.own_sites import OnBases
 from numpyro_gp.kernels.functionals import Functional, as_functionals
 from numpyro_gp.kernels.of_functionals import OfFunctionals
@@ -160,7 +159,6 @@ def pseudo_data(guide: AutoGP, params: Mapping[str, object], *args: object, **kw
     >>> ngp.pseudo_data(guide, fit.params)["f"].shift.shape
     (5,)
     """
-    check_type("guide", guide, AutoGP, "an ngp.AutoGP", "Fit the model with AutoGP.")
     check_precision(dict(params))
     begun = as_fitted(guide, params)
     guide, inducing = begun.guide, begun.inducing
@@ -169,7 +167,7 @@ def pseudo_data(guide: AutoGP, params: Mapping[str, object], *args: object, **kw
         cure = "Fit ngp.gp at inducing inputs, which a later model recalls for the price of M rows."
         fail("the guide", "one of processes with inducing inputs", f"{by_rows} by neighbours", cure)
     if any(isinstance(belief, Conditional) and belief.noise_site for belief in beliefs.values()):
-        at_medians = median_of_rest(guide.rest, params)
+        at_medians = guide.rest.median(params)
         beliefs = {name: belief.given(at_medians) for name, belief in beliefs.items()}
     if args or kwargs or not (found := _as_set_up(guide, params, beliefs, inducing)):
         # In their places stand beliefs that read the mean function too.

@@ -18,12 +18,12 @@ from numpyro_gp.arrays import Array, ArrayLike, split_arrays
 from numpyro_gp.checks import check_count, check_floating, check_key, check_points, check_positive, fail, known
 from numpyro_gp.kernels.functionals import Functional
 from numpyro_gp.neighbours.joint_rows import JointRows
-from numpyro_gp.neighbours.value import NewRows, neighbours_in
+from numpyro_gp.neighbours.value import Neighbours, NewRows, neighbours_in
 from numpyro_gp.posterior import tracing
 from numpyro_gp.posterior.chunks import Reused, predict_chunks, warn_of_one_piece
 from numpyro_gp.posterior.conditioned import conditioned_observation
 from numpyro_gp.posterior.function_set import drawn_together
-from numpyro_gp.posterior.near import FEW_DRAWS, finder_of, joint_rows_of, refuse_old_rows
+from numpyro_gp.posterior.near import FEW_DRAWS, finder_of, joint_rows_of
 from numpyro_gp.posterior.prediction import Prediction
 from numpyro_gp.posterior.sources import Source
 from numpyro_gp.posterior.tracing import Fitted
@@ -72,7 +72,11 @@ class Plan(NamedTuple):
 
 def plan_of(posterior: Fitted, call: Call, rows: Sequence[str] | None, site: str | None, new: Sequence[str]) -> Plan:
     """Look at the model, called with new data; refuse what it cannot predict."""
-    refuse_old_rows(call)
+    for argument, value in call.arguments.items():
+        if isinstance(value, Neighbours):  # what is new is near to other rows
+            cure = f"Pass {argument}.find(X_new, 256). Of a gp_regression call "
+            cure += f"posterior.predict_at(key, X_new, {argument}, y)."
+            fail(argument, "new rows where they are predicted", "the neighbours of a fit", cure, TypeError)
     numbers = call.numbers(rows)  # refused before the model runs
     found = tracing.look_again(posterior, call, new)
     name = tracing.data_site(found.sites, site)

@@ -3,7 +3,6 @@
 import copy
 import warnings
 from collections.abc import Callable, Mapping
-from functools import partial
 from types import MethodType
 from typing import Any, ClassVar
 
@@ -17,7 +16,7 @@ from numpyro.contrib.einstein import SteinVI
 from numpyro.infer.autoguide import AutoDelta, AutoGuide, AutoGuideList, AutoLaplaceApproximation, AutoSemiDAIS
 
 from numpyro_gp.arrays import Array, ArrayLike, Model, is_key, value_type
-from numpyro_gp.checks import check_finite, check_type, fail, is_known
+from numpyro_gp.checks import check_finite, fail, is_known
 from numpyro_gp.guides.auto import AutoGP, FittedParams
 from numpyro_gp.guides.natural import NATURAL_MARK
 from numpyro_gp.guides.other_sites import READ_THE_DENSITY
@@ -145,19 +144,43 @@ class GuideDraws:
             return self.guide.is_random
         return not isinstance(self.guide, AutoDelta)
 
+    @alone
     def values(
-        self,
-        key: Array,
-        index: Array | int,  # noqa: ARG002
-        call: Arguments,
-        plates: frozenset[str] | None = None,
+        self, key: Array, index: Array | int, call: Arguments, plates: frozenset[str] | None = None
     ) -> dict[str, Any]:
         """One draw of the sites outside of the plates of data, those of the fit by default; beliefs at GP sites."""
-        return _values(self.guide, key, self.params, call, plates)
+        guide = self.guide
+        if isinstance(guide, AutoGP):
+            return guide.values_outside(plates, key, self.params, *call)
+        if isinstance(guide, AutoGuideList):
+            return self._of_parts(guide, key, lambda part, own: part.values(own, index, call, plates))
+        if isinstance(guide, AutoGuide):
+            return dict(guide.sample_posterior(key, self.params, *call.args, **call.kwargs))
+        return self.training_values(key, index, call)
 
-    def training_values(self, key: Array, index: Array | int, call: Arguments) -> dict[str, Any]:  # noqa: ARG002
+    @alone
+    def training_values(self, key: Array, index: Array | int, call: Arguments) -> dict[str, Any]:
         """One draw of all latent sites, those of the training data in ``call`` included."""
-        return _training_values(self.guide, key, self.params, call)
+        guide, params = self.guide, self.params
+        if isinstance(guide, AutoGuideList):
+            return self._of_parts(guide, key, lambda part, own: part.training_values(own, index, call))
+        if isinstance(guide, AutoLaplaceApproximation):  # its program is the point that it was fitted with
+            drawn = guide.sample_posterior(key, params, *call.args, **call.kwargs)
+            return {name: value for name, value in drawn.items() if guide.prototype_trace[name]["type"] == "sample"}
+        # A parameter of this guide that is missing would stand where it starts.
+        given = {"substitute_fn": FittedParams(params).of_site} if isinstance(guide, AutoGP) else {"data": params}
+        with handlers.block(), handlers.seed(rng_seed=key), handlers.substitute(**given):
+            trace = handlers.trace(guide).get_trace(*call.args, **call.kwargs)
+        return {name: s["value"] for name, s in trace.items() if s["type"] == "sample" and not s["is_observed"]}
+
+    def _of_parts(
+        self, guide: AutoGuideList, key: Array, draw: Callable[["GuideDraws", Array], dict[str, Any]]
+    ) -> dict[str, Any]:
+        """Draws of the parts of a list, a key for each: under one key, as NumPyro has it, they would go together."""
+        found: dict[str, Any] = {}
+        for part, own in zip(guide, jax.random.split(key, len(guide)), strict=True):
+            found |= draw(GuideDraws(part, self.params), own)
+        return found
 
     def by_numpy(self) -> "GuideDraws":
         """With NumPy's arrays in NumPyro's distributions, which it then checks without a program for each operation."""
@@ -167,41 +190,6 @@ class GuideDraws:
             return np.asarray(value) if is_one and value.size <= FEW else value
 
         return GuideDraws(self.guide, {name: own(name, value) for name, value in self.params.items()})
-
-
-@alone
-def _values(
-    guide: object, key: Array, params: Mapping[str, object], call: Arguments, plates: frozenset[str] | None = None
-) -> dict[str, object]:
-    if isinstance(guide, AutoGP):
-        return guide.values_outside(plates, key, params, *call)
-    if isinstance(guide, AutoGuideList):
-        return _draws_of_parts(partial(_values, plates=plates), guide, key, params, call)
-    if isinstance(guide, AutoGuide):
-        return dict(guide.sample_posterior(key, params, *call.args, **call.kwargs))
-    return _training_values(guide, key, params, call)
-
-
-@alone
-def _training_values(guide: object, key: Array, params: Mapping[str, object], call: Arguments) -> dict[str, object]:
-    if isinstance(guide, AutoGuideList):
-        return _draws_of_parts(_training_values, guide, key, params, call)
-    if isinstance(guide, AutoLaplaceApproximation):  # its program is the point that it was fitted with
-        drawn = guide.sample_posterior(key, params, *call.args, **call.kwargs)
-        return {name: value for name, value in drawn.items() if guide.prototype_trace[name]["type"] == "sample"}
-    # A parameter of this guide that is missing would stand where it starts.
-    given = {"substitute_fn": FittedParams(params).of_site} if isinstance(guide, AutoGP) else {"data": params}
-    with handlers.block(), handlers.seed(rng_seed=key), handlers.substitute(**given):
-        trace = handlers.trace(guide).get_trace(*call.args, **call.kwargs)
-    return {name: s["value"] for name, s in trace.items() if s["type"] == "sample" and not s["is_observed"]}
-
-
-def _draws_of_parts(
-    draw: Callable[..., dict[str, object]], guide: AutoGuideList, key: Array, params: object, call: Arguments
-) -> dict[str, object]:
-    """Draws of the parts of a list, a key for each: under one key, as NumPyro has it, they would go together."""
-    found = (draw(part, own, params, call) for part, own in zip(guide, jax.random.split(key, len(guide)), strict=True))
-    return {name: value for part in found for name, value in part.items()}
 
 
 @value_type()
@@ -234,10 +222,6 @@ def of_guide(guide: Callable[..., object], params: Any, *args: object, **kwargs:
         call_of(guide.model, args, kwargs)  # says in words what is missing
         with handlers.block(), handlers.seed(rng_seed=0):
             guide(*args, **kwargs)
-    if not callable(guide):
-        got = f"{'the engine' if hasattr(guide, 'guide') else 'a'} {type(guide).__name__}"
-        fail("guide", "a guide", got, "Pass that of the fit, svi.guide.", TypeError)
-    check_type("params", params, Mapping, "a dictionary of parameters", "Pass result.params.")
     if isinstance(guide, AutoGuide) and guide.prototype_trace is None:
         cure = (
             "Run svi.init, or give Posterior.load the arguments of the fit: its shapes are not in the file, or the "
@@ -306,9 +290,6 @@ def _warn_of_nan(what: str, values: Mapping[str, object], cure: str) -> None:
 
 def of_chains(mcmc: Any) -> tuple[StoredDraws, int, dict[str, object]]:
     """Those of NumPyro's ``MCMC`` or a dictionary, the number of chains, and what the sampler recorded beside them."""
-    if not isinstance(mcmc, Mapping) and not hasattr(mcmc, "get_samples"):
-        required = "a run of NumPyro's MCMC, or a dictionary of draws"
-        fail("mcmc", required, f"a {type(mcmc).__name__}", "Pass mcmc after mcmc.run.", TypeError)
     draws = mcmc if isinstance(mcmc, Mapping) else mcmc.get_samples()
     found = stored(draws, {})
     _warn_of_nan("draws", draws, "Leave these draws out, or run the chain again.")
@@ -370,8 +351,6 @@ def _particles_of(svgd: Any, given: object) -> tuple[dict[str, Array], dict[str,
         got = f"a {type(svgd).__name__} whose components are guides, {type(svgd.guide).__name__}"
         cure = "Predict by numpyro.contrib.einstein.MixtureGuidePredictive."
         fail("svgd", required, got, cure, TypeError)
-    cure = "Pass the engine: Posterior.from_stein(model, svgd, result.params)."
-    check_type("svgd", svgd, SteinVI, "the ngp.stein.SVGD object that was run, or NumPyro's own", cure)
     if svgd.guide_sites is None:
         fail("svgd", "an engine that was run", "one that has seen no model arguments", "Call svgd.run first.")
     params = params_of(svgd, given)

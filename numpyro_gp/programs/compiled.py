@@ -8,7 +8,7 @@ program.
 import functools
 import itertools
 from collections.abc import Callable, Hashable, Iterable
-from typing import Any, Generic, cast
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -107,16 +107,13 @@ COMPARED = 2**16
 PLAIN = frozenset({int, bool, str, type(None)})
 
 
-def program_key(program: Jaxpr) -> Hashable:
+def program_key(program: Jaxpr, constants: Iterable[object] = (), seen: dict[int, object] | None = None) -> Hashable:
     """What a program computes: equal keys and equal inputs give equal results.
 
-    Raises a TypeError where a parameter of an operation has no hash.
+    ``seen`` has the keys of inner programs, which may stand in many places. Raises a TypeError where a parameter of an
+    operation has no hash.
     """
-    return _signature(program, (), {})
-
-
-def _signature(program: Jaxpr, constants: Iterable[object], seen: dict[int, object]) -> tuple[object, ...]:
-    """``seen`` has what was said of inner programs, which may stand in many places."""
+    seen = {} if seen is None else seen
     numbers: dict[Any, int] = {}
     for var in program.constvars + program.invars:
         numbers[var] = len(numbers)
@@ -144,10 +141,10 @@ def _parameter(value: object, seen: dict[int, object]) -> object:
         return kind, value
     if isinstance(value, ClosedJaxpr):
         if id(value) not in seen:
-            seen[id(value)] = _signature(value.jaxpr, value.consts, seen)
+            seen[id(value)] = program_key(value.jaxpr, value.consts, seen)
         return seen[id(value)]
     if isinstance(value, Jaxpr):
-        return _signature(value, (), seen)
+        return program_key(value, (), seen)
     if isinstance(value, (tuple, list)):
         is_plain = kind is tuple and WHOLE.issuperset(map(type, value))
         return (kind, value) if is_plain else tuple([_parameter(item, seen) for item in value])
@@ -186,20 +183,12 @@ Program = Callable[..., list[Array]]
 SIZE = 64
 # A program with an array of more numbers than this (512 points by 20 000 rows) is optimised even if it runs once.
 LARGE = 10_000_000
-_programs: dict[object, "_Kept[Any]"] = {}
+# What was made of each program, and when it was used last. That is no order of the dictionary: to move a program in
+# there, all of its key would be looked at again.
+_programs: dict[object, list[Any]] = {}
 _uses = itertools.count()
 # Why programs could not be kept: a parameter of an operation that has no hash. Of the last of them, and not themselves.
 without_key: list[str] = []
-
-
-class _Kept(Generic[T]):
-    """What was made of a program, and when it was used last.
-
-    That is no order of the dictionary: to move a program in there, all of its key would be looked at again.
-    """
-
-    def __init__(self, made: T) -> None:
-        self.made, self.used = made, 0
 
 
 def kept(program: Jaxpr, extra: object, build: Callable[[], T]) -> T:
@@ -212,19 +201,19 @@ def kept(program: Jaxpr, extra: object, build: Callable[[], T]) -> T:
         return build()
     try:
         key = (program_key(program), extra)
-        found: _Kept[T] | None = _programs.get(key)
+        found = _programs.get(key)
     except TypeError as error:
         without_key.append(str(error))
         del without_key[:-SIZE]
         return build()
     if found is None:
-        found = _Kept(build())
-        _programs[key] = found
-    found.used = next(_uses)
+        found = _programs[key] = [build(), 0]
+    found[1] = next(_uses)
     while len(_programs) > SIZE:
-        oldest = min([*_programs.items()], key=lambda item: item[1].used)[0]  # of a copy: other threads keep theirs
+        oldest = min([*_programs.items()], key=lambda item: item[1][1])[0]  # of a copy: other threads keep theirs
         _programs.pop(oldest, None)
-    return found.made
+    made: T = found[0]
+    return made
 
 
 def run(function: Callable[..., T], *arguments: object) -> T:
@@ -232,30 +221,24 @@ def run(function: Callable[..., T], *arguments: object) -> T:
 
     Where a derivative or another program is being traced it is the function itself, whose rules of derivatives stay.
     """
-    return _run(optimised, None, function, arguments)
+    return function(*arguments) if is_traced() else _prepared(optimised, function, arguments)(*arguments)
 
 
 def run_quickly(function: Callable[..., T], *arguments: object) -> T:
     """`run` of what compiles for longer than it runs, as `quickly` compiles it."""
-    return _run(quickly, "quickly", function, arguments)
+    return function(*arguments) if is_traced() else _prepared(quickly, function, arguments)(*arguments)
 
 
 def prepared(function: Callable[..., T], *like: object) -> Callable[..., T]:
     """`run_quickly` of arguments like these: traced once for many calls, outside of any other program."""
-    return _prepared(quickly, "quickly", function, like)
-
-
-def _run(
-    build: Callable[[Jaxpr], Program], extra: object, function: Callable[..., T], arguments: tuple[object, ...]
-) -> T:
-    return function(*arguments) if is_traced() else _prepared(build, extra, function, arguments)(*arguments)
+    return _prepared(quickly, function, like)
 
 
 def _prepared(
-    build: Callable[[Jaxpr], Program], extra: object, function: Callable[..., T], like: tuple[object, ...]
+    build: Callable[[Jaxpr], Program], function: Callable[..., T], like: tuple[object, ...]
 ) -> Callable[..., T]:
     found = traced(function, *like)
-    compiled = kept(found.program, extra, lambda: build(found.program))
+    compiled = kept(found.program, build, lambda: build(found.program))
 
     def call(*arguments: object) -> T:
         return jax.tree.unflatten(found.structure, compiled(*found.constants, *jax.tree.leaves(arguments)))
@@ -290,10 +273,5 @@ def quickly(program: Jaxpr) -> Program:
     A start is thousands of operations that compile for seconds, half of them spent on speed, and run for milliseconds.
     Where arrays are large, they run longer than that.
     """
-    options = compiler_options(effort_for(program, LARGE, 0), largest=bytes_of(program))
-    return jax.jit(as_function(program), compiler_options=options)
-
-
-def effort_for(program: Jaxpr, most: int, less: int) -> int | None:
-    """Less effort for a program that has no array of more than ``most`` numbers; all of it for others."""
-    return less if size_of(program) <= most else None
+    effort = 0 if size_of(program) <= LARGE else None
+    return jax.jit(as_function(program), compiler_options=compiler_options(effort, largest=bytes_of(program)))

@@ -4,6 +4,7 @@ Arrays that the function closes over are inputs.
 """
 
 import functools
+import operator
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -18,7 +19,6 @@ from numpyro_gp.programs.handler_lock import alone
 # Operations that call a program, and where they hold it; and those that have rules of derivatives beside it.
 CALLS = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr"}
 RULED = {"custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr", "custom_vjp_call_jaxpr": "fun_jaxpr"}
-HOLDERS = (ClosedJaxpr, tuple)  # parameters of operations that are programs, or may hold some
 WHOLE = frozenset({int})  # the types in a shape, or in axes
 # Operations whose result is larger than what it is made of, and those that keep it so: they are cheap, and repeated
 # in the second part where handing their result over would cost a number for each row and posterior draw.
@@ -81,7 +81,8 @@ def written_out(closed: ClosedJaxpr, *, dead: bool = True) -> ClosedJaxpr:
     """A program with its inner calls written out: a jitted helper hides nothing, and its constants are those of all.
 
     A program runs forward, and rules of derivatives go, but not inside of another trace, which may take some. Without
-    ``dead`` it is left without operations that nothing needs, as `live` leaves it.
+    ``dead`` it is left without operations that nothing needs, neither a result nor an effect: a third of what stands in
+    models and their derivatives.
     """
     into = _Written(CALLS if is_traced() else CALLS | RULED)
     inputs = [Var(var.aval) for var in closed.jaxpr.invars]
@@ -133,27 +134,20 @@ class _Written:
 
 def _parameters(parameters: dict[str, Any], change: Callable[[ClosedJaxpr], object]) -> dict[str, Any]:
     """The parameters of an operation with the programs in them changed; themselves where there are none."""
-    for value in parameters.values():
-        if isinstance(value, HOLDERS) and _holds_program(value):
-            return {name: _each_program(value, change) for name, value in parameters.items()}
-    return parameters
-
-
-def _holds_program(parameter: object) -> bool:
-    """Whether a parameter is a program, or a tuple with one."""
-    if isinstance(parameter, tuple):
-        return not WHOLE.issuperset(map(type, parameter)) and any(map(_holds_program, parameter))
-    return isinstance(parameter, ClosedJaxpr)
+    changed = {name: _each_program(value, change) for name, value in parameters.items()}
+    return parameters if all(map(operator.is_, changed.values(), parameters.values())) else changed
 
 
 def _each_program(parameter: object, change: Callable[[ClosedJaxpr], object]) -> Any:
     """A parameter of an operation, changed where it is a program or a tuple that holds some."""
     if isinstance(parameter, ClosedJaxpr):
         return change(parameter)
-    if isinstance(parameter, tuple) and _holds_program(parameter):
-        items = [_each_program(item, change) for item in parameter]
-        return type(parameter)(*items) if hasattr(parameter, "_fields") else tuple(items)
-    return parameter
+    if not isinstance(parameter, tuple) or WHOLE.issuperset(map(type, parameter)):
+        return parameter
+    items = [_each_program(item, change) for item in parameter]
+    if all(map(operator.is_, items, parameter)):
+        return parameter
+    return type(parameter)(*items) if hasattr(parameter, "_fields") else tuple(items)
 
 
 def aval_of(atom: Any) -> ShapedArray:
@@ -229,24 +223,6 @@ def split(program: Jaxpr, count: int) -> tuple[Jaxpr, Jaxpr]:
             wanted.update(variables_of(equation.invars))
     first = replaced(needed(program, handed), invars=early)
     return first, _part(program, early + handed + late, after, program.outvars)
-
-
-def live(program: Jaxpr) -> Jaxpr:
-    """A program of the same inputs without operations that nothing needs, neither a result nor an effect.
-
-    A third of what stands in models and their derivatives is of this kind, and would be lowered for the compiler.
-    """
-    wanted, equations = set(variables_of(program.outvars)), []
-    for equation in reversed(program.eqns):
-        if equation.effects or not wanted.isdisjoint(equation.outvars):
-            parameters = _parameters(equation.params, _live_inside)
-            equations.append(equation if parameters is equation.params else equation.replace(params=parameters))
-            wanted.update(variables_of(equation.invars))
-    return replaced(program, eqns=equations[::-1])
-
-
-def _live_inside(closed: ClosedJaxpr) -> ClosedJaxpr:
-    return ClosedJaxpr(live(closed.jaxpr), closed.consts)
 
 
 def needed(program: Jaxpr, results: Iterable[Any]) -> Jaxpr:

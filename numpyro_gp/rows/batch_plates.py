@@ -59,7 +59,7 @@ class BatchPlate(Messenger):
         self.each_counts = float(num_data) * batches / of_batches
         self._known_scales: list[tuple[object, Array]] = []
 
-    def process_message(self, msg: dict[str, object]) -> None:
+    def process_message(self, msg: Message) -> None:
         """Choose the rows of the plate, or scale and mask a site in it, once where `inside_blocks` doubles this."""
         if msg.get("has_batch_rows"):
             return

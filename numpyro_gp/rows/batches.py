@@ -1,7 +1,6 @@
 """Batches of a stream: what they have in common, and the arguments that a model gets of one."""
 
-import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -136,23 +135,6 @@ class Taken:
 def batch_tree(rows: object) -> Any:
     """A batch of one argument, where the rows of that stand for it."""
     return (rows,) if is_array(rows) or isinstance(rows, Functional) else rows
-
-
-def passes_of(source: Callable[[int], object], step: int) -> Any:
-    """What a callable source returns for a step; refuse one that takes no step, or returns nothing to go through."""
-    required = "a function of the number of steps done that returns an iterable of batches"
-    try:
-        inspect.signature(source).bind(step)
-    except TypeError as error:
-        cure = "Write batches=lambda step: iter(...)."
-        fail("batches", required, f"one to which that cannot be given ({error})", cure, TypeError)
-    except ValueError:  # no signature to be looked at
-        pass
-    passes = source(step)
-    if not (hasattr(passes, "__iter__") or hasattr(passes, "__getitem__")):
-        cure = "Return an iterable of tuples of arrays, or write a generator function."
-        fail("batches", required, f"one that returns a {type(passes).__name__}", cure, TypeError)
-    return passes
 
 
 def layout_of(name: str, batch: object, first: BatchLayout | None) -> BatchLayout:

@@ -19,7 +19,7 @@ from numpyro_gp.neighbours.value import neighbours_in
 from numpyro_gp.programs.handler_lock import turn
 from numpyro_gp.programs.set_up import abstract_trace
 from numpyro_gp.rows.batch_plates import BatchPlate, RowsInPieces, keyed_rows, permuted_rows, refuse_own_parameters
-from numpyro_gp.rows.batches import BatchLayout, Taken, batch_tree, layout_of, passes_of, put_on_device, with_batch
+from numpyro_gp.rows.batches import BatchLayout, Taken, batch_tree, layout_of, put_on_device, with_batch
 from numpyro_gp.rows.call import (
     Arguments,
     Call,
@@ -194,7 +194,7 @@ class Stream(Feed):
             self.taken = Taken(self.source, [*([self.first.rows] * step if rows is None else rows), *now])
             self.now = [*self.now[:-1], self._counts()]
         if is_again:
-            self.passes = passes_of(self.source, step) if is_asked else self.source
+            self.passes = self.source(step) if is_asked else self.source
             self.iterator, self.number = iter(self.passes), step
             if step and not is_asked:
                 self.iterator = islice(self.iterator, step % len(self.source), None)

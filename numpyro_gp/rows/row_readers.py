@@ -15,7 +15,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal
 
 from numpyro_gp.programs.private import parts_of_loop
-from numpyro_gp.programs.trace import ANY_POINT, aval_of, bodies_of, live, replaced, sources, variables_of
+from numpyro_gp.programs.trace import ANY_POINT, aval_of, bodies_of, replaced, sources, variables_of
 
 
 class Visitor(ABC):
@@ -287,7 +287,7 @@ class _Axes(Visitor):
         return equation, after
 
     def _inside(self, body: ClosedJaxpr, before: list[int | None]) -> list[int | None]:
-        return self.follow(live(body.jaxpr), dict(zip(body.jaxpr.invars, before, strict=True)))[1]
+        return self.follow(body.jaxpr, dict(zip(body.jaxpr.invars, before, strict=True)))[1]
 
     def _scanned(self, body: ClosedJaxpr, constants: int, carried: int, before: list[int | None]) -> list[int | None]:
         first = constants + carried

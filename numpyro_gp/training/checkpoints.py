@@ -140,27 +140,22 @@ class Position(NamedTuple):
         return Position(state, (*chunks, losses))
 
 
-def check_checkpoint(checkpoint: object, resume: object) -> Path | None:
+def check_checkpoint(checkpoint: Any, resume: Any) -> Path | None:
     """The path to write to; refuse one that cannot be written, or that would overwrite another run."""
-    if not isinstance(resume, (bool, str, os.PathLike, FitResult)):
-        cure = "Pass the whole result of ngp.fit, or a path: resume='fit.npz'."
-        fail("resume", "True, False, a path or a FitResult", f"{resume!r:.60}", cure, TypeError)
-    if isinstance(resume, (str, os.PathLike)) and not Path(resume).is_file():
+    if not isinstance(resume, (bool, FitResult)) and not Path(resume).is_file():
         cure = "Check the path, or pass resume=True with checkpoint=."
         fail("resume", "an existing checkpoint file", repr(str(resume)), cure)
     if checkpoint is None:
         if resume is True:
             fail("checkpoint", "a path when resume=True", "None", "Pass checkpoint='fit.npz'.")
         return None
-    if not isinstance(checkpoint, (str, os.PathLike)):
-        fail("checkpoint", "a path", f"{checkpoint!r:.60}", "Pass checkpoint='fit.npz'.", TypeError)
     path = Path(checkpoint)
     if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
         cure = "Create the folder first: os.makedirs(folder)."
         fail("checkpoint", "a file in a folder that exists and can be written", repr(str(path)), cure)
-    continued = path if resume is True else resume
-    is_same = isinstance(continued, (str, os.PathLike)) and Path(continued).resolve() == path.resolve()
-    if path.exists() and not is_same:
+    if resume is True or not path.exists():
+        return path
+    if isinstance(resume, (bool, FitResult)) or not path.samefile(resume):
         cure = "Pass resume=True to continue it, or another path, or delete the file."
         fail("checkpoint", "a new file", f"the existing {str(path)!r}", cure)
     return path

@@ -10,14 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from numpyro.infer import SVI
-from numpyro.infer.autoguide import AutoGuideList
+from numpyro.infer.autoguide import AutoGuide, AutoGuideList
 
 from numpyro_gp.arrays import Array, is_key
 from numpyro_gp.checks import fail, is_known
 from numpyro_gp.guides.fit_registry import FitRecord, begin, fits_of, hand_on, inducing_at_start, is_same
 from numpyro_gp.primitives.inducing import Inducing, noted_inducing
 from numpyro_gp.programs.compiled import run
-from numpyro_gp.programs.private import is_used, unused
+from numpyro_gp.programs.private import unused
 from numpyro_gp.programs.set_up import abstract_trace, in_one_program
 from numpyro_gp.rows.batch_plates import HeldRows
 from numpyro_gp.rows.call import argument_names, shapes_in_words
@@ -44,12 +44,9 @@ def initial_state(
     if options and "init_params" not in names:
         cure = "Set starting values in the guide (init_loc_fn) instead."
         fail("init_params", "left out for this engine", type(engine).__name__, cure, TypeError)
-    if options and not isinstance(init_params, Mapping):
-        cure = 'Pass {"name": value}.'
-        fail("init_params", "a dictionary of values by name", f"a {type(init_params).__name__}", cure, TypeError)
     horizon = (num_steps,) if "num_steps" in names else ()  # annealed SVGD plans its schedule
     own, can_be_traced = engine, traits_of(engine).can_be_traced
-    if can_be_traced and is_used(engine.guide):
+    if can_be_traced and isinstance(engine.guide, AutoGuide) and engine.guide.prototype_trace is not None:
         own = copy.copy(engine)
         own.guide = unused(engine.guide)
 

@@ -6,7 +6,7 @@ import sys
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import optax
@@ -15,7 +15,7 @@ from numpyro.infer import SVI, Trace_ELBO
 from numpyro.infer.autoguide import AutoGuide
 
 from numpyro_gp.arrays import Array
-from numpyro_gp.checks import check_count, check_key, check_nonnegative, fail
+from numpyro_gp.checks import check_count, check_key, check_nonnegative
 from numpyro_gp.guides import AutoGP
 from numpyro_gp.optim import check_natural_steps
 from numpyro_gp.programs.handler_lock import with_short_errors
@@ -24,7 +24,7 @@ from numpyro_gp.rows.feeds import Feed, check_guide, feed_of
 from numpyro_gp.training.checkpoints import FitResult, Position, check_checkpoint, starting_position
 from numpyro_gp.training.faults import check_engine, check_objective, check_rows_of_data, standstill
 from numpyro_gp.training.first_state import initial_state, parameters_at_start
-from numpyro_gp.training.loop import Job, Pace, end_of_particles, loop_of, non_finite, run_chunks, written
+from numpyro_gp.training.loop import Job, end_of_particles, loop_of, non_finite, run_chunks, written
 from numpyro_gp.training.neighbour_refresh import Renewal
 from numpyro_gp.training.search import SHORT, best_start
 
@@ -36,66 +36,45 @@ LONGEST_CHUNK = 1000
 SHARED_CHUNK = 10  # of several processes, which do not adapt it
 
 
-class Asked(NamedTuple):
-    """What a caller of `fit` asks of the run; `fit` says what each is."""
-
-    num_steps: int
-    chunk_size: int | None
-    path: Path | None
-    checkpoint_every: float
-    resume: bool | str | os.PathLike | FitResult
-    init_params: dict[str, Any] | None
-    search: bool | None
-
-    @property
-    def size(self) -> int:
-        """Most steps in a chunk."""
-        return LONGEST_CHUNK if self.chunk_size is None else self.chunk_size
-
-    @property
-    def searches(self) -> bool:
-        """Whether a new fit looks for its first point."""
-        return self.num_steps >= SHORT if self.search is None else self.search
-
-    def checked(self) -> "Asked":
-        """The same, where it is right as far as no model is needed to see that."""
-        count = check_count("num_steps", self.num_steps)
-        size = None if self.chunk_size is None else check_count("chunk_size", self.chunk_size)
-        check_nonnegative("checkpoint_every", self.checkpoint_every)
-        if not (self.search is None or isinstance(self.search, bool)):
-            fail("search", "True, False or None", f"{self.search!r}", "Leave it out for the rule.", TypeError)
-        return self._replace(num_steps=count, chunk_size=size)
-
-
-def prepare(key: Array, engine: object, feed: Feed, run: Asked) -> tuple[Job, Position, Pace, dict[str, object] | None]:
-    """What does not change, where it starts, how fast it goes, and a new fit's first parameters; or a refusal."""
-    state, begun = initial_state(key, engine, run.num_steps, run.init_params, feed)
+def prepare(
+    key: Array,
+    engine: Any,
+    feed: Feed,
+    num_steps: int,
+    *,
+    chunk_size: int | None,
+    path: Path | None,
+    resume: object,
+    init_params: dict[str, Any] | None,
+    search: bool | None,
+) -> tuple[Job, Position, int, bool, dict[str, object] | None]:
+    """What does not change, where it starts, the steps of a chunk, whether these grow, and a new fit's parameters."""
+    state, begun = initial_state(key, engine, num_steps, init_params, feed)
     check_rows_of_data(engine, feed)
     check_guide(engine, feed)
     check_objective(engine, feed)
-    position = starting_position(engine, state, run.path, run.resume)
-    if position.steps > run.num_steps:
-        more = f"The run that is resumed has {position.steps} steps already, more than num_steps={run.num_steps}."
+    position = starting_position(engine, state, path, resume)
+    if position.steps > num_steps:
+        more = f"The run that is resumed has {position.steps} steps already, more than num_steps={num_steps}."
         warnings.warn(f"{more} Its result is returned as it is.", stacklevel=3)
     if feed.placement is not None:
         position = position._replace(state=feed.placement.placed(position.state, position.steps))
     feed.start(position.steps, position.rows)
     start, watch = parameters_at_start(engine, position.state)
     check_natural_steps(getattr(engine, "optim", None), start)
-    size = 1 if feed.changes else run.size
-    advance = loop_of(engine, feed, position.state, size, watch, run.num_steps)
-    is_new = position.steps == 0 and run.init_params is None  # else it may well have begun where it should end
-    if is_new and run.searches:
+    size = 1 if feed.changes else chunk_size or LONGEST_CHUNK
+    advance = loop_of(engine, feed, position.state, size, watch, num_steps)
+    is_new = position.steps == 0 and init_params is None  # else it may well have begun where it should end
+    if is_new and (num_steps >= SHORT if search is None else search):
         better = best_start(engine, feed, position.state, advance)
         if better is not position.state:
             position = position._replace(state=better)
             start, _ = parameters_at_start(engine, better)
-    renewal = Renewal(engine, feed, run.num_steps, position.steps)
-    job = Job(engine, feed, advance, run.path, run.num_steps, begun, renewal)
+    job = Job(engine, feed, advance, path, num_steps, begun, Renewal(engine, feed, num_steps, position.steps))
     # Processes must do the same steps in a chunk, and their clocks differ.
-    adapts = run.chunk_size is None and len(job.processes) == 1
-    pace = Pace(size if adapts or run.chunk_size else min(size, SHARED_CHUNK), adapts, run.checkpoint_every)
-    return job, position, pace, start if is_new else None
+    adapts = chunk_size is None and len(job.processes) == 1
+    size = size if adapts or chunk_size else min(size, SHARED_CHUNK)
+    return job, position, size, adapts, start if is_new else None
 
 
 @with_short_errors
@@ -226,7 +205,9 @@ def fit(
     path = check_checkpoint(checkpoint, resume)
     if callable(svi_or_stein) and not isinstance(svi_or_stein, (type, AutoGuide)) and not hasattr(svi_or_stein, "init"):
         svi_or_stein = SVI(svi_or_stein, AutoGP(svi_or_stein), optax.adam(0.02), Trace_ELBO())
-    run = Asked(num_steps, chunk_size, path, checkpoint_every, resume, init_params, search).checked()
+    num_steps = check_count("num_steps", num_steps)
+    chunk_size = None if chunk_size is None else check_count("chunk_size", chunk_size)
+    check_nonnegative("checkpoint_every", checkpoint_every)
     check_engine(svi_or_stein, [name for name in own if name != "num_data"])
     try:
         feed = feed_of(svi_or_stein, key, Arguments(args, kwargs), batches, num_data, sharding)
@@ -234,10 +215,11 @@ def fit(
         if "unexpected keyword" in str(error):
             error.add_note(f"Keywords of `fit` itself: {', '.join(own)}.")
         raise
-    job, position, pace, start = prepare(key, svi_or_stein, feed, run)
-    done, shows = min(position.steps, run.num_steps), progress and job.is_first
-    with tqdm.tqdm(total=run.num_steps, initial=done, disable=not shows, file=sys.stderr) as bar:
-        position, failure = run_chunks(job, position, pace, bar)
+    asked = {"chunk_size": chunk_size, "path": path, "resume": resume, "init_params": init_params, "search": search}
+    job, position, size, adapts, start = prepare(key, svi_or_stein, feed, num_steps, **asked)
+    done, shows = min(position.steps, num_steps), progress and job.is_first
+    with tqdm.tqdm(total=num_steps, initial=done, disable=not shows, file=sys.stderr) as bar:
+        position, failure = run_chunks(job, position, size, adapts, checkpoint_every, bar)
     result = written(job, position)
     if failure is not None:
         raise non_finite(job, position, result, *failure)

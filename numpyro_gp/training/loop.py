@@ -22,10 +22,10 @@ from numpyro.infer import SVI
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import fail
 from numpyro_gp.guides.fit_registry import FitRecord, inducing_at_start
-from numpyro_gp.programs.compiled import effort_for, kept
+from numpyro_gp.programs.compiled import kept
 from numpyro_gp.programs.private import sites_in_order
 from numpyro_gp.programs.scheduler import compiler_options
-from numpyro_gp.programs.trace import as_function, aval_of, bytes_of, is_traced, traced
+from numpyro_gp.programs.trace import as_function, aval_of, bytes_of, is_traced, size_of, traced
 from numpyro_gp.rows.devices import Placement
 from numpyro_gp.rows.feeds import Feed
 from numpyro_gp.rows.model_trace import without_whole_gathers
@@ -60,7 +60,7 @@ def loop_of(engine: object, feed: Feed, state: object, size: int, watch: bool, s
         got = f"{found.structure.children()[0]}"
         fail("the state of update", f"of the structure of the state of init, {structure}", got, "Return all of it.")
     count = len(found.constants)
-    effort = effort_for(found.program, SMALL, 1) if steps <= FEW else None
+    effort = 1 if steps <= FEW and size_of(found.program) <= SMALL else None
     extra = ("loop", size, count, len(leaves), feed.placement, effort)
     run = kept(found.program, extra, lambda: compiled_loop(found.program, size, feed.placement, effort))
 
@@ -193,23 +193,15 @@ class Job(NamedTuple):
         return "in .result" if self.path is None else f"in .result and in {self.path}"
 
 
-class Pace(NamedTuple):
-    """Most steps in a chunk, whether chunks grow up to it with their speed, and seconds between checkpoints."""
+def run_chunks(
+    job: Job, position: Position, size: int, adapts: bool, checkpoint_every: float, bar: object
+) -> tuple[Position, tuple | None]:
+    """Run until the last step or the first bad one; the failure is its loss, the state after it and its data.
 
-    size: int
-    adapts: bool
-    checkpoint_every: float
-
-    def following(self, steps: int, seconds: float) -> int:
-        """Length of the chunk after one of ``steps`` that took ``seconds``."""
-        wanted = SECONDS_PER_CHUNK * steps / max(seconds, 1e-6)
-        return int(min(max(wanted, 1), 10 * steps, self.size)) if self.adapts else self.size
-
-
-def run_chunks(job: Job, position: Position, pace: Pace, bar: object) -> tuple[Position, tuple | None]:
-    """Run until the last step or the first bad one; the failure is its loss, the state after it and its data."""
+    Chunks have ``size`` steps, or grow up to it with their speed.
+    """
     name = traits_of(job.engine).loss_name
-    length, saved_at = 1 if pace.adapts else pace.size, time.monotonic()
+    length, saved_at = 1 if adapts else size, time.monotonic()
     try:
         while position.steps < job.num_steps:
             job.renewal.at(position.steps, position.state)
@@ -226,10 +218,12 @@ def run_chunks(job: Job, position: Position, pace: Pace, bar: object) -> tuple[P
             position = position.after(state, losses)
             bar.set_postfix_str(f"{name} {losses[-1]:.5g}", refresh=False)
             bar.update(len(losses))
-            if time.monotonic() - saved_at >= pace.checkpoint_every:
+            if time.monotonic() - saved_at >= checkpoint_every:
                 written(job, position)
                 saved_at = time.monotonic()
-            length = pace.following(wanted, time.monotonic() - started)
+            if adapts:
+                in_time = SECONDS_PER_CHUNK * wanted / max(time.monotonic() - started, 1e-6)
+                length = int(min(max(in_time, 1), 10 * wanted, size))
     except KeyboardInterrupt:
         raise FitInterrupted(f"The fit was interrupted {reached(job, position)}", written(job, position)) from None
     except Exception as error:  # of the batches, or of the device: whatever it is, the steps before it are kept

@@ -125,7 +125,6 @@ def test_ten_sentences_at_most_and_what_cannot_be_said_is_left_out():
 
 def test_wrong_arguments():
     for options, message in (
-        ({"y": y, "other": {}}, r"other must be made of ngp\.Posterior, but got a dict\. Use Posterior"),
         ({}, "site 'y' must be observed"),
         ({"y": y, "num_samples": 0}, "num_samples must be"),
     ):

@@ -102,11 +102,7 @@ def test_data_are_found_by_the_names_of_the_model():
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: amortised(3), r"network must be a function \(name, inputs, outputs\)"),
-        (lambda: amortised(data=3), "data must be a function of the model's arguments"),
         (lambda: encoder((0,)), "hidden must be at least 1"),
-        (lambda: flax_network(3), "module must be a flax.linen module"),
-        (lambda: equinox_network(3), "module must be an equinox module"),
         (lambda: guide_site(amortised(lambda name, inputs, outputs: inputs)), r"must be of shape \(6, 2\)"),
         (lambda: guide_site(amortised(data=lambda X, y, batch: (X, None))), "inputs and observations, but got None"),
     ],

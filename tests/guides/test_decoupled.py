@@ -191,7 +191,6 @@ def belief_on(points, size=3):
     ("call", "message"),
     [
         (lambda: decoupled(GAMMA, natural=True), "no natural parameters of their own"),
-        (lambda: orthogonal(GAMMA, 7), "columns must be at most 6, the rows of Z_gamma"),
         (lambda: hybrid(GAMMA, 2.5), "columns must be a whole number"),
         (lambda: hybrid(GAMMA[:, 0]), r"pass Z_gamma\[:, None\]"),
         (lambda: hybrid(GAMMA.astype(bool)), "Z_gamma must be floating"),
@@ -200,7 +199,6 @@ def belief_on(points, size=3):
         (lambda: orthogonal(jnp.zeros((2, 3)))("f", prior()), "Z_gamma of the recipe for 'f' must be"),
         (lambda: orthogonal(GAMMA, start=belief_on(GAMMA[:2])), "a belief on the 6 rows"),
         (lambda: orthogonal(GAMMA, start=belief_on(GAMMA[::-1])), "rows of Z_gamma, but got one on others"),
-        (lambda: orthogonal(GAMMA, start=ngp.beliefs.Coupled(jnp.zeros(3), jnp.eye(3))), "`orthogonal`, but got a Cou"),
         (lambda: orthogonal(GAMMA[:2], start=belief_on(GAMMA[:2], 4))("f", prior()), "start must be over whitened"),
         (lambda: hybrid(GAMMA)("f", InducingPrior("f", object(), (3,))), "a single Gaussian process"),
     ],

@@ -127,7 +127,6 @@ def test_starting_values_of_nothing_are_refused():
     for wrong, message in (
         ({"lavel": jnp.asarray(3.0)}, r"init_params must be values of .*'level'.*, but got \['lavel'\]"),
         ({"location": jnp.asarray(3.0)}, r"but got \['location'\]\. Latent sites have no parameter of their own"),
-        ([1.0], "init_params must be a dictionary of values by name, but got a list"),
     ):
         with pytest.raises((ValueError, TypeError), match=message):
             start(init_params=wrong)
