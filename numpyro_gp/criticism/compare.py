@@ -15,9 +15,9 @@ from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import check_array, check_count, check_key, fail
 from numpyro_gp.criticism import metrics
 from numpyro_gp.criticism.fit_checks import entries
-from numpyro_gp.criticism.leave_one_out import FEWEST, loo
+from numpyro_gp.criticism.leave_one_out import FEWEST, psis_left_out
 from numpyro_gp.likelihoods import Bernoulli
-from numpyro_gp.posterior.arviz import group_names
+from numpyro_gp.posterior.draws import TrainingDraws
 from numpyro_gp.posterior.posterior import Posterior
 from numpyro_gp.posterior.prediction import Prediction
 
@@ -235,8 +235,8 @@ def in_sample(
     if posterior.kind == "stein":
         remarks.append("particles are not independent draws, so LOO and the effective sample size are left out.")
     else:
-        data = posterior.to_arviz(key, *args, num_samples=num_samples, **kwargs)
-        row["LOO per datum"], remark = loo_per_datum(data, site)
+        draws = posterior.draws(key, *args, num_samples=num_samples, **kwargs)
+        row["LOO per datum"], remark = loo_per_datum(draws, site, posterior.num_chains)
         remarks += remark
     parameters = posterior.hyperparameters(key, *args, num_samples=num_samples, **kwargs)
     small = {name: np.asarray(x) for name, x in parameters.items() if x[0].size <= max_parameters}
@@ -256,25 +256,30 @@ def in_sample(
     return row, remarks
 
 
-def loo_per_datum(data: Any, site: str | None) -> tuple[Estimate, list[str]]:
-    """LOO per datum of a container, flagged where importance sampling fails, or nothing; with the reason."""
-    sites = list(data["log_likelihood"].data_vars) if "log_likelihood" in group_names(data) else []
-    if not sites or (site is None and len(sites) > 1):
+def loo_per_datum(draws: TrainingDraws, site: str | None, chains: int = 1) -> tuple[Estimate, list[str]]:
+    """LOO per datum, flagged where importance sampling fails, or nothing; with the reason."""
+    terms = draws.terms()
+    if not terms or (site is None and len(terms) > 1):
         return Estimate(math.nan), ["LOO needs one site with a pointwise log likelihood: pass site=."]
-    sizes = data["log_likelihood"].sizes
-    if (draws := sizes["chain"] * sizes["draw"]) < FEWEST:
-        return Estimate(math.nan), [f"LOO needs {FEWEST} draws, and there are {draws}."]
-    result = loo(data, site)
-    count = result.pareto_k.size
-    estimate = Estimate(result.elpd / count, result.standard_error / count, "" if result.is_reliable else " !")
-    if result.is_reliable:
+    log_density = np.asarray(terms[site or next(iter(terms))])
+    if (size := len(log_density)) < FEWEST:
+        return Estimate(math.nan), [f"LOO needs {FEWEST} draws, and there are {size}."]
+    efficiency = 1.0
+    if chains > 1:  # as dependent as the latent values are on average
+        each = [np.asarray(x, float).reshape(chains, size // chains, -1) for x in draws.latent.values()]
+        sizes = np.concatenate([effective_sample_size(x) for x in each])
+        efficiency = float(np.where(np.isnan(sizes), size, sizes).mean() / size)  # constants have none
+    left = psis_left_out(log_density.reshape(size, -1), efficiency)
+    count, is_bad = left.k.size, ~(left.k <= left.good_k)
+    is_reliable = np.isfinite(left.pointwise).all() and not is_bad.any()
+    error = float(np.std(left.pointwise) / np.sqrt(count))
+    estimate = Estimate(float(left.pointwise.mean()), error, "" if is_reliable else " !")
+    if is_reliable:
         return estimate, []
-    if not np.isfinite(result.elpd):
-        bad = int((~np.isfinite(result.pointwise)).sum())
-        return estimate, [f"LOO marked ! is no number: the log likelihood is not finite at {bad} of {count} data."]
-    bad = int((result.pareto_k > result.good_k).sum())
-    reason = f"LOO marked ! is not reliable: Pareto k is above {result.good_k:.2f} at {bad} of {count} data"
-    return estimate, [f"{reason} (largest {result.pareto_k.max():.2f})."]
+    if lost := int((~np.isfinite(left.pointwise)).sum()):
+        return estimate, [f"LOO marked ! is no number: the log likelihood is not finite at {lost} of {count} data."]
+    reason = f"LOO marked ! is not reliable: Pareto k is above {left.good_k:.2f} at {is_bad.sum()} of {count} data"
+    return estimate, [f"{reason} (largest {left.k.max():.2f})."]
 
 
 def _estimate(score: metrics.Score) -> Estimate:

@@ -1,6 +1,5 @@
-"""Leave-one-out densities and Pareto k by ArviZ, of either generation."""
+"""Leave-one-out densities and Pareto k, by importance sampling at the draws of a posterior."""
 
-import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -8,7 +7,6 @@ import numpy as np
 
 from numpyro_gp.arrays import ArrayLike
 from numpyro_gp.checks import fail
-from numpyro_gp.posterior.arviz import arviz, group_names, has_trees
 from numpyro_gp.rows.batches import some_rows
 
 # --------------------------------------------------------------------------------------
@@ -37,10 +35,13 @@ class Smoothed(NamedTuple):
     k: np.ndarray
 
 
-def smoothed(log_weights: np.ndarray) -> Smoothed:
-    """Smooth sets of ``S`` log weights, ``(S, N)``; where a tail has too few that differ, ``k`` is infinite."""
+def smoothed(log_weights: np.ndarray, efficiency: float = 1.0) -> Smoothed:
+    """Smooth sets of ``S`` log weights, ``(S, N)``; where a tail has too few that differ, ``k`` is infinite.
+
+    ``efficiency`` is the share of the draws that are as good as independent.
+    """
     size = len(log_weights)
-    most = int(np.ceil(min(size / 5, 3 * size**0.5)))
+    most = int(np.ceil(min(size / 5, 3 * (size / efficiency) ** 0.5)))
     x = np.asarray(log_weights, float) - np.max(log_weights, axis=0)
     first = size - most - 1  # of the tail, behind the value that it begins at
     order = np.argpartition(x, first, axis=0)[first:]
@@ -85,7 +86,7 @@ def pareto_quantiles(levels: np.ndarray, k: np.ndarray, scale: np.ndarray) -> np
 
 
 class LeftOut(NamedTuple):
-    """Log density of each datum ``(N,)`` with the datum left out, and the shape of its weights.
+    """Log density of each datum ``(N,)`` with the datum left out, and the shape ``k`` of its weights.
 
     Estimates are unreliable where ``k`` exceeds ``good_k = min(1 - 1/log10(S), 0.7)``, but for data of which weights
     hardly matter: with none of them the estimate is the mean of the densities, with all of them the harmonic mean, and
@@ -103,12 +104,14 @@ class LeftOut(NamedTuple):
         return ~(self.k <= self.good_k) & (self.gap > HARDLY)
 
 
-def psis_left_out(log_density: np.ndarray) -> LeftOut:
-    """PSIS-LOO of log densities ``(S, N)`` at independent draws of a posterior."""
-    pointwise, k = np.array(log_density[0], float), np.full(log_density.shape[1], np.inf)
+@np.errstate(all="ignore")  # a density that is not finite has no number
+def psis_left_out(log_density: np.ndarray, efficiency: float = 1.0) -> LeftOut:
+    """PSIS-LOO of log densities ``(S, N)`` at draws of a posterior; ``efficiency`` as in `smoothed`."""
+    log_density = np.asarray(log_density, float)  # the tiniest number of the smoothing is none of float32
+    pointwise, k = log_density[0].copy(), np.full(log_density.shape[1], np.inf)
     for low in range(0, len(k) if len(log_density) > 1 else 0, TOGETHER):
         own = slice(low, low + TOGETHER)
-        found = smoothed(-log_density[:, own])
+        found = smoothed(-log_density[:, own], efficiency)
         pointwise[own], k[own] = _log_sums(found.log_weights + log_density[:, own]), found.k
     good = min(1 - 1 / np.log10(max(len(log_density), 2)), 0.7)
     return LeftOut(
@@ -116,47 +119,8 @@ def psis_left_out(log_density: np.ndarray) -> LeftOut:
     )
 
 
-# Draws whose tail importance sampling can smooth: ArviZ 1 refuses fewer, earlier ones call the result unreliable.
+# Draws whose tail importance sampling can smooth.
 FEWEST = 25
-
-
-class LooEstimate(NamedTuple):
-    """Expected log predictive density of left-out data by Pareto-smoothed importance sampling.
-
-    ``elpd`` and ``standard_error`` are sums over data; ``pointwise`` and ``pareto_k`` have one entry for
-    each datum; estimates are unreliable where ``pareto_k`` exceeds ``good_k = min(1 - 1/log10(S), 0.7)``.
-    """
-
-    elpd: float
-    standard_error: float
-    effective_parameters: float
-    pointwise: np.ndarray
-    pareto_k: np.ndarray
-    good_k: float
-
-    @property
-    def is_reliable(self) -> bool:
-        """Whether it is a number, and no Pareto k exceeds its threshold."""
-        return bool(np.isfinite(self.elpd) and np.all(self.pareto_k <= self.good_k))
-
-
-def loo(data: object, site: str | None = None) -> LooEstimate:
-    """Leave-one-out cross-validation of a container with a pointwise log likelihood, without ArviZ's warning.
-
-    Look at `LooEstimate.is_reliable` instead. ``site`` names the data where there are several.
-    """
-    package = arviz()
-    # ArviZ reads from the posterior how dependent the draws are; those of beliefs alone, which no group holds, are not.
-    known = {} if "posterior" in group_names(data) else {"reff": 1.0}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        result = package.loo(data, pointwise=True, var_name=site, **known)
-    if has_trees():
-        elpd, parameters, pointwise = result.elpd, result.p, result.elpd_i
-    else:
-        elpd, parameters, pointwise = result.elpd_loo, result.p_loo, result.loo_i
-    arrays = np.asarray(pointwise).ravel(), np.asarray(result.pareto_k).ravel()
-    return LooEstimate(float(elpd), float(result.se), float(parameters), *arrays, float(result.good_k))
 
 
 def pareto_k(log_weights: ArrayLike) -> float:

@@ -73,16 +73,12 @@ def _amortised(name: str, prior: LocalPrior, *, network: Network, data: Data | N
     if parts.shape != (inputs.shape[0], 2 * dim):
         cure = f"Return location and log scale of {dim} latent inputs in the columns."
         fail("network(name, inputs, outputs)", f"of shape {(inputs.shape[0], 2 * dim)}", f"shape {parts.shape}", cure)
-    return dist.Normal(parts[:, :dim], jnp.exp(_tamed(parts[:, dim:] + shift))).to_event(1)
-
-
-def _tamed(log_scale: Array) -> Array:
-    """A log scale, which above 1 grows as a logarithm: no posterior is so much wider than its standard normal prior.
-
-    Of a row whose inputs are some hundred standard deviations away a network makes a log scale of fifty or more, and
-    its variance alone would be all of the bound, and of every gradient.
-    """
-    return jnp.where(log_scale > 1, 1 + jnp.log(jnp.maximum(log_scale, 1)), log_scale)
+    # Above 1 a log scale grows as a logarithm: no posterior is so much wider than its standard normal prior. Of a row
+    # whose inputs are some hundred standard deviations away a network makes a log scale of fifty or more, and its
+    # variance alone would be all of the bound, and of every gradient.
+    log_scale = parts[:, dim:] + shift
+    log_scale = jnp.where(log_scale > 1, 1 + jnp.log(jnp.maximum(log_scale, 1)), log_scale)
+    return dist.Normal(parts[:, :dim], jnp.exp(log_scale)).to_event(1)
 
 
 def encoder(hidden: Sequence[int] = (20, 20)) -> Network:

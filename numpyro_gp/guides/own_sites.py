@@ -146,7 +146,8 @@ class GuideOfSites(AutoGuide):
         if is_run_by_renyi():
             local_sites.check_renyi(self.prototype_trace)
         # A recipe may start at values of the prior, of which a compiled first call has left the shapes only.
-        values = self._run_model(args, kwargs) if _is_shapes(self._mine()) else {}
+        has_shapes = any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(self._mine()))
+        values = self._run_model(args, kwargs) if has_shapes else {}
         with keyed_rows():
             plates = make_plates(self, args, kwargs)
         result: dict[str, Any] = {}
@@ -213,10 +214,6 @@ class GuideOfSites(AutoGuide):
 def _of_shape(leaf: object) -> Any:
     """A value, zeros for one of which a set-up inside the user's own ``jit`` has kept the shape alone."""
     return jnp.zeros(leaf.shape, leaf.dtype) if isinstance(leaf, jax.ShapeDtypeStruct) else leaf
-
-
-def _is_shapes(tree: object) -> bool:
-    return any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(tree))
 
 
 def _plates_of(trace: Trace) -> tuple[dict[str, Any], dict[str, int]]:

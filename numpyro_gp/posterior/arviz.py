@@ -10,7 +10,6 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from numpyro_gp.arrays import Array
@@ -87,12 +86,6 @@ def from_groups(
         return package.from_dict(**data, coords=coords, dims=dims, **keywords)
 
 
-def group_names(data: object) -> list[str]:
-    """Names of the groups of a container."""
-    groups = data.groups
-    return [group.strip("/") for group in (groups() if callable(groups) else groups)]
-
-
 def sample_stats(extra: Mapping[str, object], index: np.ndarray, chains: int) -> dict[str, np.ndarray]:
     """What NUTS recorded, ``(chains, draws)``, under ArviZ's names; ``extra`` has all draws on the first axis."""
     found = {}
@@ -124,9 +117,9 @@ def arviz_container(
     known = set(found.latent) | set(found.observed) | set(constant)
     if unknown := sorted(set(dims or {}) - known):
         fail("dims", f"names of sites or arguments: {sorted(known)}", f"{unknown}", "Check the spelling.")
-    terms = {name: _pointwise(name, found) for name in found.log_likelihood}
     # An argument with the name of a site has its dimensions, and no place beside it where its shape is another.
-    constant = {n: x for n, x in constant.items() if n not in found.dims or x.shape == _shape_of(n, found)}
+    shapes = {n: x.shape[1:] for n, x in found.latent.items()} | {n: x.shape for n, x in found.observed.items()}
+    constant = {n: x for n, x in constant.items() if n not in found.dims or x.shape == shapes.get(n)}
     # The first axis of an argument is the data plate where their sizes agree.
     whole = {name: x for name, x in found.observed.items() if x.ndim and name not in found.rows}
     plates = {x.shape[0]: found.dims[name][0] for name, x in whole.items()}
@@ -143,7 +136,7 @@ def arviz_container(
         "posterior": by_chain(found.latent),
         "posterior_predictive": by_chain(found.replicated),
         # In float64 whatever the fit's precision: the smallest number that ArviZ's smoothing uses is none of float32.
-        "log_likelihood": by_chain(terms, np.float64),
+        "log_likelihood": by_chain(found.terms(), np.float64),
         "sample_stats": stats,
         "observed_data": dict(found.observed),
         "constant_data": dict(constant),
@@ -151,18 +144,3 @@ def arviz_container(
     attrs = {"inference_library": "numpyro_gp", "inference_engine": kind, "sampling": SAMPLING[kind]}
     places: dict[str, Sequence[object]] = {f"{name}_seen": rows for name, rows in found.rows.items() if rows.size}
     return from_groups(groups, coords={**places, **(coords or {})}, dims=names, attrs=attrs)
-
-
-def _pointwise(name: str, found: TrainingDraws) -> Array:
-    """Log likelihood with the axes of the data that it has terms for: outputs of one datum are one term."""
-    terms, observed = found.log_likelihood[name], found.observed[name]
-    if terms.shape[1:] == observed.shape[: terms.ndim - 1]:
-        return terms
-    return jnp.broadcast_to(terms, terms.shape[:1] + observed.shape)
-
-
-def _shape_of(name: str, found: TrainingDraws) -> tuple[int, ...] | None:
-    """Shape of the values of a site, of one draw; None where a mask hides all of them."""
-    if name in found.observed:
-        return found.observed[name].shape
-    return found.latent[name].shape[1:] if name in found.latent else None

@@ -29,7 +29,7 @@ from numpyro_gp.primitives.observe import shifted
 from numpyro_gp.primitives.opening import Plates, basis_under
 from numpyro_gp.primitives.process import GaussianProcess
 from numpyro_gp.programs.set_up import in_one_program
-from numpyro_gp.sites import Observation, Trace, unwrap
+from numpyro_gp.sites import Observation, unwrap
 
 
 class Conditioned(Messenger):
@@ -194,13 +194,6 @@ def _past_and_start(
 
 # --------------------------------------------------------------------------------------
 # Models that hold their data inside, as those of `gp_regression`: which process has them, and what new data are.
-
-
-def seen_by_neighbours(trace: Trace) -> dict[str, SeenProcesses]:
-    """Processes by neighbours with the likelihood of their data, by the names of these."""
-    fns = {name: unwrap(site["fn"]) for name, site in trace.items() if site["type"] == "sample"}
-    seen = {name: fn.seen_of for name, fn in fns.items() if isinstance(fn, Observation)}
-    return {name: one for name, one in seen.items() if isinstance(one, SeenProcesses)}
 
 
 def is_conditioned(process: GaussianProcess | LocalProcess) -> bool:

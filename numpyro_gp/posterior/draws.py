@@ -52,6 +52,15 @@ class TrainingDraws(NamedTuple):
     rows: dict[str, np.ndarray]
     arguments: tuple[str, ...]
 
+    def terms(self) -> dict[str, Array]:
+        """Log likelihoods with the axes of the data that they have terms for: outputs of one datum are one term."""
+        terms = dict(self.log_likelihood)
+        for name, each in terms.items():
+            shape = self.observed[name].shape
+            if each.shape[1:] != shape[: each.ndim - 1]:
+                terms[name] = jnp.broadcast_to(each, each.shape[:1] + shape)
+        return terms
+
 
 def spread_draws(count: int, available: int, chains: int) -> np.ndarray:
     """Indices of about ``count`` stored draws, as many and the same ones of each chain, spread evenly."""
@@ -104,7 +113,8 @@ def training_draws(posterior: Fitted, draws: tracing.Draw, call: Call) -> Traini
         seen = data_sites(trace)
         keys = {name: tracing.key_of(key, name) for name in seen}  # the noise of one site is not that of another
         terms = {n: log_likelihood(s["fn"], s["value"], None if is_point else keys[n]) for n, s in seen.items()}
-        latent = {name: site["value"] for name, site in trace.items() if _is_value(site)}
+        values = {n: s for n, s in trace.items() if s["type"] == "deterministic" or is_latent(s)}
+        latent = {n: s["value"] for n, s in values.items() if not isinstance(s["value"], AbstractBelief)}
         copies = {n: site["fn"].sample(jax.random.fold_in(keys[n], 1)) for n, site in seen.items() if _has_copies(site)}
         return latent, terms, copies
 
@@ -302,12 +312,6 @@ def collapsed_left_out(loc: Array, data: GaussianData, y: Array) -> tuple[Array,
     """The same under the model of the collapsed bound, ``K = Q + noise``, with what inducing points leave at ``n``."""
     mean, variance = data.leave_one_out((y - loc) / data.scale)
     return loc + data.scale * mean, data.scale**2 * variance
-
-
-def _is_value(site: Site) -> bool:
-    if site["type"] == "deterministic":
-        return True
-    return is_latent(site) and not isinstance(site["value"], AbstractBelief)
 
 
 def _has_copies(site: Site) -> bool:

@@ -16,7 +16,6 @@ from numpyro_gp.primitives.neighbours.local_process import NEIGHBOURS, LocalProc
 from numpyro_gp.primitives.opening import recorded_processes
 from numpyro_gp.primitives.process import GaussianProcess
 from numpyro_gp.rows.batches import some_rows
-from numpyro_gp.rows.call import Call
 
 # Draws of a posterior whose lengthscales are looked at, and of a prediction where nobody says how many: each factorises
 # a block for every row.
@@ -25,14 +24,6 @@ FEW_DRAWS = 16
 TOGETHER = 64
 # Of "auto": the least number and the most, what more must gain in nats per row, and how many rows are left out to see.
 LEAST, MOST, WORTH, LEFT_OUT = 16, 1024, 0.005, 300
-
-
-def refuse_old_rows(call: Call) -> None:
-    """Refuse the neighbours of a fit where new rows stand: what is new is near to other rows."""
-    for name, value in call.arguments.items():
-        if isinstance(value, Neighbours):
-            cure = f"Pass {name}.find(X_new, 256). Of a gp_regression call posterior.predict_at(key, X_new, {name}, y)."
-            fail(name, "new rows where they are predicted", "the neighbours of a fit", cure, TypeError)
 
 
 class RowFinder:

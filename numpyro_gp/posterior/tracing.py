@@ -19,7 +19,7 @@ from numpyro_gp.arrays import Array, ArrayLike, Model, T
 from numpyro_gp.beliefs import MeanField, PseudoRows
 from numpyro_gp.checks import check_count, check_key, fail, is_known
 from numpyro_gp.guides.other_sites import data_plates
-from numpyro_gp.posterior.conditioned import is_conditioned, seen_by_neighbours
+from numpyro_gp.posterior.conditioned import is_conditioned
 from numpyro_gp.posterior.sources import (
     GuideDraws,
     Source,
@@ -263,7 +263,10 @@ class AskedProcess(NamedTuple):
             trace = trace_at(posterior, draw, self.call.at(arrays), self.plates)
         wanted = found = dict[str, Process](recorded)
         if self.conditioned:
-            wanted = {name: own for name, own in recorded.items() if is_conditioned(own)} | seen_by_neighbours(trace)
+            wanted = {name: own for name, own in recorded.items() if is_conditioned(own)}
+            fns = {name: unwrap(site["fn"]) for name, site in trace.items() if site["type"] == "sample"}
+            seen = {name: fn.seen_of for name, fn in fns.items() if isinstance(fn, Observation)}
+            wanted |= {name: one for name, one in seen.items() if isinstance(one, SeenProcesses)}
             found = found | wanted
         wanted = wanted or found  # none of a gp_regression: refused for what it is
         if self.name is None and len(wanted) == 1:

@@ -189,11 +189,6 @@ def shared_plates(guide: AutoGuide, plates: Mapping[str, object]) -> Iterator[No
         del guide._create_plates
 
 
-def is_used(guide: object) -> bool:
-    """Whether an autoguide has seen its model."""
-    return isinstance(guide, AutoGuide) and guide.prototype_trace is not None
-
-
 def unused(guide: AutoGuide) -> AutoGuide:
     """A copy of an autoguide that has not seen its model, parts of a list too.
 

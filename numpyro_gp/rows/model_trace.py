@@ -41,29 +41,27 @@ class ArgumentCheck(NamedTuple):
 
     def run(self, arrays: Sequence[object]) -> None:
         """Check other arrays than those that were looked at."""
-        own = [arrays[number] for number in self.numbers]
-        if self.derived is None:
+        own, derived = [arrays[number] for number in self.numbers], self.derived
+        if derived is None:
             when_known(self.check, *own)
-        elif all(map(is_known, (*own, *self.derived.captured))) and not self.derived.has_passed(own):
-            self.check(*map(np.asarray, self.derived.of(own)))
-            self.derived.passed = own
+        elif all(map(is_known, (*own, *derived.captured))):
+            if len(own) == len(derived.passed) and all(map(operator.is_, own, derived.passed)):
+                return
+            with jax.ensure_compile_time_eval():  # numbers of known arrays, in a program that is being traced too
+                made = as_function(derived.program)(*derived.captured, *own)
+            self.check(*map(np.asarray, made))
+            derived.passed = own
 
 
 class Derived:
-    """What a model makes of some of its arrays: by a program, of arrays that it captures and these."""
+    """What a model makes of some of its arrays: by a program, of arrays that it captures and these.
+
+    ``passed`` are the arrays that were checked last.
+    """
 
     def __init__(self, program: Jaxpr, captured: list[Any]) -> None:
         self.program, self.captured = program, captured
         self.passed: list[object] = []
-
-    def of(self, arrays: Sequence[object]) -> list[Any]:
-        """Compute it: numbers of known arrays, in a program that is being traced too."""
-        with jax.ensure_compile_time_eval():
-            return as_function(self.program)(*self.captured, *arrays)
-
-    def has_passed(self, arrays: Sequence[object]) -> bool:
-        """Whether these very arrays were checked last."""
-        return len(arrays) == len(self.passed) and all(map(operator.is_, arrays, self.passed))
 
 
 class Look(NamedTuple):

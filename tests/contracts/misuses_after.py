@@ -167,10 +167,6 @@ ANSWERS: list[Row] = [
     (lambda: guide().sample_posterior(KEY, {}), "params must be the parameters of the guide"),
     (lambda: ngp.Posterior.from_mcmc(model, {}), "mcmc must be a finished run with draws"),
     (
-        lambda: ngp.Posterior.from_mcmc(model, {"noise": [1.0, 2.0]}),
-        "mcmc must be made of arrays with the draws on the",
-    ),
-    (
         lambda: ngp.Posterior.from_mcmc(model, {"noise": np.ones(2), "f": np.ones((3, 3))}),
         "mcmc must be draws with one",
     ),
