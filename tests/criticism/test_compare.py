@@ -14,6 +14,7 @@ from scipy import stats
 
 import numpyro_gp as ngp
 from numpyro_gp.criticism.compare import Comparison, compare, held_out_scores, loo_per_datum
+from numpyro_gp.criticism.leave_one_out import psis_left_out
 from numpyro_gp.likelihoods import Bernoulli, Gaussian, Poisson
 from numpyro_gp.posterior import Prediction
 from numpyro_gp.posterior.draws import TrainingDraws
