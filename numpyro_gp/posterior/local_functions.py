@@ -11,8 +11,7 @@ from numpyro_gp.beliefs.base import Point
 from numpyro_gp.beliefs.neighbours.blocks import by_parts
 from numpyro_gp.beliefs.paths import Correction, Normal, PriorDraw, corrections, prior_draw
 from numpyro_gp.kernels.jitter import ample_jitter
-from numpyro_gp.neighbours.joint_rows import JointRows
-from numpyro_gp.neighbours.value import Neighbours, NewRows
+from numpyro_gp.neighbours.value import JointRows, Neighbours, NewRows
 from numpyro_gp.primitives.function_draw import level_at, settled
 from numpyro_gp.primitives.neighbours.local_process import LocalProcess, new_rows_of
 from numpyro_gp.primitives.neighbours.row_data import GlobalPart, RowData

@@ -11,8 +11,7 @@ import numpy as np
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_count, check_points, check_positive, fail, known
 from numpyro_gp.kernels.functionals import Functional
-from numpyro_gp.neighbours.joint_rows import JointRows
-from numpyro_gp.neighbours.value import neighbours_in
+from numpyro_gp.neighbours.value import JointRows, neighbours_in
 from numpyro_gp.posterior import tracing
 from numpyro_gp.posterior.chunks import Reused, predict_chunks, warn_of_one_piece
 from numpyro_gp.posterior.fitted import Fitted

@@ -22,8 +22,8 @@ from numpyro_gp.posterior.fitted import Fitted
 from numpyro_gp.posterior.parameter_checks import check_params, check_precision, check_state, check_whitened_precision
 from numpyro_gp.posterior.sources import GuideDraws, Source
 from numpyro_gp.primitives.inducing import compared_with
-from numpyro_gp.primitives.neighbours.latent import RowPrior
 from numpyro_gp.primitives.neighbours.local_process import LocalProcess, SeenProcesses
+from numpyro_gp.primitives.neighbours.row_sites import RowPrior
 from numpyro_gp.primitives.opening import predicting, recorded_processes
 from numpyro_gp.primitives.process import GaussianProcess
 from numpyro_gp.programs.compiled import run

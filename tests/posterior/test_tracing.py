@@ -21,20 +21,6 @@ def dense(noise):
     return mean, np.diag(new - cross @ np.linalg.solve(own, cross.T)) + noise
 
 
-def test_the_old_name_of_the_noise_variance_works_and_warns():
-    posterior = fit("exact")
-    wanted = posterior.predict_at(KEY, NEW, X, Y, noise_variance=0.3).variance
-    with pytest.warns(FutureWarning, match=r"noise of predict_at is now called noise_variance: predict_at\(") as said:
-        found = posterior.predict_at(KEY, NEW, X, Y, noise=0.3).variance
-    np.testing.assert_array_equal(found, wanted)
-    assert said[0].filename == __file__
-    with (
-        pytest.warns(FutureWarning, match="noise_variance"),
-        pytest.raises(TypeError, match="noise must be left out where noise_variance is given"),
-    ):
-        posterior.predict_at(KEY, NEW, X, Y, noise=0.3, noise_variance=0.3)
-
-
 def test_each_kind_of_model_points_to_its_own_method():
     match = r"For gp_regression, and processes by neighbours, call posterior\.predict_at\(key, X_new, "
     with pytest.raises(ValueError, match=match):

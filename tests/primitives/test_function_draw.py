@@ -83,7 +83,7 @@ def test_gradient_is_the_derivative_in_the_inputs(outputs):
 def test_components_add_up():
     kernels = {"a": ngp.kernels.RBF(1.0, 0.5).on(0), "b": ngp.kernels.Matern52(0.7, 1.0)}
     with handlers.seed(rng_seed=0):
-        g = ngp.additive_gp("f", kernels, {"a": Z, "b": Z}, mean=2.0).predictor.function("g")
+        g = ngp.additive_gp("f", kernels, {"a": Z, "b": Z}, mean=2.0).function("g")
     parts = g.components(NEW)
     assert set(parts) == {"a", "b"}
     np.testing.assert_allclose(parts["a"] + parts["b"] + 2.0, g(NEW), rtol=1e-12)

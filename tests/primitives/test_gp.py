@@ -21,7 +21,7 @@ def test_bad_input():
         (lambda: ngp.gp("f", kernel, jnp.zeros((3, 1), bool)), "inducing must be floating point"),
         (lambda: process(jnp.zeros(3), kernel, Z)(jnp.zeros((0, 1))), "X must be a non-empty array"),
         (
-            lambda: ngp.additive_gp("f", {"a": kernel}, {"a": Z}).predictor.at_inducing(),
+            lambda: ngp.additive_gp("f", {"a": kernel}, {"a": Z}).at_inducing(),
             r"made by gp\(\), with inducing",
         ),
     ):

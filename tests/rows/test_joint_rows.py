@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import numpyro_gp as ngp
-from numpyro_gp.neighbours.joint_rows import joint_rows
+from numpyro_gp.neighbours.value import joint_rows
 
 
 @pytest.mark.parametrize("columns", [2, 9])
