@@ -41,10 +41,8 @@ from numpyro_gp.objectives import ImportanceWeightedELBO
 from numpyro_gp.plots.terms import plot_effects
 from numpyro_gp.posterior import Posterior, Prediction, Predictor, PseudoData, conditioned, pseudo_data
 from numpyro_gp.primitives import functionals
-from numpyro_gp.primitives.additive_gp import AdditiveGP, additive_gp
-from numpyro_gp.primitives.gp import gp
-from numpyro_gp.primitives.noisy_inputs import noisy_inputs
-from numpyro_gp.primitives.observe import latent_inputs, observe
+from numpyro_gp.primitives.gp import AdditiveGP, additive_gp, gp
+from numpyro_gp.primitives.observe import latent_inputs, noisy_inputs, observe
 from numpyro_gp.primitives.point_pattern import point_pattern, thinned
 from numpyro_gp.primitives.process import GaussianProcess
 from numpyro_gp.primitives.recall import recall

@@ -28,8 +28,8 @@ _waiting: ContextVar[tuple[list[Waiting], object] | None] = ContextVar("_waiting
 
 def fail(argument: str, required: str, got: object, cure: str, error: type[Exception] = ValueError) -> NoReturn:
     """Raise ``error`` with the library's one form of message."""
-    found = re.sub("^a (?=[AEIOaeio]|ndarray)", "an ", f"{got}").replace("a NoneType", "None")
-    raise error(f"{argument} must be {required}, but got {found}. {cure}")
+    text = re.sub("^a (?=[AEIOaeio]|ndarray)", "an ", f"{got}").replace("a NoneType", "None")
+    raise error(f"{argument} must be {required}, but got {text}. {cure}")
 
 
 def check_type(argument: str, value: object, kinds: type | tuple[type, ...], required: str, cure: str) -> None:
@@ -72,9 +72,9 @@ def when_known(check: Callable[..., None], *values: object) -> None:
 @contextmanager
 def waiting_checks() -> Iterator[list[Waiting]]:
     """Collect the checks of values traced in this block itself, not in a ``grad`` or a loop inside it."""
-    found: list[Waiting] = []
-    with set_to(_waiting, (found, current_trace())):
-        yield found
+    checks: list[Waiting] = []
+    with set_to(_waiting, (checks, current_trace())):
+        yield checks
 
 
 def check_array(argument: str, value: ArrayLike) -> Array:
@@ -293,14 +293,14 @@ def check_choice(argument: str, value: object, choices: tuple[str, ...]) -> str:
     return str(value)
 
 
-def check_factorised(where: str, *found: np.ndarray) -> None:
+def check_factorised(where: str, *values: np.ndarray) -> None:
     """Say why numbers are not finite that a factorisation gave, before a check speaks of what nobody passed."""
-    if not all(np.isfinite(one).all() for one in found):
+    if not all(np.isfinite(value).all() for value in values):
         cure = (
             "Use float64 (jax.config.update('jax_enable_x64', True)), a larger jitter, such as jitter=1e-3, a larger "
             "noise, or inducing inputs that lie further apart in lengthscales."
         )
-        required = f"positive definite in {found[0].dtype}"
+        required = f"positive definite in {values[0].dtype}"
         fail(f"the covariance of the inducing inputs{where}", required, "a factorisation with NaN", cure)
 
 

@@ -7,7 +7,6 @@ inputs, ``(K, N)`` jointly over K above it. That is what makes the result a boun
 
 import math
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -127,28 +126,19 @@ class ImportanceWeightedELBO(ELBO):
         **kwargs: object,
     ) -> dict[str, Any]:
         """Minus the bound, estimated with one draw for each particle."""
+        options = {"plate": self.plate, "doubly_reparametrised": self.doubly_reparametrised, "sharding": self.sharding}
 
-        def one(key: Array) -> Array:
-            drawn = weighted_samples(
-                key,
-                param_map,
-                model,
-                guide,
-                args,
-                kwargs,
-                num_samples=self.num_samples,
-                plate=self.plate,
-                doubly_reparametrised=self.doubly_reparametrised,
-                sharding=self.sharding,
-            )
+        def bound(key: Array) -> Array:
+            parts = key, param_map, model, guide, args, kwargs
+            drawn = weighted_samples(*parts, num_samples=self.num_samples, **options)
             terms = drawn.log_weights
             terms = importance_weighted_bound(terms) if terms.ndim == 2 else terms
             return drawn.scale * jnp.sum(terms) + drawn.remainder
 
         if self.num_particles == 1:
-            return {"loss": -one(rng_key), "mutable_state": None}
+            return {"loss": -bound(rng_key), "mutable_state": None}
         keys = jax.random.split(rng_key, self.num_particles)
-        return {"loss": -jnp.mean(self.vectorize_particles_fn(one, keys)), "mutable_state": None}
+        return {"loss": -jnp.mean(self.vectorize_particles_fn(bound, keys)), "mutable_state": None}
 
 
 def weighted_samples(
@@ -179,9 +169,14 @@ def weighted_samples(
     is_separable = [is_asked and depends is None]
 
     def run(proposal: Trace) -> WeightedSamples:
-        given = handlers.substitute(handlers.seed(model, key_model), substitute_fn=partial(_from_guide, proposal))
+        def from_guide(site: Site) -> Any:  # not noise sites, which the model samples in their own shape
+            is_open = is_latent(site) and role(site) != "noise" and site["value"] is None
+            is_held = site["name"] in proposal and (site["type"] == "plate" or is_open)
+            return proposal[site["name"]]["value"] if is_held else None
+
+        held = handlers.substitute(handlers.seed(model, key_model), substitute_fn=from_guide)
         with free_noise():
-            trace = handlers.trace(handlers.substitute(given, data=dict(params))).get_trace(*args, **kwargs)
+            trace = handlers.trace(handlers.substitute(held, data=dict(params))).get_trace(*args, **kwargs)
         weighted_sites.check_model(trace, proposal, plate)
         if sharding is not None:
             cure = "Share the rows among the devices: ngp.fit(..., sharding=...)."
@@ -224,23 +219,11 @@ class _Samples(Messenger):
         else:
             shape = (self.num_samples, *message["fn"].shape())
             message["value"] = jnp.broadcast_to(message["value"], shape)
-        message["value"] = _placed_particles(message["value"], self.sharding)
-
-
-def _placed_particles(values: Array, sharding: NamedSharding | None) -> Array:
-    """Samples ``(K, ...)`` where their devices are; other axes lie as the compiler finds them."""
-    if sharding is None:
-        return values
-    axes = PartitionSpec(sharding.spec[0], *[PartitionSpec.UNCONSTRAINED] * (values.ndim - 1))
-    where = NamedSharding(sharding.mesh, axes)
-    return jax.jit(lambda x: lax.with_sharding_constraint(x, where))(values)  # outside of a program too
-
-
-def _from_guide(proposal: Trace, site: Site) -> Any:
-    """The guide's value for a site of the model; none for noise sites, which it samples in their own shape."""
-    is_open = is_latent(site) and role(site) != "noise" and site["value"] is None
-    is_given = site["name"] in proposal and (site["type"] == "plate" or is_open)
-    return proposal[site["name"]]["value"] if is_given else None
+        if self.sharding is not None:  # samples where their devices are; other axes lie as the compiler finds them
+            others = [PartitionSpec.UNCONSTRAINED] * (message["value"].ndim - 1)
+            where = NamedSharding(self.sharding.mesh, PartitionSpec(self.sharding.spec[0], *others))
+            # Outside of a program too.
+            message["value"] = jax.jit(lambda x: lax.with_sharding_constraint(x, where))(message["value"])
 
 
 # ------------------------------------------------------------------------------- weights
@@ -265,13 +248,12 @@ def _weigh(trace: Trace, proposal: Trace, plate: str) -> WeightedSamples:
         for name, site in sites.items():
             if name in ignored or (sign < 0 and site["is_observed"]):
                 continue
-            density = _log_prob(site["fn"], site["value"])
+            density, scale = _log_prob(site["fn"], site["value"]), 1.0 if site["scale"] is None else site["scale"]
             if not in_plate(site, plate):
-                scale = 1 if site["scale"] is None else site["scale"]
                 remainder = remainder + sign * jnp.sum(scale * density)
                 continue
             terms.append(sign * weighted_sites.check_local(name, site, density))
-            scales[name] = 1.0 if site["scale"] is None else site["scale"]
+            scales[name] = scale
             if sign > 0 and not site["is_observed"]:
                 values[name] = site["value"]
     total = jnp.broadcast_shapes(*[term.shape for term in terms])
@@ -282,16 +264,16 @@ def _weigh(trace: Trace, proposal: Trace, plate: str) -> WeightedSamples:
 def _observed_at_samples(trace: Trace, proposal: Trace, plate: str, count: int) -> dict[str, Any]:
     """The trace with data at all K samples, for likelihoods that depend on a local site where ``f`` does not."""
     local = local_sites(proposal, plate).values()
+    changed = dict(trace)
     if not any(jnp.ndim(site["value"]) > len(site["fn"].shape()) for site in local):
-        return dict(trace)
-    found = dict(trace)
+        return changed
     for name, site in weighted_sites.sampled_sites(trace).items():
         inner, batch = unwrap(site["fn"]), site["fn"].batch_shape
         if isinstance(inner, Observation) and in_plate(site, plate) and len(batch) == 1 and inner.batch_shape == batch:
             mask, wide = mask_of(site["fn"]), inner.repeated(count)
             wide = wide if mask is True else wide.mask(jnp.broadcast_to(mask, wide.batch_shape))
-            found[name] = {**site, "fn": wide}
-    return found
+            changed[name] = {**site, "fn": wide}
+    return changed
 
 
 def _common_scale(scales: dict[str, object]) -> Any:

@@ -55,24 +55,18 @@ def ramp(initial: float, final: float, num_steps: int, kind: str = "log") -> Sch
     check_positive("initial", initial)
     check_positive("final", final)
     if max(initial, final) > 1:
-        cure = (
-            "Take 1 at most, which replaces the belief by its conjugate update. Adam's steps may be any optax schedule."
-        )
+        cure = "Take 1 at most, which replaces the belief by its conjugate update. Adam may have any optax schedule."
         fail("initial and final", "at most 1", f"{initial} and {final}", cure)
     check_count("num_steps", num_steps)
     check_choice("kind", kind, ("log", "linear"))
 
-    schedule: Schedule = optax.exponential_decay(initial, num_steps, final / initial, end_value=final)
     if kind == "linear":
-        schedule = optax.linear_schedule(initial, final, num_steps)
-    return schedule
+        return optax.linear_schedule(initial, final, num_steps)
+    return optax.exponential_decay(initial, num_steps, final / initial, end_value=final)
 
 
 def _labels(params: Mapping[str, object], alone: str = "natural", rows: str = "natural") -> dict[str, str]:
-    """Which optimiser a parameter takes; ``alone`` is that of natural parameters without any others.
-
-    ``rows`` is that of natural parameters of single rows.
-    """
+    """Label each parameter by its optimiser; ``alone``: natural ones without others, ``rows``: those of single rows."""
     cure = "Pass the optimiser to numpyro.infer.SVI."
     check_type("params", params, Mapping, "a dictionary of parameters by name", cure)
     labels = {name: "natural" if is_natural(name) else "rest" for name in params}
@@ -91,10 +85,7 @@ class Agreement(NamedTuple):
 
 
 def _settling(most: float) -> optax.GradientTransformation:
-    """Plain steps ``min(most, |mean direction|^2)``: long while gradients agree, of order ``1/t`` once they are noise.
-
-    See mathematics.md section 3.2.
-    """
+    """Plain steps ``min(most, |mean direction|^2)``, of order ``1/t`` once gradients are noise (mathematics.md 3.2)."""
 
     def init(params: object) -> Agreement:
         return Agreement(jax.tree.map(jnp.zeros_like, params), jnp.ones(()))
@@ -105,8 +96,7 @@ def _settling(most: float) -> optax.GradientTransformation:
     def update(gradients: object, state: Agreement, params: object = None) -> tuple[Any, Agreement]:  # noqa: ARG001
         weight = 1 / (jnp.sqrt(jnp.maximum(squares(gradients), jnp.finfo(jnp.float32).tiny)) * state.memory)
         kept = 1 - 1 / state.memory
-        pairs = state.mean, gradients
-        mean = jax.tree.map(lambda old, new: (kept * old + weight * new).astype(old.dtype), *pairs)
+        mean = jax.tree.map(lambda old, new: (kept * old + weight * new).astype(old.dtype), state.mean, gradients)
         step = jnp.minimum(most, squares(mean))
         moves = jax.tree.map(lambda gradient: (-step * gradient).astype(gradient.dtype), gradients)
         return moves, Agreement(mean, 1 + (1 - step) * state.memory)
@@ -176,14 +166,14 @@ def check_natural_steps(optimiser: Any, params: Mapping[str, object]) -> None:
             state = optimiser.update(every, state, value=others)
         return {name: optimiser.get_params(state)[name] for name in natural}
 
-    own = {name: zeros[name] for name in natural}
+    start = {name: zeros[name] for name in natural}
     with suppress(*NOT_LINEAR):
         # What other parameters get falls away before it is transposed.
-        found = traced(lambda own: steps(1, own, jnp.zeros(())), own)
-        step, leaves = partial(as_function(found.program), *found.constants), jax.tree.leaves(own)
+        kept = traced(lambda start: steps(1, start, jnp.zeros(())), start)
+        step, leaves = partial(as_function(kept.program), *kept.constants), jax.tree.leaves(start)
         jax.eval_shape(lambda: jax.linear_transpose(step, *leaves)(leaves))
         return
-    every = lambda size: steps(2, jax.tree.map(lambda leaf: jnp.full_like(leaf, size), own), size)  # noqa: E731
+    every = lambda size: steps(2, jax.tree.map(lambda leaf: jnp.full_like(leaf, size), start), size)  # noqa: E731
     once, twice = run(every, jnp.asarray(1e-4)), run(every, jnp.asarray(2e-4))
     if not all(jnp.allclose(2 * once[name], twice[name], rtol=1e-3, atol=0) for name in natural):
         required = f"one that takes plain gradient steps on the natural parameters {natural}"

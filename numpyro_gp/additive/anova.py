@@ -26,7 +26,7 @@ from numpyro_gp.kernels import RBF, Constant, Empirical, Gaussian, Kernel, Mater
 from numpyro_gp.kernels.measures import Measure
 from numpyro_gp.kernels.members import Batch, KernelBatches, shapes_of
 from numpyro_gp.means import MeanLike
-from numpyro_gp.primitives.additive_gp import AdditiveGP, additive_gp
+from numpyro_gp.primitives.gp import AdditiveGP, additive_gp
 from numpyro_gp.primitives.observe import observe
 
 __all__ = ["Design", "Input", "design"]

@@ -16,7 +16,7 @@ from numpyro_gp.additive.component_kernels import category_columns, kernel_colum
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import check_count, check_points, check_type, fail
 from numpyro_gp.posterior.posterior import Posterior
-from numpyro_gp.primitives.additive_gp import AdditiveGP
+from numpyro_gp.primitives.gp import AdditiveGP
 
 
 @dataclasses.dataclass(frozen=True)

@@ -29,7 +29,7 @@ from numpyro_gp.beliefs.components import whitened_blocks
 from numpyro_gp.checks import check_count, check_key, check_level, check_points, check_type, fail
 from numpyro_gp.posterior.posterior import Posterior
 from numpyro_gp.posterior.tracing import Draw, at_each_draw, draws_of, key_of, plates_at, trace_at
-from numpyro_gp.primitives.additive_gp import AdditiveGP
+from numpyro_gp.primitives.gp import AdditiveGP
 from numpyro_gp.primitives.opening import recorded_processes
 from numpyro_gp.rows.call import call_of
 

@@ -43,8 +43,8 @@ from numpyro_gp.posterior.draws import (
 from numpyro_gp.posterior.posterior import Posterior
 from numpyro_gp.posterior.sources import Source
 from numpyro_gp.posterior.tracing import Draw, key_of
-from numpyro_gp.primitives.neighbours.gaussian_data import GivenNeighbours
 from numpyro_gp.primitives.neighbours.local_process import LocalProcess
+from numpyro_gp.primitives.neighbours.row_sites import GivenNeighbours
 from numpyro_gp.primitives.opening import recorded_calls
 from numpyro_gp.primitives.process import GaussianProcess
 from numpyro_gp.primitives.regression import CollapsedMarginal, Marginal

@@ -16,7 +16,7 @@ from numpyro_gp.arrays import is_key
 from numpyro_gp.beliefs import AdditiveBasis, Basis
 from numpyro_gp.checks import fail, is_known
 from numpyro_gp.primitives.inducing import Inducing, parts_of_neighbours
-from numpyro_gp.primitives.neighbours.latent import RowPrior
+from numpyro_gp.primitives.neighbours.row_sites import RowPrior
 from numpyro_gp.sites import Trace, is_latent, role, unwrap
 
 # Fits of one guide that are remembered, the last.

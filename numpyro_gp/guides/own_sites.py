@@ -22,7 +22,7 @@ from numpyro_gp.guides.fit_registry import FitRecord, begin_again, fits_of
 from numpyro_gp.guides.other_sites import NotOfRest, Remainder, at_medians, call_rest, check_rest, is_point
 from numpyro_gp.guides.recipes import LocalPrior, Recipe, coupled, free_latent, pseudo_data
 from numpyro_gp.primitives.inducing import INDEX, Inducing, noted_inducing, sites_at_start
-from numpyro_gp.primitives.neighbours.latent import RowPrior
+from numpyro_gp.primitives.neighbours.row_sites import RowPrior
 from numpyro_gp.programs import set_up
 from numpyro_gp.programs.handler_lock import alone
 from numpyro_gp.programs.private import (

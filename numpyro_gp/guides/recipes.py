@@ -23,7 +23,7 @@ from numpyro_gp.beliefs.coupled import CovarianceMoments
 from numpyro_gp.beliefs.neighbours.pseudo_rows import PseudoRows
 from numpyro_gp.checks import check_positive, fail
 from numpyro_gp.guides.natural import lower_factor, natural_expectations, natural_param
-from numpyro_gp.primitives.neighbours.latent import RowPrior
+from numpyro_gp.primitives.neighbours.row_sites import RowPrior
 from numpyro_gp.sites import InducingPrior
 
 Recipe = Callable[[str, Any], Any]

@@ -12,8 +12,7 @@ import numpy as np
 
 from numpyro_gp.arrays import Array, ArrayLike, on_device, value_type, widened
 from numpyro_gp.checks import check_count, check_digits, check_points, check_positive, fail, is_known
-from numpyro_gp.neighbours.chosen import most_informative
-from numpyro_gp.neighbours.search import around, earlier, nearest, twins_of
+from numpyro_gp.neighbours.search import around, earlier, most_informative, nearest, squared_distances_to, twins_of
 from numpyro_gp.programs.files import check_place, read_whole, write_whole
 
 # --------------------------------------------------------------------------------------
@@ -22,11 +21,11 @@ from numpyro_gp.programs.files import check_place, read_whole, write_whole
 
 def check_scale(lengthscale: ArrayLike, inputs: Array) -> Array:
     """Lengthscales ``(D,)``."""
-    columns, given = inputs.shape[-1], check_known_rows("lengthscale", check_positive("lengthscale", lengthscale))
-    if given.shape not in ((), (1,), (columns,)):
+    columns, scale = inputs.shape[-1], check_known_rows("lengthscale", check_positive("lengthscale", lengthscale))
+    if scale.shape not in ((), (1,), (columns,)):
         cure = "Pass one lengthscale for each column of X, or a number."
-        fail("lengthscale", f"a number or of shape ({columns},)", f"shape {given.shape}", cure)
-    return jnp.broadcast_to(given, (columns,)).astype(inputs.dtype)
+        fail("lengthscale", f"a number or of shape ({columns},)", f"shape {scale.shape}", cure)
+    return jnp.broadcast_to(scale, (columns,)).astype(inputs.dtype)
 
 
 def check_known_rows(argument: str, value: Array) -> Array:
@@ -46,11 +45,6 @@ def check_below(argument: str, value: object, size: int) -> int:
     return count
 
 
-def check_candidates(candidates: object, count: int) -> int | None:
-    """How many rows to choose so many neighbours from, if they are chosen."""
-    return None if candidates is None else check_count("candidates", candidates, count)
-
-
 def check_numbers(argument: str, value: ArrayLike, size: int) -> Array:
     """Numbers of rows, each once."""
     numbers = np.asarray(value)
@@ -61,20 +55,6 @@ def check_numbers(argument: str, value: ArrayLike, size: int) -> Array:
         cure = f"Pass their numbers, np.flatnonzero({argument})." if numbers.dtype == bool else cure
         fail(argument, f"different whole numbers from 0 to {size - 1}", got, cure)
     return jnp.asarray(numbers.astype(np.int32))
-
-
-def ordering_of(size: int, order: str | ArrayLike) -> np.ndarray:
-    """Numbers of the rows, first to last."""
-    if isinstance(order, str):
-        if order not in ("random", "given"):
-            fail("order", "'random', 'given' or the numbers of the rows", repr(order), "Check the spelling.")
-        found = np.random.default_rng(0).permutation(size) if order == "random" else np.arange(size)
-        return found.astype(np.int32)
-    numbers = np.asarray(order)
-    if numbers.shape != (size,) or not np.array_equal(np.sort(numbers), np.arange(size)):
-        got, cure = f"shape {numbers.shape}", f"Pass jax.random.permutation(key, {size})."
-        fail("order", f"the numbers from 0 to {size - 1}, each once", got, cure)
-    return numbers.astype(np.int32)
 
 
 # --------------------------------------------------------------------------------------
@@ -265,9 +245,9 @@ class Neighbours:
         All shapes are as they were, so that no program compiles again.
         """
         self._check_known("rescaled")
-        wanted = _Wanted(self.count, self.candidates, self.replicates, self.others is not None)
-        found = _searched(self.inputs, wanted, lengthscale, self.order, self.rows)
-        return replace(found, mark=self.mark and found.mark)
+        parts = self.inputs, lengthscale, self.order, self.rows
+        near = _searched(*parts, self.count, self.candidates, self.replicates, self.others is not None)
+        return replace(near, mark=self.mark and near.mark)
 
     def find(self, X_new: ArrayLike, num_neighbours: int = 256, *, lengthscale: ArrayLike | None = None) -> NewRows:
         """New rows with the nearest of all rows of the data, for predictions: at most N of them for each.
@@ -287,15 +267,15 @@ class Neighbours:
         """Rows, all or some, with the nearest of all others, earlier and later: to predict data that are left out."""
         self._check_known("around")
         count = check_below("num_neighbours", num_neighbours, self.size)
-        own = self.lengthscale if lengthscale is None else check_scale(lengthscale, self.inputs)
+        scale = np.asarray(self.lengthscale if lengthscale is None else check_scale(lengthscale, self.inputs), float)
         asked = np.arange(self.size) if rows is None else np.asarray(check_numbers("rows", rows, self.size))
-        scaled = np.asarray(self.inputs, float) / np.asarray(own, float)
+        scaled = np.asarray(self.inputs, float) / scale
         return NewRows(jnp.asarray(self.inputs)[asked], jnp.asarray(nearest(scaled, scaled[asked], count, asked)))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Keep rows and neighbours in one file of NumPy's format: a search of many rows need not be repeated."""
         self._check_known("save")
-        arrays = {name: np.asarray(own) for name in KEPT if (own := getattr(self, name)) is not None}
+        arrays = {name: np.asarray(field) for name in KEPT if (field := getattr(self, name)) is not None}
         write_whole(check_place(path), format=np.asarray(FORMAT), replicates=np.asarray(self.replicates), **arrays)
 
     @staticmethod
@@ -310,10 +290,10 @@ class Neighbours:
         Neighbours(9 rows, 1 columns, 2 neighbours)
         """
         cure = "Check the path, or save them anew: near.save(path)."
-        found = read_whole(Path(path), "path", "a file written by Neighbours.save", cure, _of_file)
-        if not isinstance(found, Neighbours):
-            fail("path", f"a file of format {FORMAT!r}", f"{found!r}", cure)
-        return found
+        near = read_whole(Path(path), "path", "a file written by Neighbours.save", cure, _of_file)
+        if not isinstance(near, Neighbours):
+            fail("path", f"a file of format {FORMAT!r}", f"{near!r}", cure)
+        return near
 
     def _check_known(self, method: str) -> None:
         if not all(map(is_known, jax.tree.leaves(self))):
@@ -400,8 +380,18 @@ def neighbours(
             fail(name, "True or False", repr(value), f"Pass {name}=True {cures[name]}.", TypeError)
     asked = None if rows is None else check_numbers("rows", rows, size)
     check_known_rows("X", points)
-    wanted = _Wanted(count, check_candidates(candidates, count), bool(replicates), bool(others))
-    return _searched(points, wanted, lengthscale, jnp.asarray(ordering_of(size, order)), asked)
+    if candidates is not None:
+        candidates = check_count("candidates", candidates, count)
+    if isinstance(order, str):
+        if order not in ("random", "given"):
+            fail("order", "'random', 'given' or the numbers of the rows", repr(order), "Check the spelling.")
+        order = np.random.default_rng(0).permutation(size) if order == "random" else np.arange(size)
+    numbers = np.asarray(order)
+    if numbers.shape != (size,) or not np.array_equal(np.sort(numbers), np.arange(size)):
+        got, cure = f"shape {numbers.shape}", f"Pass jax.random.permutation(key, {size})."
+        fail("order", f"the numbers from 0 to {size - 1}, each once", got, cure)
+    parts = points, lengthscale, jnp.asarray(numbers.astype(np.int32)), asked
+    return _searched(*parts, count, candidates, bool(replicates), bool(others))
 
 
 def _of_file(stored: dict[str, np.ndarray]) -> Neighbours | str:
@@ -415,17 +405,18 @@ def _of_file(stored: dict[str, np.ndarray]) -> Neighbours | str:
     return Neighbours(**arrays | {"replicates": bool(stored["replicates"])}, candidates=candidates)
 
 
-class _Wanted(NamedTuple):
-    number: int
-    candidates: int | None
-    replicates: bool
-    has_others: bool
-
-
-def _searched(inputs: Array, wanted: _Wanted, scale: ArrayLike, order: Array, rows: Array | None) -> Neighbours:
-    """The value, once it is known what to look for."""
-    scale = check_scale(scale, inputs)
-    raw, (count, candidates, replicates, has_others) = np.asarray(inputs, float), wanted
+def _searched(
+    inputs: Array,
+    lengthscale: ArrayLike,
+    order: Array,
+    rows: Array | None,
+    count: int,
+    candidates: int | None,
+    replicates: bool,
+    has_others: bool,
+) -> Neighbours:
+    """Search for the neighbours, by arguments that are checked."""
+    scale, raw = check_scale(lengthscale, inputs), np.asarray(inputs, float)
     asked = np.arange(len(raw)) if rows is None else np.asarray(rows)
     twins = None if replicates else twins_of(raw)
     scaled = raw / np.asarray(scale, float)
@@ -435,3 +426,38 @@ def _searched(inputs: Array, wanted: _Wanted, scale: ArrayLike, order: Array, ro
     others = jnp.asarray(around(scaled, count, twins, asked)) if has_others else None
     parts = inputs, jnp.asarray(index), order, scale, rows, replicates, others, candidates
     return Neighbours(*parts, mark_of(inputs, index))
+
+
+@value_type()
+class JointRows:
+    """New rows in an order, and what each is given.
+
+    Attributes
+    ----------
+    inputs : Array (B, D)
+    index : Array (B, K)
+        Numbers of the nearest rows, of the N of the data and from N on of the new rows; -1 where there is none.
+    order : Array (B,)
+        Numbers of the new rows, first to last: a fixed shuffle.
+    """
+
+    inputs: Array
+    index: Array
+    order: Array
+
+
+def joint_rows(near: Neighbours, X: ArrayLike, num_neighbours: int, lengthscale: ArrayLike) -> JointRows:
+    """Find, before anything is traced, the rows that new ones are given where they are drawn together."""
+    points = check_points("X", X, near.inputs.shape[-1])
+    count, scale = check_count("neighbours", num_neighbours), np.asarray(lengthscale, float)
+    rows, new = np.asarray(near.inputs, float) / scale, np.asarray(points, float) / scale
+    size, number = len(rows), len(new)
+    order = np.random.default_rng(0).permutation(number)
+    index = nearest(rows, new, min(count, size))
+    if number > 1:
+        before = np.asarray(earlier(new, order, min(count, number - 1), None, np.arange(number)))
+        index = np.concatenate([index, np.where(before >= 0, before + size, -1)], axis=1)
+    distances = squared_distances_to(new, np.concatenate([rows, new]), index)
+    turn = np.argsort(np.where(index >= 0, distances, np.inf), axis=1, kind="stable")[:, :count]
+    kept = np.take_along_axis(index, turn, axis=1).astype(np.int32)
+    return JointRows(points, jnp.asarray(kept), jnp.asarray(order.astype(np.int32)))

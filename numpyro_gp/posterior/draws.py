@@ -24,8 +24,8 @@ from numpyro_gp.linalg import factorise, matmul
 from numpyro_gp.posterior import tracing
 from numpyro_gp.posterior.sources import Source
 from numpyro_gp.posterior.tracing import Fitted
-from numpyro_gp.primitives.neighbours.gaussian_data import GivenNeighbours
 from numpyro_gp.primitives.neighbours.local_process import SeenProcesses
+from numpyro_gp.primitives.neighbours.row_sites import GivenNeighbours
 from numpyro_gp.primitives.observe import shifted
 from numpyro_gp.primitives.opening import Plates, basis_under
 from numpyro_gp.primitives.regression import CollapsedMarginal, Marginal

@@ -17,8 +17,7 @@ from numpyro_gp.checks import check_count, check_points, fail, known
 from numpyro_gp.kernels.functionals import Functional, as_functional, stack
 from numpyro_gp.kernels.jitter import ample_jitter
 from numpyro_gp.linalg import einsum
-from numpyro_gp.neighbours.joint_rows import JointRows
-from numpyro_gp.neighbours.value import Neighbours, NewRows, neighbours_in
+from numpyro_gp.neighbours.value import JointRows, Neighbours, NewRows, neighbours_in
 from numpyro_gp.posterior.near import lengthscales_of, near_of
 from numpyro_gp.posterior.tracing import AskedProcess, Draw, Fitted, Process, draws_of, key_of, plates_at
 from numpyro_gp.primitives.function_draw import FunctionDraw, function_draw, level_at, settled

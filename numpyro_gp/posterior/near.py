@@ -7,9 +7,8 @@ import numpy as np
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import fail, is_known
 from numpyro_gp.kernels.functionals import Functional
-from numpyro_gp.neighbours.joint_rows import JointRows, joint_rows
 from numpyro_gp.neighbours.search import Tree
-from numpyro_gp.neighbours.value import Neighbours, NewRows, neighbours_in
+from numpyro_gp.neighbours.value import JointRows, Neighbours, NewRows, joint_rows, neighbours_in
 from numpyro_gp.posterior import tracing
 from numpyro_gp.posterior.tracing import Fitted
 from numpyro_gp.primitives.neighbours.local_process import NEIGHBOURS, LocalProcess, SeenProcesses, shortest

@@ -43,7 +43,6 @@ from numpyro_gp.posterior.storage import read_arrays, refuse_narrowed, to_pickle
 from numpyro_gp.posterior.tracing import Fitted
 from numpyro_gp.primitives.neighbours.local_process import LocalProcess
 from numpyro_gp.primitives.opening import recorded_processes
-from numpyro_gp.primitives.regression import renamed
 from numpyro_gp.rows.call import Arguments, argument_names, arguments_of, call_of, check_taken, is_data
 from numpyro_gp.rows.model_trace import look
 
@@ -369,7 +368,6 @@ class Posterior(Fitted):
         chunk_size: int = 8192,
         neighbours: int | str | None = None,
         offset: ArrayLike | Sequence[ArrayLike | None] | None = None,
-        noise: ArrayLike | None = None,
         **kwargs: object,
     ) -> Prediction | Iterator[Prediction]:
         """Predict new data of a `gp_regression` model, or of a process by neighbours, at new inputs ``X``.
@@ -399,19 +397,17 @@ class Posterior(Fitted):
             well as from four times as many.
         offset : array (N,), optional
             Of the new data, where `observe` had one for those of the fit.
-        noise : array, optional
-            The old name of ``noise_variance``. It works in this release and warns.
         """
         own = {"gp": gp, "noise_variance": noise_variance, "num_samples": num_samples, "chunk_size": chunk_size}
-        self._check_taken("predict_at", args, **own, neighbours=neighbours, offset=offset, noise=noise)
-        variance, call = renamed("predict_at", noise_variance, noise), call_of(self.model, args, kwargs)
+        self._check_taken("predict_at", args, **own, neighbours=neighbours, offset=offset)
+        call = call_of(self.model, args, kwargs)
         rows = ProcessPredictor(self, key, call, gp, num_samples, chunk_size, neighbours)
         if not isinstance(X, Iterator):
-            return rows.predict(X, variance, offset)
-        if offset is not None or np.ndim(variance if variance is not None else 0):
+            return rows.predict(X, noise_variance, offset)
+        if offset is not None or np.ndim(noise_variance if noise_variance is not None else 0):
             got, cure = "numbers for each row", "Predict its parts one after the other, each with its own."
             fail("offset and noise_variance", "None, or one variance, for an iterator of rows", got, cure)
-        return rows.each(X, variance)
+        return rows.each(X, noise_variance)
 
     def draws(self, key: Array, *args: object, num_samples: int | None = None, **kwargs: object) -> TrainingDraws:
         """Draws of all latent sites, the pointwise log likelihood and replicated data, at the data of the fit.

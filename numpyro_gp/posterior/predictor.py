@@ -17,8 +17,7 @@ import numpy as np
 from numpyro_gp.arrays import Array, ArrayLike, split_arrays
 from numpyro_gp.checks import check_count, check_floating, check_key, check_points, check_positive, fail, known
 from numpyro_gp.kernels.functionals import Functional
-from numpyro_gp.neighbours.joint_rows import JointRows
-from numpyro_gp.neighbours.value import Neighbours, NewRows, neighbours_in
+from numpyro_gp.neighbours.value import JointRows, Neighbours, NewRows, neighbours_in
 from numpyro_gp.posterior import tracing
 from numpyro_gp.posterior.chunks import Reused, predict_chunks, warn_of_one_piece
 from numpyro_gp.posterior.conditioned import conditioned_observation

@@ -20,6 +20,7 @@ from numpyro_gp.beliefs import MeanField, PseudoRows
 from numpyro_gp.checks import check_count, check_key, fail, is_known
 from numpyro_gp.guides.other_sites import data_plates
 from numpyro_gp.posterior.conditioned import is_conditioned
+from numpyro_gp.posterior.fitted import Fitted
 from numpyro_gp.posterior.sources import (
     GuideDraws,
     Source,
@@ -30,8 +31,8 @@ from numpyro_gp.posterior.sources import (
     check_whitened_precision,
 )
 from numpyro_gp.primitives.inducing import Inducing, compared_with
-from numpyro_gp.primitives.neighbours.latent import RowPrior
 from numpyro_gp.primitives.neighbours.local_process import LocalProcess, SeenProcesses
+from numpyro_gp.primitives.neighbours.row_sites import RowPrior
 from numpyro_gp.primitives.opening import predicting, recorded_processes
 from numpyro_gp.primitives.process import GaussianProcess
 from numpyro_gp.programs.compiled import run

@@ -107,30 +107,29 @@ class FunctionDraw:
 def function_draw(process: Any, key: Array, num_features: int, normal: Normal) -> FunctionDraw | None:
     """One function of a `GaussianProcess`; None where a kernel has no features (`numpyro_gp.kernels.features`)."""
     basis, batch = process.basis, () if process.outputs is None else (process.outputs,)
-    found = _feature_pieces(process.process, basis, key, max(1, num_features // 2), normal, batch)
-    if found is None:
+    pieces = _feature_pieces(process.process, basis, key, max(1, num_features // 2), normal, batch)
+    if pieces is None:
         return None
-    one = first_member(basis)
-    names = one.names if isinstance(one, AdditiveBasis) else ()
+    member = first_member(basis)
+    names = member.names if isinstance(member, AdditiveBasis) else ()
     mean = settled(process.mean, process.columns, basis.dtype)
-    return FunctionDraw(*found, mean, names, process.outputs, process.columns, process.plates)
+    return FunctionDraw(*pieces, mean, names, process.outputs, process.columns, process.plates)
 
 
 Pieces = tuple[tuple[Any, ...], tuple[Any, ...]]
 
 
-def _feature_pieces(own: Any, basis: Any, key: Array, num: int, normal: Normal, batch: Shape) -> Pieces | None:
+def _feature_pieces(process: Any, basis: Any, key: Array, num: int, normal: Normal, batch: Shape) -> Pieces | None:
     """Draws of the prior, and what is added to them; members of plates have their axes on the left."""
     if isinstance(basis, BatchBasis):
-        return _for_each(own, basis, key, num, normal, batch)
-    is_additive = isinstance(basis, AdditiveBasis)
+        return _for_each(process, basis, key, num, normal, batch)
+    is_additive, priors = isinstance(basis, AdditiveBasis), []
     parts = basis.parts if is_additive else (basis,)
-    found = [
-        prior_draw(part.kernel, part.inducing, one, num, normal, batch, f"weights_{c}" if is_additive else "weights")
-        for c, (part, one) in enumerate(zip(parts, jax.random.split(key, len(parts)), strict=True))
-    ]
-    priors = tuple(prior for prior in found if prior is not None)
-    return (priors, corrections(own, basis, priors, normal)) if len(priors) == len(parts) else None
+    for c, (part, key_of_part) in enumerate(zip(parts, jax.random.split(key, len(parts)), strict=True)):
+        name = f"weights_{c}" if is_additive else "weights"
+        priors.append(prior_draw(part.kernel, part.inducing, key_of_part, num, normal, batch, name))
+    drawn = tuple(prior for prior in priors if prior is not None)
+    return (drawn, corrections(process, basis, drawn, normal)) if len(drawn) == len(parts) else None
 
 
 @value_type()
@@ -148,20 +147,20 @@ class _Outputs:
         return self.parts.weights
 
 
-def _for_each(own: object, basis: BatchBasis, key: Array, num: int, normal: Normal, batch: Shape) -> Pieces | None:
+def _for_each(process: object, basis: BatchBasis, key: Array, num: int, normal: Normal, batch: Shape) -> Pieces | None:
     """Those of each member, whose noise is drawn together before."""
     lead, inner = (batch, ()) if basis.batch is None else (basis.batch, batch)
     keys, shapes = jax.random.split(key, lead), dict[str, Shape]()
 
-    def pieces(own: object, one: object, key: Array, noise: dict[str, Array]) -> Pieces | None:
+    def pieces(process: object, at: object, key: Array, noise: dict[str, Array]) -> Pieces | None:
         def look(name: str, shape: Shape) -> Array:
             shapes[name] = shape
             return noise[name] if noise else jnp.zeros(shape, basis.dtype)
 
-        return _feature_pieces(own, one, key, num, look, inner)
+        return _feature_pieces(process, at, key, num, look, inner)
 
     def every(noise: dict[str, Array]) -> Any:
-        return each_member(pieces, own, basis, keys, noise)
+        return each_member(pieces, process, basis, keys, noise)
 
     if jax.eval_shape(every, {}) is None:
         return None
@@ -182,8 +181,8 @@ class _TracedMean:
         run = jaxpr_as_fun(ClosedJaxpr(self.program, self.values))
         like: Any = self.program.invars[0].aval
         rows = inputs.reshape(-1, inputs.shape[-1]).astype(like.dtype)
-        found: Array = jax.vmap(lambda row: run(row[None, :])[0][0])(rows)
-        return found.reshape(*inputs.shape[:-1], *found.shape[1:])
+        values: Array = jax.vmap(lambda row: run(row[None, :])[0][0])(rows)
+        return values.reshape(*inputs.shape[:-1], *values.shape[1:])
 
 
 def settled(mean: Mean, columns: int, dtype: np.dtype) -> Mean:
@@ -224,10 +223,10 @@ def _check_of_rows(mean: Mean, inputs: Array, outputs: int) -> None:
     """Refuse as many values as rows and outputs, unless there is one more of one row more."""
     more = jax.ShapeDtypeStruct((inputs.shape[0] + 1, *inputs.shape[1:]), inputs.dtype)
     try:
-        found = jax.eval_shape(lambda X: jnp.asarray(mean(X)), more).shape
+        shape = jax.eval_shape(lambda X: jnp.asarray(mean(X)), more).shape
     except (TypeError, ValueError):
-        found = None
-    if found != more.shape[:1]:
+        shape = None
+    if shape != more.shape[:1]:
         cure = "Pass ngp.means.Constant(levels) for a level of each output, or return one row of values for each of X."
         required = f"a function with one value for each row of X, or of shape {(inputs.shape[0], outputs)}"
         fail("mean", required, f"shape {(outputs,)} of as many rows as outputs, and not one more of one row more", cure)

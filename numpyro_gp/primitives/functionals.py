@@ -66,8 +66,8 @@ def positive(name: str, f: GaussianProcess, functional: Functional | ArrayLike, 
         cure = "Open a process for each function that has a shape."
         fail("f", "of one output", f"outputs={f.outputs}", cure)
     rows, small = as_functional(functional), check_positive("tolerance", tolerance)
-    own, inputs = lifted_at_rows(f, rows)
-    variance = own.each(lambda _, basis, at: jax.vmap(basis.diagonal)(at), inputs)
+    lifted, inputs = lifted_at_rows(f, rows)
+    variance = lifted.each(lambda _, basis, at: jax.vmap(basis.diagonal)(at), inputs)
     normal: Any = f(rows)
     unit = small * jnp.sqrt(scales(variance))
     mean, variance = normal.loc / unit, normal.variance / unit**2

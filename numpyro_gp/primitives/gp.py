@@ -1,13 +1,19 @@
-"""``gp``: one Gaussian process as one sample site, or one for each member of the plates around it."""
+"""``gp`` and ``additive_gp``: a process, or a sum of them, as one sample site; in plates one for each member."""
 
+from collections.abc import Mapping
 from typing import Any, overload
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 
-from numpyro_gp.arrays import Array, ArrayLike, Shape
-from numpyro_gp.beliefs.basis import AbstractBasis, BatchBasis, batch_of_bases, broadcasts_to, in_plates
+from numpyro_gp.arrays import Array, ArrayLike, value_type
+from numpyro_gp.beliefs.additive_basis import AdditiveBasis
+from numpyro_gp.beliefs.base import AbstractBelief, Point
+from numpyro_gp.beliefs.basis import AbstractBasis, BatchBasis, batch_of_bases, broadcasts_to, first_member, in_plates
+from numpyro_gp.beliefs.components import component_covariance, component_marginals
+from numpyro_gp.beliefs.optimum import check_components
 from numpyro_gp.checks import check_count, check_floating, fail
 from numpyro_gp.kernels.base import Kernel, KernelLike, as_kernel
 from numpyro_gp.kernels.functionals import Functional
@@ -16,12 +22,17 @@ from numpyro_gp.means import Mean, MeanLike, as_mean
 from numpyro_gp.neighbours.value import NeighbourRows, Neighbours, NewRows
 from numpyro_gp.primitives.function_draw import mean_at
 from numpyro_gp.primitives.inducing import report
-from numpyro_gp.primitives.lifted import lifted_mean, rows_and_kernel
-from numpyro_gp.primitives.members import Levels
-from numpyro_gp.primitives.neighbours.latent import gp_by_neighbours
+from numpyro_gp.primitives.lifted import (
+    components_of_functionals,
+    lifted_at_rows,
+    lifted_deviation,
+    lifted_mean,
+    rows_and_kernel,
+)
 from numpyro_gp.primitives.neighbours.local_process import LocalProcess
+from numpyro_gp.primitives.neighbours.row_sites import gp_by_neighbours
 from numpyro_gp.primitives.opening import Plates, as_asked, open_process, record
-from numpyro_gp.primitives.process import GaussianProcess
+from numpyro_gp.primitives.process import GaussianProcess, Levels
 from numpyro_gp.programs.compiled import one_program
 
 _build = one_program(batch_of_bases)
@@ -29,27 +40,24 @@ _build = one_program(batch_of_bases)
 
 def _bases(kernel: Kernel, points: Array, outputs: int | None, jitter: float | None) -> AbstractBasis:
     """One factorisation, or one for each output or member of plates with a kernel or inducing inputs of its own."""
-    own, sets = batch_shape(kernel), points.shape[:-2]
-    if own and sets and not (broadcasts_to(own, sets) or broadcasts_to(sets, own)):
-        required = f"of shape (M, D), shared, or ({', '.join(map(str, own))}, M, D), as the batch of kernels"
+    kernels, sets = batch_shape(kernel), points.shape[:-2]
+    if kernels and sets and not (broadcasts_to(kernels, sets) or broadcasts_to(sets, kernels)):
+        required = f"of shape (M, D), shared, or ({', '.join(map(str, kernels))}, M, D), as the batch of kernels"
         cure = "Put the axes of plates on the left of the points, then that of outputs, or share the points."
         fail("inducing", required, f"shape {points.shape}", cure)
-    lead = np.broadcast_shapes(own, sets)
+    lead = np.broadcast_shapes(kernels, sets)
     basis: AbstractBasis = _build(kernel, points, jitter)
-    if outputs is not None and lead:
-        basis, lead = _of_outputs(basis, lead, outputs, bool(own)), lead[:-1]
+    if outputs is not None and lead:  # the last axis is that of outputs; 1 is one basis for all of them
+        if lead[-1] not in (1, outputs):
+            axis = f"the {'batch of kernels' if kernels else 'inducing inputs'} has a leading axis of {lead[-1]}"
+            cure = "Give the batch of kernels the axes of plates, then that of outputs: 1 where outputs share a kernel."
+            fail("outputs", f"{lead[-1]}, as {axis}", outputs, cure)
+        if lead[-1] == outputs:
+            basis = BatchBasis(basis)
+        else:
+            basis = jax.tree.map(lambda leaf: jnp.squeeze(leaf, len(lead) - 1), basis)
+        lead = lead[:-1]
     return BatchBasis(basis, lead) if lead else basis
-
-
-def _of_outputs(basis: AbstractBasis, lead: Shape, outputs: int, is_batch: bool) -> AbstractBasis:
-    """The last leading axis of a basis becomes that of outputs; 1 is one basis for all of them."""
-    if lead[-1] == outputs:
-        return BatchBasis(basis)
-    if lead[-1] != 1:
-        axis = f"the {'batch of kernels' if is_batch else 'inducing inputs'} has a leading axis of {lead[-1]}"
-        cure = "Give the batch of kernels the axes of plates, then that of outputs: 1 where outputs share a kernel."
-        fail("outputs", f"{lead[-1]}, as {axis}", outputs, cure)
-    return jax.tree.map(lambda leaf: jnp.squeeze(leaf, len(lead) - 1), basis)
 
 
 def mean_of_members(mean: MeanLike, plates: Plates, functional: int | None = None) -> Mean:
@@ -57,10 +65,9 @@ def mean_of_members(mean: MeanLike, plates: Plates, functional: int | None = Non
 
     ``functional``: the number of columns, where it is to be read at functionals.
     """
-    given: Any = mean
-    if not plates.names or not hasattr(given, "shape") or not np.ndim(given):
+    if not plates.names or not isinstance(mean, (jax.Array, np.ndarray)) or not mean.ndim:
         return lifted_mean(as_mean(mean), functional)
-    levels = check_floating("mean", given)
+    levels = check_floating("mean", mean)
     target = next((shape for shape in (plates.batch, plates.lead) if broadcasts_to(levels.shape, shape)), None)
     if target is None:
         cure = "Sample it in the same plates, or pass a function of the inputs."
@@ -74,13 +81,14 @@ def _level(
     """The mean function at the inducing inputs, ``(*batch, [P,] M)``; None where there is none."""
     if mean is None:
         return None
-    own, size, sets = mean_of_members(mean, plates, functional), points.shape[-2], None
+    size, sets = points.shape[-2], None
     if outputs is not None and points.ndim > 2:  # inducing inputs of each output, one set after the other
         sets = (*points.shape[:-3], outputs, *points.shape[-2:])
         points = jnp.broadcast_to(points, sets).reshape(*sets[:-3], -1, sets[-1])
     if points.ndim > 2:
         points = in_plates(points, points.shape[:-2], plates.batch, name).reshape(*plates.lead, *points.shape[-2:])
-    values = mean_at(own, points, (*plates.lead, points.shape[-2]), outputs, points.dtype)
+    level = mean_of_members(mean, plates, functional)
+    values = mean_at(level, points, (*plates.lead, points.shape[-2]), outputs, points.dtype)
     if outputs is not None and sets is not None:
         values = jnp.diagonal(values.reshape(*plates.lead, outputs, size, outputs), axis1=-3, axis2=-1)
     values = values if outputs is None else jnp.swapaxes(values, -1, -2)
@@ -171,14 +179,126 @@ def gp(
     """
     if isinstance(inducing, (NeighbourRows, Neighbours, NewRows)):
         return gp_by_neighbours(name, as_kernel(kernel), inducing, as_mean(mean), outputs, jitter)
-    points, own, functional = rows_and_kernel("inducing", inducing, as_kernel(kernel))
+    points, reader, functional = rows_and_kernel("inducing", inducing, as_kernel(kernel))
     if outputs is not None:
         outputs = check_count("outputs", outputs)
-    basis = _bases(own, points, outputs, jitter)
+    basis = _bases(reader, points, outputs, jitter)
     shape = (basis.size,) if outputs is None else (outputs, basis.size)
-    found = open_process(name, basis, shape, lambda plates: _level(name, mean, points, functional, outputs, plates))
-    report(found.name, {"": points})
-    own_mean, columns = mean_of_members(mean, found.plates, functional), functional or points.shape[-1]
-    basis = as_asked(found.basis, jitter)
-    process = GaussianProcess(found.name, found.process, basis, own_mean, outputs, columns, jitter, plates=found.plates)
-    return record(process)
+    site, plates, process, basis = open_process(
+        name, basis, shape, lambda plates: _level(name, mean, points, functional, outputs, plates)
+    )
+    report(site, {"": points})
+    level, columns = mean_of_members(mean, plates, functional), functional or points.shape[-1]
+    basis = as_asked(basis, jitter)
+    return record(GaussianProcess(site, process, basis, level, outputs, columns, jitter, plates=plates))
+
+
+@value_type(static=("name", "outputs", "columns", "plates"))
+class AdditiveGP(GaussianProcess):
+    """A sum of Gaussian processes in a model: call it for the sum, or ask for each component.
+
+    `additive_gp` returns it. It is a `GaussianProcess`: ``f(X)`` is the sum, with the attributes documented there.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Names of the components, in order.
+    name, process, basis, mean, columns, jitter, plates
+        As of `GaussianProcess`.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro, numpyro_gp as ngp
+    >>> X = jnp.linspace(0.0, 1.0, 3)[:, None] * jnp.ones((1, 2))
+    >>> kernels = {"a": ngp.kernels.RBF(1.0, 0.5).on(0), "b": ngp.kernels.RBF(1.0, 0.5).on(1)}
+    >>> with numpyro.handlers.seed(rng_seed=0):
+    ...     f = ngp.additive_gp("f", kernels, {"a": X, "b": X})
+    >>> sorted(f.components(X)), f.component_covariance(X).shape
+    (['a', 'b'], (3, 2, 2))
+    """
+
+    process: AbstractBelief | Point
+    basis: Any
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the components, in order."""
+        basis: Any = first_member(self.basis)
+        return basis.names
+
+    def components(self, X: Functional | ArrayLike) -> dict[str, dist.Normal]:
+        """Marginals of each component at ``X`` ``(..., N, D)``, without the mean function: batch shape ``(..., N)``."""
+        lifted, inputs = lifted_at_rows(self, X)
+
+        def moments(process: Any, basis: AdditiveBasis, rows: Array) -> list[Array]:
+            flat = component_marginals(process, basis, rows.reshape(-1, rows.shape[-1]))
+            return [jnp.moveaxis(value.reshape(-1, *rows.shape[:-1]), 0, -1) for value in flat]
+
+        mean, variance = lifted.each(moments, inputs)
+        scale = lifted_deviation(lifted, variance)
+        return {name: dist.Normal(mean[..., c], scale[..., c]) for c, name in enumerate(self.names)}
+
+    def component_covariance(self, X: Functional | ArrayLike) -> Array:
+        """Covariance between the components at each row of ``X`` ``(..., N, D)``: ``(..., N, C, C)``.
+
+        Off the diagonal it is what mean field over components sets to zero; the sum over both axes is
+        the variance of the predictor.
+        """
+
+        def covariances(process: Any, basis: AdditiveBasis, rows: Array) -> Array:
+            flat = component_covariance(process, basis, rows.reshape(-1, rows.shape[-1]))
+            return flat.reshape(*rows.shape[:-1], *flat.shape[1:])
+
+        lifted, inputs = lifted_at_rows(self, X)
+        return lifted.each(covariances, inputs)
+
+
+def additive_gp(
+    name: str,
+    kernels: Mapping[str, KernelLike],
+    inducing: Mapping[str, Functional | ArrayLike],
+    *,
+    mean: MeanLike = None,
+    jitter: float | None = None,
+) -> AdditiveGP:
+    """Declare a sum of Gaussian processes ``f(x) = sum_c f_c(x)`` with named components: a generalised additive model.
+
+    The site holds the whitened inducing values of all components, stacked in the order of ``kernels``
+    (mathematics.md section 6.1). Interactions are components whose kernel is a product.
+
+    Parameters
+    ----------
+    name : str
+        Name of the site.
+    kernels : dict of Kernel
+        One kernel for each component, which reads its own columns: ``RBF(1.0, 0.3).on(0)``. In plates also batches
+        of kernels, one for each member, as in `gp`.
+    inducing : dict of array (M_c, D)
+        Inducing inputs with the same keys. Each has all D columns of ``X``; the kernel reads its own.
+    mean : callable, number or None
+        Mean function of the sum.
+    jitter : float, optional
+        Relative to the mean diagonal of each component's Gram matrix.
+
+    Returns
+    -------
+    AdditiveGP
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro, numpyro_gp as ngp
+    >>> from numpyro_gp.kernels import RBF
+    >>> Z = jnp.linspace(0.0, 1.0, 4)[:, None] * jnp.ones((1, 2))
+    >>> with numpyro.handlers.seed(rng_seed=0):
+    ...     f = ngp.additive_gp("f", {"a": RBF(1.0, 0.5).on(0), "b": RBF(1.0, 0.5).on(1)}, {"a": Z, "b": Z})
+    >>> f(Z).batch_shape, f.components(Z)["a"].batch_shape, f.component_covariance(Z).shape
+    ((4,), (4,), (4, 2, 2))
+    """
+    readers, points, functional = components_of_functionals(kernels, inducing)
+    basis = AdditiveBasis.build(*check_components(readers, points, leading=True), jitter)
+    columns = functional or basis.inducing[0].shape[-1]
+    stacked = BatchBasis(basis, basis.lead) if basis.lead else basis
+    site, plates, process, at = open_process(name, stacked, (basis.size,))
+    report(site, {f", component {key!r}": rows for key, rows in points.items()})
+    level = mean_of_members(mean, plates, functional)
+    return record(AdditiveGP(site, process, at, level, None, columns, jitter, plates=plates))

@@ -61,9 +61,9 @@ def report(site: str, points: Mapping[str, Array], *, is_given: bool = False) ->
     """
     if (asked := _asked.get()) is None:
         return
-    for part, own in points.items():
-        if is_given or isinstance(own, jax.core.Tracer) or not asked.arguments_alone:
-            when_known(Told(asked.tell, site, part), own)
+    for part, values in points.items():
+        if is_given or isinstance(values, jax.core.Tracer) or not asked.arguments_alone:
+            when_known(Told(asked.tell, site, part), values)
 
 
 def parts_of_neighbours(near: Neighbours, is_point: bool = True) -> dict[str, Array]:
@@ -76,14 +76,14 @@ def parts_of_neighbours(near: Neighbours, is_point: bool = True) -> dict[str, Ar
 @contextmanager
 def noted_inducing(wanted: Wanted = lambda site, part: True) -> Iterator[dict[str, dict[str, np.ndarray]]]:  # noqa: ARG005
     """Collect the inducing inputs of the processes that a model opens in this block, those known and wanted."""
-    found: dict[str, dict[str, np.ndarray]] = {}
+    points: dict[str, dict[str, np.ndarray]] = {}
 
     def note(site: str, part: str, values: np.ndarray) -> None:
         if wanted(site, part):
-            found.setdefault(site, {})[part] = values
+            points.setdefault(site, {})[part] = values
 
     with set_to(_asked, _Asked(note, False)):
-        yield found
+        yield points
 
 
 def sites_at_start(
@@ -96,7 +96,7 @@ def sites_at_start(
     with jax.ensure_compile_time_eval():  # NumPy's arrays stay known, also where a start is traced
         call = call_of(model, args, kwargs)
     try:
-        with noted_inducing(*wanted) as found:
+        with noted_inducing(*wanted) as points:
             seen = look(model, call)
     except NEEDS_VALUES:
         return None, None
@@ -104,21 +104,19 @@ def sites_at_start(
     if not all(map(is_known, call.arrays)):
         return seen.sites, None
     _tell(seen, call)
-    return seen.sites, found
+    return seen.sites, points
 
 
 def _tell(seen: Look, call: Call) -> None:
     """Hand on the inducing inputs that a look at a model has found, those of this call."""
-    for own in seen.checks:
-        if isinstance(own.check, Told):
-            own.run(call.arrays)
+    for waiting in seen.checks:
+        if isinstance(waiting.check, Told):
+            waiting.run(call.arrays)
 
 
 def check_near(model: Model, call: Call, fitted: Inducing) -> None:
     """Refuse rows with other neighbours than those of a fit, unless the model needs values."""
-    marks = {
-        site: {part: own for part, own in parts.items() if part in (ROWS, INDEX)} for site, parts in fitted.items()
-    }
+    marks = {site: {part: parts[part] for part in (ROWS, INDEX) if part in parts} for site, parts in fitted.items()}
     if any(marks.values()):
         with suppress(*NEEDS_VALUES), compared_with(marks):
             _tell(look(model, call), call)
@@ -128,14 +126,17 @@ def compared_with(fitted: Inducing) -> AbstractContextManager[_Asked]:
     """In a look at a model: its checks refuse arguments that are other inducing inputs than those of the fit."""
 
     def compare(site: str, part: str, values: np.ndarray) -> None:
-        own = fitted.get(site, {}).get(part)
-        if own is None or own.shape != values.shape:  # of another shape: the values of the site do not fit either
+        wanted = fitted.get(site, {}).get(part)
+        if wanted is None or wanted.shape != values.shape:  # the values of the site do not fit either
             return
-        if part == INDEX:
-            _check_neighbours(site, values, own)
-            return
-        if not np.allclose(values, own, rtol=1e-4, atol=1e-6 * np.abs(own).max(initial=0.0)):
-            away = np.abs(values - own).max()
+        if part == INDEX:  # the checksum of all neighbours, and their number
+            if not np.array_equal(values, wanted):
+                count, number = int(values[1]), int(wanted[1])
+                got = f"{count} of each row" if count != number else f"others, {count} of each row as there,"
+                cure = f"Whitened values of {number} neighbours are another function by others. {OF_THE_FIT}"
+                fail("near", "the neighbours of the fit", f"{got} at site {site!r}", cure)
+        elif not np.allclose(values, wanted, rtol=1e-4, atol=1e-6 * np.abs(wanted).max(initial=0.0)):
+            away = np.abs(values - wanted).max()
             if part == ROWS:
                 got = f"those of other rows, or in another order, up to {away:.3g} away, at site {site!r}"
                 fail("near", "the neighbours of the fit", got, OF_THE_FIT)
@@ -144,12 +145,3 @@ def compared_with(fitted: Inducing) -> AbstractContextManager[_Asked]:
             fail(f"inducing inputs of {site!r}{part}", "those of the fit", f"others, up to {away:.3g} away", cure)
 
     return set_to(_asked, _Asked(compare, True))
-
-
-def _check_neighbours(site: str, values: np.ndarray, fitted: np.ndarray) -> None:
-    """Refuse other neighbours for whitened values, by their checksum and number."""
-    if not np.array_equal(values, fitted):
-        count, number = int(values[1]), int(fitted[1])
-        got = f"{count} of each row" if count != number else f"others, {count} of each row as there,"
-        cure = f"Whitened values of {number} neighbours are another function by others. {OF_THE_FIT}"
-        fail("near", "the neighbours of the fit", f"{got} at site {site!r}", cure)

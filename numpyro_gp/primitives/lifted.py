@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from numpyro_gp.arrays import Array, ArrayLike, value_type
 from numpyro_gp.beliefs.additive_basis import AdditiveBasis, Group
-from numpyro_gp.beliefs.basis import AbstractBasis, Basis, BatchBasis
+from numpyro_gp.beliefs.basis import BatchBasis
 from numpyro_gp.checks import are_integers, check_points, fail
 from numpyro_gp.kernels.base import Kernel, as_kernel
 from numpyro_gp.kernels.functionals import Functional, of_one_form
@@ -41,9 +41,7 @@ def lifted_at_rows(
     if not isinstance(X, Functional):
         return process, check_points(argument, X, process.columns, leading=leading)
     rows = check_functional(argument, X, process.columns, leading)
-    for kernel in _kernels(process.basis):
-        check_slopes(kernel, X.slopes)
-    basis, mean = _lifted(process.basis, X.columns), lifted_mean(process.mean, X.columns)
+    basis, mean = _lifted(process.basis, X), lifted_mean(process.mean, X.columns)
     return dataclasses.replace(process, basis=basis, mean=mean), rows
 
 
@@ -68,8 +66,8 @@ def rows_and_kernel(
 ) -> tuple[Array, Kernel, int | None]:
     """Rows as one array, the kernel that reads them, and the columns of their points where they are functionals."""
     if not isinstance(X, Functional):
-        own = kernel.of_integers() if are_integers(X) else kernel
-        return check_points(argument, X, columns, leading), own, None
+        reader = kernel.of_integers() if are_integers(X) else kernel
+        return check_points(argument, X, columns, leading), reader, None
     rows = check_functional(argument, X, columns or X.columns, leading)
     check_slopes(kernel, X.slopes)
     return rows, _reading(kernel, X.columns), X.columns
@@ -80,37 +78,29 @@ def lifted_mean(mean: Mean, columns: int | None) -> Mean:
     return mean if columns is None or isinstance(mean, LiftedMean) else LiftedMean(mean, columns)
 
 
-def _lifted(basis: Any, columns: int) -> Any:
-    """A basis whose kernels read functionals."""
+def _lifted(basis: Any, X: Functional) -> Any:
+    """A basis whose kernels read functionals, where they have the slopes of these."""
     if isinstance(basis, BatchBasis):
-        return dataclasses.replace(basis, members=_lifted(basis.members, columns))
+        return dataclasses.replace(basis, members=_lifted(basis.members, X))
     if isinstance(basis, AdditiveBasis):
         # One by one: a batch of components has columns of plain inputs for each.
-        parts = [_lifted(part, columns) for part in basis.parts]
+        parts = [_lifted(part, X) for part in basis.parts]
         return AdditiveBasis(basis.names, basis.inducing, tuple(Group((n,), (), part) for n, part in enumerate(parts)))
-    return dataclasses.replace(basis, kernel=_reading(basis.kernel, columns))
+    check_slopes(basis.kernel, X.slopes)
+    return dataclasses.replace(basis, kernel=_reading(basis.kernel, X.columns))
 
 
 def _reading(kernel: Kernel, columns: int) -> Kernel:
     return kernel if isinstance(kernel, OfFunctionals) else OfFunctionals(kernel, columns)
 
 
-def _kernels(basis: AbstractBasis) -> list[Kernel]:
-    if isinstance(basis, BatchBasis):
-        return _kernels(basis.members)
-    if isinstance(basis, AdditiveBasis):
-        return [part.kernel for part in basis.parts]
-    assert isinstance(basis, Basis)
-    return [basis.kernel]
-
-
 def components_of_functionals(kernels: object, inducing: Any) -> tuple[Any, Any, int | None]:
     """Kernels and inducing inputs of components, whose rows are functionals in all if they are in any."""
-    found = inducing.values() if isinstance(inducing, Mapping) else ()
-    columns = next((one.columns for one in found if isinstance(one, Functional)), None)
+    points = list(inducing.values()) if isinstance(inducing, Mapping) else []
+    columns = next((rows.columns for rows in points if isinstance(rows, Functional)), None)
     if columns is None or not isinstance(kernels, Mapping):
         return kernels, inducing, None
-    every = dict(zip(inducing, of_one_form(list(found)), strict=True))
-    pairs = {n: rows_and_kernel(f"inducing[{n!r}]", every[n], as_kernel(kernels[n])) for n in kernels if n in every}
-    rows = {name: one.rows for name, one in every.items()}
-    return {n: pairs[n][1] if n in pairs else one for n, one in kernels.items()}, rows, columns
+    every, readers = dict(zip(inducing, of_one_form(points), strict=True)), dict(kernels)
+    for name in set(kernels) & set(every):
+        readers[name] = rows_and_kernel(f"inducing[{name!r}]", every[name], as_kernel(kernels[name]))[1]
+    return readers, {name: rows.rows for name, rows in every.items()}, columns

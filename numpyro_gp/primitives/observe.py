@@ -1,4 +1,4 @@
-"""``observe``: data seen through a likelihood, as one observed site with one term for each datum."""
+"""``observe``: data seen through a likelihood, one term for each datum; and inputs that are latent or noisy."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +10,15 @@ import numpyro.distributions as dist
 from numpyro import handlers
 
 from numpyro_gp.arrays import Array, ArrayLike
-from numpyro_gp.checks import check_array, check_count, check_floating, check_points, fail, when_known
+from numpyro_gp.checks import (
+    check_array,
+    check_count,
+    check_floating,
+    check_nonnegative,
+    check_points,
+    fail,
+    when_known,
+)
 from numpyro_gp.likelihoods import Likelihood, as_likelihood
 from numpyro_gp.primitives.neighbours.local_process import SeenProcesses
 from numpyro_gp.primitives.opening import Plates, check_name
@@ -73,39 +81,34 @@ def observe(
     near = [part.near_of for part in parts if hasattr(part, "near_of")]
     members = [part.members_of for part in parts if hasattr(part, "members_of")]
     f = Certain(check_floating("f", f.v)) if isinstance(f, dist.Delta) else f
-    own = likelihood_of(f, likelihood)
-    observation = Observation(f if offset is None else shifted(name, f, offset, own), own)
+    density = likelihood_of(f, likelihood)
+    observation = Observation(f if offset is None else shifted(name, f, offset, density), density)
     if len(near) == len(parts):
-        observation.seen_of = SeenProcesses(name, tuple(near), isinstance(f, tuple), observation.likelihood, offset)
+        observation.seen_of = SeenProcesses(name, tuple(near), isinstance(f, tuple), density, offset)
     if obs is not None:
         obs = check_observed_data(name, obs, observation)
-        observation.likelihood.check_targets(obs)
-    site = _opened(check_name("name", name), observation, obs)
-    for own in members:
-        check_members_of(name, own, site)
-    check_plates(name, observation, site)
-    return site["value"]
-
-
-def _opened(name: str, observation: Observation, obs: Array | None) -> Site:
-    """The site of the data; plates that its rows do not fit are named, where NumPyro knows two shapes alone."""
+        density.check_targets(obs)
     with handlers.trace() as trace:
         try:
-            numpyro.sample(name, observation, obs=obs)
+            numpyro.sample(check_name("name", name), observation, obs=obs)
         except ValueError as error:
             if "ncompatible shapes" not in str(error):
                 raise
             required, got = "of the rows of its plates", f"shape {observation.batch_shape}. {error}"
             cure = "Pass the rows of a subsampled plate, f(X[idx]) and y[idx]; else give the plate as many as X has."
             fail(f"f of site {name!r}", required, got.rstrip("."), cure)
-    return next(iter(trace.values()))
+    site: Site = next(iter(trace.values()))
+    for plates in members:
+        check_members_of(name, plates, site)
+    check_plates(name, observation, site)
+    return site["value"]
 
 
 def shifted(name: str, f: Any, offset: Any, likelihood: Likelihood) -> Any:
     """Latent functions plus known numbers: of the mean of the data alone, where the others are of other units."""
     if isinstance(f, (tuple, list)):
-        batch, event = jnp.broadcast_shapes(*[part.batch_shape for part in f]), (len(f),)
-        moved = _offset_of_each(name, offset, batch, event, likelihood)
+        batch = jnp.broadcast_shapes(*[part.batch_shape for part in f])
+        moved = _offset_of_each(name, offset, batch, (len(f),), likelihood)
         return tuple(_moved(part, moved[..., number]) for number, part in enumerate(f))
     if not isinstance(f, (dist.Normal, dist.Independent, dist.MultivariateNormal)):
         return f  # refused by its own check
@@ -124,32 +127,29 @@ def _offset_of_each(
     name: str, offset: Any, batch: tuple[int, ...], event: tuple[int, ...], likelihood: Likelihood
 ) -> Array:
     """The offset of each latent function, on the last axis where there are several."""
-    if event and isinstance(offset, (tuple, list)):
-        if len(offset) != event[0]:
-            cure = "Pass one for each function in its place, None for those that have none."
-            fail(f"offset of site {name!r}", f"of {event[0]} parts, one for each function", len(offset), cure)
-        parts = [_checked_offset(name, 0.0 if one is None else one, batch, batch) for one in offset]
-        return jnp.stack([jnp.broadcast_to(one, batch) for one in parts], axis=-1)
-    own = _checked_offset(name, offset, batch, batch + event)
-    if not event or own.shape == batch + event:
-        return jnp.broadcast_to(own, batch + event)
-    whole = jnp.broadcast_to(own[..., None], batch + event)
+    whole, is_of_each = batch + event, bool(event) and isinstance(offset, (tuple, list))
+    if is_of_each and len(offset) != event[0]:
+        cure = "Pass one for each function in its place, None for those that have none."
+        fail(f"offset of site {name!r}", f"of {event[0]} parts, one for each function", len(offset), cure)
+    parts = [0.0 if part is None else part for part in offset] if is_of_each else [offset]
+    arrays = [check_floating("offset", part) for part in parts]
+    for array in arrays:
+        if array.shape not in ((), batch, batch if is_of_each else whole):
+            required = f"a number, or of the shape of the data, {batch}"
+            cure = "Pass one number for each datum, offset[rows] inside a subsampled plate."
+            fail(f"offset of site {name!r}", required, f"shape {array.shape}", cure)
+    if is_of_each:
+        return jnp.stack([jnp.broadcast_to(array, batch) for array in arrays], axis=-1)
+    if not event or arrays[0].shape == whole:
+        return jnp.broadcast_to(arrays[0], whole)
+    each = jnp.broadcast_to(arrays[0][..., None], whole)
     if likelihood.num_latent == 1:  # outputs of one kind
-        return whole
+        return each
     if (number := likelihood.mean_function) is None:
         required = f"one for each of the {event[0]} latent functions of {type(likelihood).__name__}"
         cure = "Pass a tuple of offsets in the order of the functions, None where there is none: offset=(offset, None)."
-        fail(f"offset of site {name!r}", required, f"one of shape {own.shape} for all", cure)
-    return jnp.where(jnp.arange(event[0]) == number, whole, 0)
-
-
-def _checked_offset(name: str, offset: Any, batch: tuple[int, ...], whole: tuple[int, ...]) -> Array:
-    found = check_floating("offset", offset)
-    if found.shape not in ((), batch, whole):
-        required = f"a number, or of the shape of the data, {batch}"
-        cure = "Pass one number for each datum, offset[rows] inside a subsampled plate."
-        fail(f"offset of site {name!r}", required, f"shape {found.shape}", cure)
-    return found
+        fail(f"offset of site {name!r}", required, f"one of shape {arrays[0].shape} for all", cure)
+    return jnp.where(jnp.arange(event[0]) == number, each, 0)
 
 
 def check_members_of(name: str, members: Plates, site: Site) -> None:
@@ -256,3 +256,50 @@ def latent_inputs(name: str, X: ArrayLike, dim: int = 1) -> Array:
     batch = jnp.broadcast_shapes(inputs.shape[:-1], w.shape[:-1])
     left = jnp.broadcast_to(inputs, batch + inputs.shape[-1:])
     return jnp.concatenate([left, jnp.broadcast_to(w, batch + w.shape[-1:])], axis=-1)
+
+
+def noisy_inputs(name: str, X: ArrayLike, scale: ArrayLike) -> Array:
+    """Inputs ``x_n ~ N(X_n, scale_n^2)`` in place of measured ones, one draw for each datum: ``X + scale * e``.
+
+    Call it inside the data plate, and the process at what it returns: ``f(ngp.noisy_inputs("x", X[idx], scale[idx]))``.
+    The site holds the error in units of its spread, ``e ~ N(0, I)``, for which every engine has what it needs:
+    `AutoGP` a free Normal for each datum or `guides.amortised`, NUTS and particles the errors themselves. A prediction
+    of new rows draws their errors from the prior, anew for each draw of the posterior: ask for some hundred
+    (``num_samples=300``), and pass a ``scale`` of zero for inputs that are known.
+
+    Parameters
+    ----------
+    name : str
+        Name of the site, event shape ``(D,)``.
+    X : array (..., N, D)
+        Inputs as measured, of the data in the plate.
+    scale : array
+        Standard deviation of their errors: one, one for each column ``(D,)``, or one for each entry ``(N, D)``. A
+        column of zeros is known.
+
+    Returns
+    -------
+    Array (..., N, D)
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro, numpyro_gp as ngp
+    >>> X = jnp.zeros((5, 2))
+    >>> with numpyro.handlers.seed(rng_seed=0), numpyro.plate("data", 5):
+    ...     x = ngp.noisy_inputs("x", X, jnp.array([0.1, 0.0]))
+    >>> x.shape, x[:, 1].tolist()
+    ((5, 2), [0.0, 0.0, 0.0, 0.0, 0.0])
+    """
+    inputs = check_points("X", X, leading=True)
+    spread = check_nonnegative("scale", scale).astype(inputs.dtype)
+    rows = inputs.shape[-2:]
+    if spread.shape not in ((), rows[1:], rows):
+        cure = "Give each row its own with scale[:, None], broadcast over the columns; in a minibatch scale[idx]."
+        required = f"of shape (), {(rows[1],)} or {rows}"
+        fail("scale", required, f"shape {spread.shape}", cure)
+    standard = standard_normal(rows, inputs.dtype, 1)
+    errors = numpyro.sample(check_name("name", name), standard, infer={"numpyro_gp": "latent"})
+    shape = (*np.broadcast_shapes(inputs.shape[:-1], errors.shape[:-1]), rows[1])
+    moved = jnp.broadcast_to(spread, rows) if spread.ndim < 2 else spread
+    every = [jnp.broadcast_to(part, shape) for part in (inputs, moved, errors)]
+    return every[0] + every[1] * every[2]

@@ -68,7 +68,10 @@ class Plates(NamedTuple):
             required = f"of shape (N, D), rows that all members share, or ({wanted}, N, D), rows of each"
             cure = f"Put the axes of {self} on their left."
             fail(argument, required, f"shape ({', '.join(map(str, shape))}, D)", cure)
-        return PlateLayout(self, left, len(shared) < len(self.axes))
+        whole = np.broadcast_shapes(left, self.lead)
+        of_plates = [len(whole) + axis for axis in self.axes]
+        others = [axis for axis in range(len(whole)) if axis not in of_plates]
+        return PlateLayout(self, whole, of_plates, others, len(shared) < len(self.axes))
 
     def __str__(self) -> str:
         named = ", ".join(f"{name!r} of {size}" for name, size in zip(self.names, self.sizes, strict=True))
@@ -76,28 +79,24 @@ class Plates(NamedTuple):
 
 
 class PlateLayout(NamedTuple):
-    """Inputs and plates together; ``is_own``: whether members have inputs of their own."""
+    """Inputs and plates together.
+
+    Attributes
+    ----------
+    plates : Plates
+    shape : tuple of int
+        Axes on the left of the rows in what the process returns.
+    of_plates, others : list of int
+        Axes of ``shape`` that are of plates, and the others, which have R sets of rows together.
+    is_own : bool
+        Whether members have inputs of their own.
+    """
 
     plates: Plates
-    left: tuple[int, ...]
+    shape: tuple[int, ...]
+    of_plates: list[int]
+    others: list[int]
     is_own: bool
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Axes on the left of the rows in what the process returns."""
-        return np.broadcast_shapes(self.left, self.plates.lead)
-
-    @property
-    def _places(self) -> tuple[list[int], list[int]]:
-        """Axes of ``shape`` that are of plates, and the others."""
-        rank = len(self.shape)
-        of_plates = [rank + axis for axis in self.plates.axes]
-        return of_plates, [axis for axis in range(rank) if axis not in of_plates]
-
-    @property
-    def rest(self) -> tuple[int, ...]:
-        """Sizes of the axes on the left of the rows that no plate has."""
-        return tuple(self.shape[axis] for axis in self._places[1])
 
     def rows(self, inputs: Array) -> Array:
         """Inputs ``(..., N, D)`` as ``(R, N, D)``, or ``(*batch, R, N, D)`` where members have their own."""
@@ -105,25 +104,24 @@ class PlateLayout(NamedTuple):
 
     def members(self, values: Array, tail: int) -> Array:
         """An array ``(..., *tail)``, ``tail`` being a number of axes, as ``(*batch, R, *tail)``."""
-        of_plates, others = self._places
-        aligned = values.reshape((1,) * (len(self.shape) + tail - values.ndim) + values.shape)
-        target = [self.shape[axis] if axis in of_plates else size for axis, size in enumerate(aligned.shape)]
-        last = range(len(self.shape), aligned.ndim)
-        moved = jnp.transpose(jnp.broadcast_to(aligned, target), (*of_plates, *others, *last))
-        return moved.reshape(*self.plates.batch, -1, *moved.shape[len(self.shape) :])
+        rank = len(self.shape)
+        aligned = values.reshape((1,) * (rank + tail - values.ndim) + values.shape)
+        target = [self.shape[axis] if axis in self.of_plates else size for axis, size in enumerate(aligned.shape)]
+        order = (*self.of_plates, *self.others, *range(rank, aligned.ndim))
+        moved = jnp.transpose(jnp.broadcast_to(aligned, target), order)
+        return moved.reshape(*self.plates.batch, -1, *moved.shape[rank:])
 
     def whole(self, values: Array) -> Array:
         """An array ``(*batch, R, *tail)`` as ``(*shape, *tail)``: the way back."""
-        of_plates, others = self._places
         tail = values.shape[len(self.plates.batch) + 1 :]
-        apart = values.reshape(*self.plates.sizes, *self.rest, *tail)
-        order = np.argsort([*of_plates, *others])
+        apart = values.reshape(*self.plates.sizes, *(self.shape[axis] for axis in self.others), *tail)
+        order = np.argsort([*self.of_plates, *self.others])
         return jnp.transpose(apart, (*order, *range(len(order), apart.ndim))).reshape(*self.shape, *tail)
 
     @property
     def sets(self) -> int:
         """Number R of sets of rows."""
-        return math.prod(self.rest)
+        return math.prod(self.shape[axis] for axis in self.others)
 
 
 AnyProcess = TypeVar("AnyProcess", bound=Any)
@@ -132,43 +130,34 @@ _predicting: ContextVar[bool] = ContextVar("_predicting", default=False)
 _called: ContextVar[list[tuple[object, Array]] | None] = ContextVar("_called", default=None)
 
 
-class _Found(Messenger):
-    """Learns how the handlers around it leave a site: named ``a/f`` inside ``scope(prefix="a")``, in plates."""
+class _Around(Messenger):
+    """Learns how the handlers around it leave a site: named ``a/f`` inside ``scope(prefix="a")``, in plates.
+
+    A mask or a scale of rows is refused: a process is one event, and would count once for each of them. Axes on the
+    left of the plates' are those of enumerated sites, unless there are as many entries as rows of data.
+    """
 
     name, plates = "", Plates()
 
     def postprocess_message(self, msg: Message) -> None:
         if msg["type"] in ("sample", "deterministic"):  # the latter in the coordinates of `ngp.conditioned`
             self.name, self.plates = msg["name"], Plates.of(msg["cond_indep_stack"])
-        if msg["type"] == "sample":
-            # NumPyro's `init_to_median` samples the distribution of a site once more, and does not say what it is of.
-            event = () if msg["infer"].get("numpyro_gp") == "gp" else msg["fn"].event_shape
-            rows = event[-1] if event else None
-            _check_members("mask", _mask_shape(msg["fn"]), rows, self)
-            _check_members("scale", () if msg["scale"] is None else jnp.shape(msg["scale"]), rows, self)
-
-
-def _mask_shape(fn: object) -> tuple[int, ...]:
-    """Axes over which a mask lies, inside of the expansion that a plate makes too; none without a mask."""
-    while not isinstance(fn, (dist.MaskedDistribution, MaskedPrior)):
-        if not isinstance(fn, dist.ExpandedDistribution):
-            return ()
-        fn = fn.base_dist
-    return fn.batch_shape
-
-
-def _check_members(what: str, shape: tuple[int, ...], rows: int | None, found: _Found) -> None:
-    """Refuse a mask or a scale of rows: a process is one event, and would count once for each of them.
-
-    Axes on the left of the plates' are those of enumerated sites, unless there are as many entries as ``rows`` of data.
-    """
-    members = found.plates.batch or (1,)
-    own, others = shape[-len(members) :], shape[: -len(members)]
-    if rows in others or any(n not in (1, m) for n, m in zip(own[::-1], members[::-1])):
-        has_plates = bool(found.plates.names)
-        required = f"of the members of {found.plates}, {members}" if has_plates else "one number: it is one event"
-        cure = f"Put handlers.{what} around ngp.observe alone; of gp_regression leave rows without data out."
-        fail(f"the {what} over site {found.name!r}", required, f"shape {shape}", cure)
+        if msg["type"] != "sample":
+            return
+        # NumPyro's `init_to_median` samples the distribution of a site once more, and does not say what it is of.
+        rows = None if msg["infer"].get("numpyro_gp") == "gp" else msg["fn"].event_shape[-1:]
+        fn, members = msg["fn"], self.plates.batch or (1,)
+        while isinstance(fn, dist.ExpandedDistribution):  # as a plate makes it around a mask too
+            fn = fn.base_dist
+        mask = fn.batch_shape if isinstance(fn, (dist.MaskedDistribution, MaskedPrior)) else ()
+        for what, shape in (("mask", mask), ("scale", jnp.shape(0 if msg["scale"] is None else msg["scale"]))):
+            axes, others = shape[-len(members) :], shape[: -len(members)]
+            if (rows and rows[0] in others) or any(n not in (1, m) for n, m in zip(axes[::-1], members[::-1])):
+                required = "one number: it is one event"
+                if self.plates.names:
+                    required = f"of the members of {self.plates}, {members}"
+                cure = f"Put handlers.{what} around ngp.observe alone; of gp_regression leave rows without data out."
+                fail(f"the {what} over site {self.name!r}", required, f"shape {shape}", cure)
 
 
 def check_name(argument: str, name: object) -> str:
@@ -180,35 +169,27 @@ def check_name(argument: str, name: object) -> str:
 
 def open_site(name: str, fn: dist.Distribution, **options: object) -> tuple[str, Plates, Any]:
     """Sample a site; return its name in the whole model, the plates around it, and its value."""
-    found = _Found()
-    with found:
+    around = _Around()
+    with around:
         value = numpyro.sample(check_name("name", name), fn, **options)
-    return found.name, found.plates, value
+    return around.name, around.plates, value
 
 
 def open_term(name: str, term: dist.Distribution, values: Array, of: str, plates: Plates) -> None:
     """A site that adds a term about the process ``of``: refused in plates other than its own, which would repeat it."""
-    _, found, _ = open_site(name, term, obs=jnp.empty((*plates.batch, 0), values.dtype))
-    if set(found.names) != set(plates.names):
+    _, around, _ = open_site(name, term, obs=jnp.empty((*plates.batch, 0), values.dtype))
+    if set(around.names) != set(plates.names):
         required = f"in the plates of {of!r}, {plates.names or 'none'}: it would count once for each member of others"
-        fail(f"the site {name!r}", required, f"{found.names or 'none'}", f"Call it where {of!r} is opened.")
-
-
-class Opened(NamedTuple):
-    """A process and what it stands on: name of its site in the whole model, plates around it, value and basis."""
-
-    name: str
-    plates: Plates
-    process: AbstractBelief | Point
-    basis: AbstractBasis
+        fail(f"the site {name!r}", required, f"{around.names or 'none'}", f"Call it where {of!r} is opened.")
 
 
 def open_process(
     name: str, basis: AbstractBasis, shape: tuple[int, ...], level: Callable[[Plates], Array | None] | None = None
-) -> Opened:
+) -> tuple[str, Plates, AbstractBelief | Point, AbstractBasis]:
     """Sample the whitened inducing values of a basis, of ``shape`` for each member of the plates around.
 
-    ``level`` is the mean function at the inducing inputs, with the axes of plates, for beliefs that read it.
+    Returns the name of the site in the whole model, the plates around it, its process and the basis of that. ``level``
+    is the mean function at the inducing inputs, with the axes of plates, for beliefs that read it.
     """
     prior = InducingPrior(check_name("name", name), basis, shape)
     prior.level_of = level
@@ -220,7 +201,7 @@ def open_process(
         kind = "belief" if isinstance(process, AbstractBelief) else "value"
         cure = "Give every array but the inputs Z_... the axes of the plates."
         fail(f"the {kind} at site {name!r}", required, f"shape {jnp.shape(value)}", cure)
-    return Opened(site, plates, process, under)
+    return site, plates, process, under
 
 
 def basis_under(value: AbstractBelief | Array, prior: Any, plates: Plates) -> AbstractBasis:

@@ -64,28 +64,23 @@ def point_pattern(
     (23,)
     """
     points = check_points("nodes", nodes)
-    own = check_nonnegative("weights", weights)
-    if own.shape not in ((), points.shape[:1]):
-        fail("weights", f"a number or of shape {points.shape[:1]}", f"shape {own.shape}", "Pass one for each node.")
-    own, y = jnp.broadcast_to(own, points.shape[:1]), None
+    sizes, y = check_nonnegative("weights", weights), None
+    if sizes.shape not in ((), points.shape[:1]):
+        fail("weights", f"a number or of shape {points.shape[:1]}", f"shape {sizes.shape}", "Pass one for each node.")
+    sizes = jnp.broadcast_to(sizes, points.shape[:1])
     if events is not None:
-        seen = _check_events(events, points.shape[1])
-        count = (len(seen), len(points))
-        points, own = jnp.concatenate([seen, points]), jnp.concatenate([jnp.zeros(count[0], own.dtype), own])
-        y = jnp.asarray(np.repeat([1.0, 0.0], count), points.dtype)
+        # A region where none was seen is data as well.
+        is_empty = np.shape(events) == (0, points.shape[1])
+        seen = check_floating("events", events) if is_empty else check_points("events", events, points.shape[1])
+        y = jnp.asarray(np.repeat([1.0, 0.0], (len(seen), len(points))), points.dtype)
+        sizes = jnp.concatenate([jnp.zeros(len(seen), sizes.dtype), sizes])
+        points = jnp.concatenate([seen, points])
     rows = numpyro.plate(f"{name}_rows", len(points), subsample_size=batch)
     with rows as idx:
         if rows.dim != -1:
             cure = "Call it beside your plates: its rows are a plate of their own."
             fail(f"the site {name!r}", "outside of every plate", "a call inside of one", cure)
-        return observe(name, f(points[idx]), PointPattern(own[idx]), obs=None if y is None else y[idx])
-
-
-def _check_events(events: ArrayLike, columns: int) -> Array:
-    """Return the events; a region where none was seen is data as well."""
-    if np.shape(events) == (0, columns):
-        return check_floating("events", events)
-    return check_points("events", events, columns)
+        return observe(name, f(points[idx]), PointPattern(sizes[idx]), obs=None if y is None else y[idx])
 
 
 def thinned(

@@ -1,6 +1,7 @@
 """The predictor that ``gp`` returns: a process in a model, which is called at inputs."""
 
 import dataclasses
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -11,30 +12,37 @@ import numpyro
 import numpyro.distributions as dist
 from numpyro import handlers
 
-from numpyro_gp.arrays import Array, ArrayLike, Shape, value_type
+from numpyro_gp.arrays import Array, ArrayLike, Shape, value_type, widened
 from numpyro_gp.beliefs.base import Joint, Point, Process
 from numpyro_gp.beliefs.basis import AbstractBasis, Basis, BatchBasis, marked
-from numpyro_gp.checks import check_count, fail
+from numpyro_gp.beliefs.members import each_member, member_axes
+from numpyro_gp.checks import check_array, check_count, check_points, fail, when_known
 from numpyro_gp.kernels.functionals import Functional, applied
 from numpyro_gp.kernels.jitter import ample_jitter, least_factor, least_jitter, scales
-from numpyro_gp.linalg import add_to_diagonal, einsum, lower_product, small_cholesky
+from numpyro_gp.linalg import add_to_diagonal, einsum, lower_product, materialised, small_cholesky
 from numpyro_gp.means import Mean
 from numpyro_gp.neighbours.value import NeighbourRows
 from numpyro_gp.primitives.function_draw import FunctionDraw, drawn_through, function_draw, mean_at, values_to_draw
 from numpyro_gp.primitives.lifted import LiftedMean, lifted_at_rows, lifted_deviation
-from numpyro_gp.primitives.members import (
-    AtRows,
-    Levels,
-    check_members,
-    marginals_at_inducing,
-    marginals_of,
-    marginals_of_rows,
-    of_members,
-)
-from numpyro_gp.primitives.neighbours.latent import rest_of_process
+from numpyro_gp.primitives.neighbours.row_sites import global_part_of, gp_by_neighbours
 from numpyro_gp.primitives.opening import Plates, check_name, record_call
 from numpyro_gp.programs.compiled import one_program
 from numpyro_gp.sites import Certain, normal_of, standard_normal
+
+# Numbers of a belief or a factor that are gathered for rows at a time.
+HELD = 2**22
+
+
+@value_type()
+class Levels:
+    """A mean function: one level for each member of plates, ``value`` with the axes ``lead`` of what they return."""
+
+    value: Array
+
+    def __call__(self, X: ArrayLike) -> Array:
+        """The levels at each of N rows."""
+        size = check_points("X", X, leading=True).shape[-2]
+        return jnp.broadcast_to(self.value[..., None], (*self.value.shape, size))
 
 
 @value_type(static=("name", "outputs", "columns", "plates"))
@@ -95,9 +103,9 @@ class GaussianProcess:
         a function draw. In a model that is `draw`, for inputs that are all known beforehand, or `function`; after the
         fit it is ``Posterior.function_draws`` or ``Posterior.functions``.
         """
-        own, inputs = lifted_at_rows(self, X)
-        record_call(own, inputs)
-        return own._normal(None if inputs is own._inducing else inputs)
+        lifted, inputs = lifted_at_rows(self, X)
+        record_call(lifted, inputs)
+        return lifted._of_members(normal_of(*_moments_at(lifted, None if inputs is lifted._inducing else inputs)))
 
     def at(self, member: ArrayLike | tuple[ArrayLike, ...], X: Functional | ArrayLike) -> dist.Distribution:
         """Marginals at rows ``X`` ``(N, D)`` of one member each, or one output: batch shape ``(N,)``.
@@ -107,30 +115,31 @@ class GaussianProcess:
         ``O(N M^2)`` time and a memory that does not grow with N, whatever the number of members. ``f(X)`` has every
         member at every row instead.
         """
-        own, inputs = lifted_at_rows(self, X, leading=False)
-        record_call(own, inputs)
+        lifted, inputs = lifted_at_rows(self, X, leading=False)
+        record_call(lifted, inputs)
         lead = self.plates.batch if self.plates.names else (self.outputs or 0,)
         if lead == (0,):
             required = "in a plate or one with outputs, to choose from"
             fail("the process", required, "one without", "Call f(X), which has all there is.", TypeError)
         codes, exist = check_members(member, self.plates.sizes if self.plates.names else lead, inputs.shape[:1])
-        mean, variance = marginals_of_rows(self.process, own.basis, lead, codes, inputs)
-        mean = mean + own._mean_of_rows(codes, inputs)
+        mean, variance = marginals_of_rows(self.process, lifted.basis, lead, codes, inputs)
+        base = lifted.mean.mean if isinstance(lifted.mean, LiftedMean) else lifted.mean
+        if isinstance(base, Levels):
+            level = base.value.reshape(-1)[codes]
+            if base is not lifted.mean:
+                level *= applied(lambda points: jnp.ones(points.shape[:-1], points.dtype), inputs, self.columns)
+            level = level if self.outputs is None else level[:, None]
+        else:
+            level = lifted._mean_at(inputs, inputs.shape[:-1])
+            level = level if self.plates.names else jnp.take_along_axis(level, codes[:, None], axis=1)[:, 0]
+        mean = mean + level
         # Inside of a program nobody sees the numbers: JAX would take the last member for those that do not exist.
         mean = jnp.where(exist if mean.ndim == 1 else exist[:, None], mean, jnp.nan)
-        normal = normal_of(mean, lifted_deviation(own, variance))
-        return self._given(normal.to_event(1) if self.plates.names and self.outputs is not None else normal)
-
-    def _mean_of_rows(self, codes: Array, inputs: Array) -> Array:
-        """Mean function at rows that name their member or output."""
-        base = self.mean.mean if isinstance(self.mean, LiftedMean) else self.mean
-        if isinstance(base, Levels):
-            levels = base.of_rows(codes)
-            if base is not self.mean:
-                levels *= applied(lambda points: jnp.ones(points.shape[:-1], points.dtype), inputs, self.columns)
-            return levels if self.outputs is None else levels[:, None]
-        every = self._mean_at(inputs, inputs.shape[:-1])
-        return every if self.plates.names else jnp.take_along_axis(every, codes[:, None], axis=1)[:, 0]
+        normal: dist.Distribution = normal_of(mean, lifted_deviation(lifted, variance))
+        normal = normal.to_event(1) if self.plates.names and self.outputs is not None else normal
+        if self.noise is not None:
+            normal.given_data_of = self.name
+        return normal
 
     @property
     def _inducing(self) -> Array | None:
@@ -153,26 +162,22 @@ class GaussianProcess:
             cure = "Call the process at the inputs: f(X)."
             fail("the process", "one made by gp(), with inducing inputs of its own", "another kind", cure, TypeError)
         if not with_jitter or self.noise is not None:
-            return self._normal(None)
-        own = dataclasses.replace(self, basis=marked(self.basis, is_noisy=True))
+            return self._of_members(normal_of(*_moments_at(self, None)))
+        noisy = dataclasses.replace(self, basis=marked(self.basis, is_noisy=True))
         if not isinstance(self.process, Point):
-            return own._normal(None)
+            return self._of_members(normal_of(*_moments_at(noisy, None)))
         if isinstance(self.basis, Basis) and self.process.v.ndim == 1:
             values = lower_product(self.basis.gram, self.process.v, self.basis.factor, self.basis.inverse)
             return self._of_members(Certain(self._mean_at(self.basis.inducing, values.shape) + values))
-        return self._of_members(Certain(_moments_at(own, None)[0]))
-
-    def _normal(self, inputs: Array | None) -> dist.Distribution:
-        return self._of_members(normal_of(*_moments_at(self, inputs)))
+        return self._of_members(Certain(_moments_at(noisy, None)[0]))
 
     def _of_members(self, normal: dist.Distribution) -> dist.Distribution:
-        """Marginals of all members and outputs, as `observe` takes them: the last axis is that of the data."""
+        """Marginals of all members and outputs, as `observe` takes them: the last axis is that of the data.
+
+        Those of a process given data say so: `observe` could not score further data by them.
+        """
         normal = normal if self.outputs is None else normal.to_event(1)
         normal.members_of = self.plates
-        return self._given(normal)
-
-    def _given(self, normal: dist.Distribution) -> dist.Distribution:
-        """Marginals of a process given data say so: `observe` could not score further data by them."""
         if self.noise is not None:
             normal.given_data_of = self.name
         return normal
@@ -186,9 +191,9 @@ class GaussianProcess:
 
     def _joint_moments(self, X: Functional | ArrayLike, relative: float | None = None) -> tuple[Array, Array]:
         """Mean ``(..., N)`` and covariance of `joint`; ``relative`` is the jitter (`_joint`)."""
-        own, inputs = lifted_at_rows(self, X)
-        mean, covariance = own.each(partial(own._joint, relative=relative), inputs)
-        return own.with_mean(mean, inputs), covariance
+        lifted, inputs = lifted_at_rows(self, X)
+        mean, covariance = lifted.each(partial(lifted._joint, relative=relative), inputs)
+        return lifted.with_mean(mean, inputs), covariance
 
     def with_mean(self, values: Array, inputs: Array) -> Array:
         """Values ``(..., [P,] N)`` at inputs with the mean function, which they lack."""
@@ -217,7 +222,9 @@ class GaussianProcess:
         ``ngp.gp(name, kernel, near[idx])``; data of Gaussian noise need none: ``ngp.gp_regression("y", f, near[idx],
         noise**2, obs=y)``. New rows are predicted by ``posterior.predict_at``.
         """
-        return rest_of_process(site, self, near).at_inducing()
+        shared = global_part_of(self, near, "the process")
+        parts = site, shared.basis.kernel, near, self.mean
+        return gp_by_neighbours(*parts, jitter=self.jitter, shared=shared).at_inducing()
 
     def draw(self, site: str, X: Functional | ArrayLike) -> Array:
         """Values ``(..., N)``, or ``(..., N, P)``, at ``X`` ``(..., N, D)`` of one function drawn by reparametrisation.
@@ -228,30 +235,32 @@ class GaussianProcess:
         Under `ImportanceWeightedELBO` draws of several inputs go through those of the whitened values of a coupled
         belief, with a noise site ``site/values`` of the model alone, unless ``site`` has a value already.
         """
-        own, inputs = lifted_at_rows(self, X)
-        record_call(own, inputs)
+        lifted, inputs = lifted_at_rows(self, X)
+        record_call(lifted, inputs)
         layout = self.plates.layout("X", inputs.shape[:-1])
         batch, event = layout.shape + inputs.shape[-2:-1], () if self.outputs is None else (self.outputs,)
         standard = standard_normal(batch + event, self.basis.dtype, len(event))
         with handlers.trace() as trace:
             noise: Array = numpyro.sample(check_name("site", site), standard, infer={"numpyro_gp": "noise"})
         if layout.sets == 1:
-            mean, scale = _moments_at(own, inputs)
+            mean, scale = _moments_at(lifted, inputs)
             return mean + scale * noise
         white = layout.members(noise, 1 + len(event))
-        belief = values_to_draw(own.process, own.basis, own.mean, next(iter(trace.values())))
-        if belief is None:
-            drawn: Array = own.each(own._joint_draw, inputs, white)
-        else:
+        relative = ample_jitter(inputs.dtype) if self.jitter is None else self.jitter  # inputs may coincide
+        belief = values_to_draw(lifted.process, lifted.basis, lifted.mean, next(iter(trace.values())))
+        if belief is not None:
             standard = standard_normal((inputs.shape[-2], *belief.shape), self.basis.dtype, belief.ndim)
             values: Array = numpyro.sample(f"{site}/values", standard, infer={"numpyro_gp": "noise"})
-            relative = own._draw_jitter(inputs.dtype)
-            drawn = layout.whole(drawn_through(belief, own.basis, layout.rows(inputs), values, white, relative))
-        return own._mean_at(inputs, batch) + drawn
+            drawn = layout.whole(drawn_through(belief, lifted.basis, layout.rows(inputs), values, white, relative))
+            return lifted._mean_at(inputs, batch) + drawn
 
-    def _draw_jitter(self, dtype: np.dtype) -> float:
-        """Relative jitter of draws inside of a step, at inputs that may coincide."""
-        return ample_jitter(dtype) if self.jitter is None else self.jitter
+        def joint_draw(process: Process, basis: AbstractBasis, rows: Array, noise: Array) -> Array:
+            """``chol(Sigma + eps I) noise`` of each datum over its R rows: ``(R, N, [P])``."""
+            mean, covariance = lifted._joint(process, basis, jnp.swapaxes(rows, 0, 1), relative)
+            shift = einsum("...ij,...j->...i", small_cholesky(covariance), jnp.moveaxis(noise, 0, -1))
+            return jnp.moveaxis(mean + shift, -1, 0)
+
+        return lifted._mean_at(inputs, batch) + lifted.each(joint_draw, inputs, white)
 
     def function(self, site: str, num_features: int = 256) -> FunctionDraw:
         """One function of this process, to call as often as you like: in a ``scan``, an ODE solver, a root finder.
@@ -277,36 +286,39 @@ class GaussianProcess:
             opened.add(name)
             return noise
 
-        found = function_draw(self, jax.random.key(0), check_count("num_features", num_features), normal)
+        drawn = function_draw(self, jax.random.key(0), check_count("num_features", num_features), normal)
         # A guide is set up on a model that holds points, and beliefs must find the same sites in it.
         outputs = () if self.outputs is None else (self.outputs,)
         for name in ("jitter", "value"):  # in an order of its own: a site takes the next key
             if name not in opened:
                 normal(name, (*self.plates.batch, *outputs, self.basis.size))
-        if found is None:
+        if drawn is None:
             cure = "Register features for it: help(ngp.kernels.features)."
             fail("kernel", "one with features", f"one without, at site {self.name!r}", cure, TypeError)
-        return found
+        return drawn
 
-    def each(self, function: AtRows, inputs: Array, *own: Array) -> Any:
-        """``function(process, basis, rows, *own)`` of each member, at its rows ``(R, N, D)``.
+    def each(self, function: Callable[..., Any], inputs: Array, *arrays: Array) -> Any:
+        """``function(process, basis, rows, *arrays)`` of each member, at its rows ``(R, N, D)``.
 
-        Results ``(R, ...)`` get the axes of the plates and those left of N in the inputs; arrays of ``own`` have those
+        Results ``(R, ...)`` get the axes of the plates and those left of N in the inputs; ``arrays`` have those
         of the plates.
         """
         layout = self.plates.layout("X", inputs.shape[:-1])
-        return jax.tree.map(layout.whole, of_members(function, self.process, self.basis, layout, inputs, own))
+        rows, process, basis = layout.rows(inputs), self.process, self.basis
+        if not isinstance(basis, BatchBasis) or not self.plates.names:
+            values = function(process, basis, rows, *arrays)
+        elif layout.is_own:
+            values = each_member(function, process, basis, rows, *arrays)
+        else:
+            values = each_member(lambda member, at, *rest: function(member, at, rows, *rest), process, basis, *arrays)
+        return jax.tree.map(layout.whole, values)
 
     def _mean_at(self, inputs: Array, shape: Shape) -> Array:
         """Mean function at the inputs, with the axes ``shape`` of the result, then P."""
         return mean_at(self.mean, inputs, shape, self.outputs, self.basis.dtype)
 
     def _joint(self, process: Process, basis: AbstractBasis, rows: Array, relative: float | None = None) -> Joint:
-        """Mean ``(R, [P,] N)`` and covariance over each set of rows, ``covariance + eps I``.
-
-        ``eps`` is relative to the mean prior variance at the inputs, of each output that has a kernel of its own. None
-        is the least that factorises.
-        """
+        """Mean ``(R, [P,] N)`` and covariance over each set of rows, its jitter relative to the prior variance."""
         mean, covariance = jax.vmap(lambda points: process.joint(basis, points))(rows)
         prior = jax.vmap(basis.diagonal)(rows)
         if isinstance(self.mean, LiftedMean):  # rows of several units
@@ -315,26 +327,17 @@ class GaussianProcess:
             unit = jnp.mean(prior, axis=(0, -1))
             unit = unit[(None,) * (covariance.ndim - 2 - unit.ndim) + (..., None)]
         relative = self.jitter if relative is None else relative
-        if relative is None:
+        if relative is None:  # the least that factorises
             start = least_jitter(covariance.dtype, covariance.shape[-1])
             amount = least_factor(covariance, unit, start)[0][..., None] * unit
         else:
             amount = relative * unit
         return Joint(mean, add_to_diagonal(covariance, jnp.broadcast_to(amount, covariance.shape[:-1])))
 
-    def _joint_draw(self, process: Process, basis: AbstractBasis, rows: Array, noise: Array) -> Array:
-        """Per datum, ``chol(Sigma + eps I) noise``, over the R sets of rows: ``(R, N, [P])``."""
-        mean, covariance = self._joint(process, basis, jnp.swapaxes(rows, 0, 1), self._draw_jitter(rows.dtype))
-        white = jnp.moveaxis(noise, 0, -1)
-        return jnp.moveaxis(mean + einsum("...ij,...j->...i", small_cholesky(covariance), white), -1, 0)
-
 
 @one_program
 def _moments_at(f: GaussianProcess, at: Array | None) -> tuple[Array, Array]:
-    """Mean and standard deviation ``(..., N)`` or ``(..., N, P)`` at inputs, mean function included.
-
-    None stands for the inducing inputs themselves: inside a program an array is told by its place, not by identity.
-    """
+    """Mean and standard deviation ``(..., N)`` or ``(..., N, P)`` at inputs; None stands for the inducing inputs."""
     if at is not None:
         mean, variance = f.each(marginals_of, at)
         shape = mean.shape if f.outputs is None else mean.shape[:-1]
@@ -342,10 +345,92 @@ def _moments_at(f: GaussianProcess, at: Array | None) -> tuple[Array, Array]:
     inducing = f._inducing
     assert inducing is not None
     size, columns = inducing.shape[-2:]
-    shape, found = (*f.plates.lead, size), marginals_at_inducing(f.process, f.basis)
-    if f.outputs is not None:
-        found = jnp.swapaxes(found[0], -1, -2), jnp.swapaxes(found[1], -1, -2)
-    event = () if f.outputs is None else (f.outputs,)
-    mean, variance = (value.reshape(shape + event) for value in found)
+    shape, moments = (*f.plates.lead, size), marginals_at_inducing(f.process, f.basis)
+    if f.outputs is None:
+        mean, variance = (value.reshape(shape) for value in moments)
+    else:
+        mean, variance = (jnp.swapaxes(value, -1, -2).reshape(*shape, f.outputs) for value in moments)
     points = inducing if inducing.ndim == 2 else inducing.reshape(*shape, columns)
     return f._mean_at(points, shape) + mean, lifted_deviation(f, variance)
+
+
+def check_members(member: object, sizes: Shape, shape: Shape) -> tuple[Array, Array]:
+    """Numbers of members, one for each row (of several plates a tuple, which becomes one), and which of them exist."""
+    numbers = member if isinstance(member, tuple) else (member,)
+    cure = "Number members and outputs from 0."
+    if len(numbers) != len(sizes):
+        required = f"a tuple of {len(sizes)} arrays, one for each plate"
+        fail("member", required, f"{len(numbers)}", "Pass f.at((first, second), X).")
+    codes, exist = [], jnp.ones(shape, bool)
+    for values, size in zip(numbers, sizes, strict=True):
+        array = check_array("member", values)
+        if array.shape != shape or not jnp.issubdtype(array.dtype, jnp.integer):
+            got = f"dtype {array.dtype}, shape {array.shape}"
+            fail("member", f"whole numbers of shape {shape}, one for each row of X", got, cure)
+
+        def check(values: np.ndarray, size: int = size) -> None:
+            if not np.all((values >= 0) & (values < size)):
+                fail("member", f"from 0 to {size - 1}", f"{values.min()} to {values.max()}", cure)
+
+        when_known(check, array)
+        array = widened(array)
+        codes.append(array)
+        exist &= (array >= 0) & (array < size)
+    return jnp.ravel_multi_index(tuple(codes), sizes, mode="clip") if len(codes) > 1 else codes[0], exist
+
+
+def marginals_of_rows(
+    process: Process, basis: AbstractBasis, lead: Shape, codes: Array, X: Array
+) -> tuple[Array, Array]:
+    """Mean and variance ``(N,)``, or ``(N, P)``, at rows of members whose axes ``lead`` processes have on their left.
+
+    Some rows at a time, and again for derivatives: a row takes the belief and the factor of its member.
+    """
+    axes = member_axes(process)
+
+    def flat(leaf: Array) -> Array:
+        return leaf.reshape(-1, *leaf.shape[len(lead) :])
+
+    beliefs = jax.tree.map(lambda leaf, axis: leaf if axis is None else flat(leaf), process, axes)
+    inner = basis.members if isinstance(basis, BatchBasis) else basis
+    is_own = isinstance(basis, BatchBasis) and basis.own
+    members = jax.tree.map(flat, inner) if is_own else inner
+
+    @jax.checkpoint
+    def row(pair: tuple[Array, Array]) -> tuple[Array, Array]:
+        code, x = pair
+        of_row = jax.tree.map(lambda leaf, axis: leaf if axis is None else leaf[code], beliefs, axes)
+        at = jax.tree.map(lambda leaf: leaf[code], members) if is_own else members
+        mean, variance = of_row.marginals(at, x[None])
+        return mean[..., 0], variance[..., 0]
+
+    together = max(1, HELD // basis.size**2)
+    mean, variance = (
+        jax.vmap(row)((codes, X)) if len(codes) <= together else jax.lax.map(row, (codes, X), batch_size=together)
+    )
+    return mean, variance
+
+
+def marginals_of(process: Process, basis: AbstractBasis, rows: Array) -> tuple[Array, Array]:
+    """Mean and variance at rows ``(R, N, D)``: ``(R, N)``, or ``(R, N, P)``.
+
+    What is drawn or integrated at a row comes back as a number for it, which the derivative of `materialised` computes
+    once: XLA would do it for each inducing point. Several sets stay an axis of their own: in one axis with the rows,
+    those that lie on other devices would all be sent.
+    """
+
+    def at(points: Array) -> tuple[Array, Array]:
+        mean, variance = process.marginals(basis, points)
+        return materialised(mean), materialised(variance)
+
+    mean, variance = jax.vmap(at)(rows) if rows.shape[0] > 1 else (value[None] for value in at(rows[0]))
+    return (mean, variance) if mean.ndim == 2 else (jnp.swapaxes(mean, 1, 2), jnp.swapaxes(variance, 1, 2))
+
+
+def marginals_at_inducing(process: Process, basis: AbstractBasis) -> tuple[Array, Array]:
+    """Mean and variance ``([P,] M)`` at the inducing inputs, with axes of plates on the left."""
+    if isinstance(basis, BatchBasis):
+        return each_member(marginals_at_inducing, process, basis)
+    assert isinstance(basis, Basis)
+    there = dataclasses.replace(basis, at_inducing=True)
+    return process.marginals(there, there.inducing)

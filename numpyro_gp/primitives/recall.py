@@ -12,7 +12,7 @@ from numpyro_gp.beliefs.base import AbstractBelief, Joint
 from numpyro_gp.beliefs.basis import AbstractBasis
 from numpyro_gp.checks import check_type, fail
 from numpyro_gp.linalg import einsum, matmul
-from numpyro_gp.primitives.additive_gp import AdditiveGP
+from numpyro_gp.primitives.gp import AdditiveGP
 from numpyro_gp.primitives.lifted import lifted_at_rows
 from numpyro_gp.primitives.opening import open_term
 from numpyro_gp.primitives.process import GaussianProcess
@@ -53,19 +53,16 @@ def recall(name: str, f: GaussianProcess, past: Any) -> None:
     ...     with numpyro.plate("data", len(X)):
     ...         ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=y)
     """
-    if not all(hasattr(past, field) for field in ("inducing", "shift", "precision")):
-        cure = 'Pass ngp.pseudo_data(guide, params)["f"].'
-        fail("past", "the pseudo-data of a fit", f"a {type(past).__name__}", cure, TypeError)
     check_type("f", f, GaussianProcess, "a process, as gp() returns it", "Pass f itself, not f(X).")
     mean, covariance = _of_components(f, past) if isinstance(f, AdditiveGP) else _of_process(f, past)
     if mean.shape[-past.shift.ndim :] != past.shift.shape:
         required = f"about values of shape {mean.shape}: those of {f.name!r}, inducing inputs last"
         fail("past", required, f"a shift of shape {past.shift.shape}", "Recall it in a process of the same kind.")
-    said = einsum("...i,...i->...", past.shift, mean)
-    said = said - 0.5 * einsum("...i,...ij,...j->...", mean, past.precision, mean)
-    said = said - 0.5 * einsum("...ij,...ij->...", past.precision, covariance)
-    said = said if f.outputs is None else jnp.sum(said, axis=-1)
-    open_term(name, Recalled(said.reshape(f.plates.batch)), said, f.name, f.plates)
+    terms = einsum("...i,...i->...", past.shift, mean)
+    terms = terms - 0.5 * einsum("...i,...ij,...j->...", mean, past.precision, mean)
+    terms = terms - 0.5 * einsum("...ij,...ij->...", past.precision, covariance)
+    terms = terms if f.outputs is None else jnp.sum(terms, axis=-1)
+    open_term(name, Recalled(terms.reshape(f.plates.batch)), terms, f.name, f.plates)
 
 
 def _of_process(f: GaussianProcess, past: Any) -> tuple[Array, Array]:
@@ -83,8 +80,8 @@ def _of_process(f: GaussianProcess, past: Any) -> tuple[Array, Array]:
     mean = f.with_mean(mean, inputs)
     if not is_apart:
         return mean, covariance
-    own = jnp.arange(inputs.shape[0])  # output p at the inputs of output p
-    return mean[own, own], covariance[own, own]
+    each = jnp.arange(inputs.shape[0])  # output p at the inputs of output p
+    return mean[each, each], covariance[each, each]
 
 
 def _of_components(f: AdditiveGP, past: Any) -> tuple[Array, Array]:
@@ -96,7 +93,7 @@ def _of_components(f: AdditiveGP, past: Any) -> tuple[Array, Array]:
     if f.plates.names:
         fail("f", "outside of plates", f"an additive process in {f.plates}", "Recall single additive processes.")
     read = [lifted_at_rows(f, past.inducing[name], False, f"past.inducing[{name!r}]") for name in f.names]
-    parts, points = [own.basis.parts[c] for c, (own, _) in enumerate(read)], [rows for _, rows in read]
+    parts, points = [lifted.basis.parts[c] for c, (lifted, _) in enumerate(read)], [rows for _, rows in read]
     features = block_diag(*(part.features(X) for part, X in zip(parts, points, strict=True)))
     prior = block_diag(*(part.matrix(X) for part, X in zip(parts, points, strict=True)))
     rest = prior - matmul(features.T, features)

@@ -1,10 +1,9 @@
 """``gp_regression``: Gaussian data with the function integrated out, exactly or by the collapsed bound."""
 
 import math
-import warnings
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, NoReturn, TypeVar, overload
+from typing import Any, NoReturn, TypeVar, overload
 
 import jax
 import jax.numpy as jnp
@@ -47,12 +46,12 @@ from numpyro_gp.neighbours.value import AnyNeighbours, NewRows
 from numpyro_gp.primitives.function_draw import mean_at
 from numpyro_gp.primitives.gp import mean_of_members
 from numpyro_gp.primitives.lifted import rows_and_kernel
-from numpyro_gp.primitives.neighbours.gaussian_data import (
+from numpyro_gp.primitives.neighbours.local_process import LocalProcess
+from numpyro_gp.primitives.neighbours.row_sites import (
     check_plate_of_rows,
     global_part_of,
     regression_by_neighbours,
 )
-from numpyro_gp.primitives.neighbours.local_process import LocalProcess
 from numpyro_gp.primitives.observe import check_observed_data
 from numpyro_gp.primitives.opening import Plates, as_asked, open_site, record, record_call
 from numpyro_gp.primitives.process import GaussianProcess
@@ -104,14 +103,14 @@ class Marginal(dist.Distribution):
         self.name, self.loc, self.spread, self.lead = name, loc, spread, jax.tree.leaves(spread)[0].shape[:-2]
         super().__init__((), loc.shape[-1:])
 
-    def each(self, function: Callable[..., Result], *own: Array) -> Result:
-        """``function(loc, spread, *own)`` of each member; ``own`` ``(..., N)`` has the axes of the plates."""
+    def each(self, function: Callable[..., Result], *arrays: Array) -> Result:
+        """``function(loc, spread, *arrays)`` of each member; ``arrays`` ``(..., N)`` have the axes of the plates."""
         if jax.tree.leaves(self.spread)[0].ndim - 2 > len(self.lead):  # what `scan` stacks: one for each of its steps
-            return jax.vmap(lambda step, *own: step.each(function, *own))(self, *own)
-        batch, parts = own[0].shape[:-1], (self.loc, self.spread)
+            return jax.vmap(lambda step, *arrays: step.each(function, *arrays))(self, *arrays)
+        batch, parts = arrays[0].shape[:-1], (self.loc, self.spread)
         parts = in_plates(parts, self.lead, batch, self.name) if self.lead else parts
         axis = 0 if self.lead else None
-        return over_axes(function, len(batch), (axis, axis, *[0] * len(own)))(*parts, *own)
+        return over_axes(function, len(batch), (axis, axis, *[0] * len(arrays)))(*parts, *arrays)
 
     @property
     def mean(self) -> Array:
@@ -130,11 +129,6 @@ class ExactMarginal(Marginal):
     def log_prob(self, value: Array, intermediates: object = None) -> Array:  # noqa: ARG002
         """Log marginal likelihood."""
         return self.each(lambda loc, covariance, y: gaussian_log_density(y - loc, covariance), value)
-
-    @property
-    def covariance(self) -> Array:
-        """``k(X, X) + noise``."""
-        return self.spread
 
     @property
     def variance(self) -> Array:
@@ -159,12 +153,12 @@ class CollapsedMarginal(Marginal):
         shape, dtype = sample_shape + self.event_shape, self.loc.dtype
         v = jax.random.normal(key_v, sample_shape + self.spread.features.shape[-2:-1], dtype)
 
-        def one(loc: Array, data: GaussianData, v: Array, noise: Array) -> Array:
+        def draw(loc: Array, data: GaussianData, v: Array, noise: Array) -> Array:
             explained = jnp.sum(data.features**2, axis=0)
             spread = jnp.sqrt(above_rounding(1 + data.prior - explained, jnp.ones((), dtype)))
             return loc + data.scale * (matmul(v, data.features) + spread * noise)
 
-        return self.each(one, v, jax.random.normal(key_e, shape, dtype))
+        return self.each(draw, v, jax.random.normal(key_e, shape, dtype))
 
     @property
     def variance(self) -> Array:
@@ -176,13 +170,12 @@ def gp_regression(
     name: str,
     kernel: KernelLike | GaussianProcess,
     X: AnyNeighbours,
-    noise_variance: ArrayLike | None = None,
+    noise_variance: ArrayLike,
     *,
     mean: MeanLike = None,
     inducing: Functional | ArrayLike | None = None,
     obs: ArrayLike | None = None,
     jitter: float | None = None,
-    noise: ArrayLike | None = None,
 ) -> LocalProcess: ...
 
 
@@ -191,13 +184,12 @@ def gp_regression(
     name: str,
     kernel: KernelLike,
     X: Functional | ArrayLike,
-    noise_variance: ArrayLike | None = None,
+    noise_variance: ArrayLike,
     *,
     mean: MeanLike = None,
     inducing: Functional | ArrayLike | None = None,
     obs: ArrayLike | None = None,
     jitter: float | None = None,
-    noise: ArrayLike | None = None,
 ) -> GaussianProcess: ...
 
 
@@ -205,13 +197,12 @@ def gp_regression(
     name: str,
     kernel: KernelLike | GaussianProcess,
     X: Functional | AnyNeighbours | ArrayLike,
-    noise_variance: ArrayLike | None = None,
+    noise_variance: ArrayLike,
     *,
     mean: MeanLike = None,
     inducing: Functional | ArrayLike | None = None,
     obs: ArrayLike | None = None,
     jitter: float | None = None,
-    noise: ArrayLike | None = None,
 ) -> GaussianProcess | LocalProcess:
     """Fit Gaussian data of noise *variance* ``noise_variance``: the function is integrated out of the model.
 
@@ -251,8 +242,6 @@ def gp_regression(
     jitter : float, optional
         Relative jitter of ``k(Z, Z)``. The exact path has none unless it is given: the noise does its work. By
         neighbours it is the least noise of each datum, 1e-8 of the kernel's variance in float64 and 1e-4 in float32.
-    noise : array, optional
-        The old name of ``noise_variance``. It works in this release and warns.
 
     Returns
     -------
@@ -271,94 +260,75 @@ def gp_regression(
     >>> f(jnp.array([[0.5]])).loc.shape
     (1,)
     """
-    if (given := renamed("gp_regression", noise_variance, noise)) is None:
-        fail("noise_variance", "given", "None", "Pass the variance of the noise: noise_variance=scale**2.", TypeError)
     if isinstance(kernel, GaussianProcess):
-        near = _rows_of_process(X, mean, inducing)
-        shared = global_part_of(kernel, near, "kernel")
-        of_both = shared.basis.kernel, near, given, kernel.mean
+        if not isinstance(X, AnyNeighbours):
+            cure = "Pass the kernel itself, or near = ngp.neighbours(X, K) in place of X."
+            fail("kernel", "a kernel, where rows have no neighbours", "a process", cure, TypeError)
+        for argument, value in (("mean", mean), ("inducing", inducing)):
+            if value is not None:
+                got, cure = f"a {type(value).__name__}", f"Give it to ngp.gp: {argument}=."
+                fail(argument, "None where a process is given its data", got, cure, TypeError)
+        shared = global_part_of(kernel, X, "kernel")
+        of_both = shared.basis.kernel, X, noise_variance, kernel.mean
         return regression_by_neighbours(name, *of_both, obs, jitter, shared=shared)
     if isinstance(X, AnyNeighbours):
-        return regression_by_neighbours(name, as_kernel(kernel), X, given, as_mean(mean), obs, jitter, inducing)
+        rest = X, noise_variance, as_mean(mean), obs, jitter, inducing
+        return regression_by_neighbours(name, as_kernel(kernel), *rest)
     if isinstance(X, NewRows):
         cure = "Predict with posterior.predict_at(key, X_new, *arguments_of_the_fit), which finds them."
         fail("X", "the rows of the fit, near or near[idx]", "new rows", cure, TypeError)
     check_digits("X", X)
-    inputs, points, own, functional = _rows_and_points(X, inducing, as_kernel(kernel))
+    inputs, reader, functional = rows_and_kernel("X", X, as_kernel(kernel))
+    points, columns, rows = None, functional or inputs.shape[-1], inputs.shape[-2]
+    if inducing is not None:
+        points, reader, other = rows_and_kernel("inducing", inducing, reader, columns, False)
+        functional = functional or other
     check_plate_of_rows(name, inputs, obs)
-    variance = _check_noise(given, inputs.shape[-2])
-    data = _Data.of(name, own, inputs, variance, mean, functional)
-    marginal, basis = _exact_marginal(name, data, jitter) if points is None else _collapsed(name, data, points, jitter)
+    # Variances: one (), of each row (N,), or with axes of plates (..., 1) or (..., N).
+    variance = check_positive("noise_variance", noise_variance)
+    has_rows = variance.shape == (rows,) or (variance.ndim > 1 and variance.shape[-1] in (1, rows))
+    variance = variance if has_rows or not variance.ndim else variance[..., None]
+    lead, parts = _with_all_axes(name, reader, inputs, variance, mean, functional)
+    marginal, basis = _marginal(name, lead, parts, points, jitter)
     obs = None if obs is None else check_observed_data(name, obs, marginal)
     site, plates, y = open_site(name, marginal, obs=obs)
     if jnp.shape(y) != plates.batch + marginal.event_shape:
         required = f"of the shape of f, {plates.batch + marginal.event_shape}, with the axes of {plates}"
         fail(f"obs of site {name!r}", required, f"shape {jnp.shape(y)}", "Pass one row of data for each member.")
-    known = _noise_of_members(variance, plates, inputs.shape[-2], name)
-    at_mean, columns = mean_of_members(mean, plates, functional), functional or inputs.shape[-1]
-    at = placed(BatchBasis(basis, data.lead) if data.lead else basis, plates.batch, name)
+    variance = _noise_of_members(variance, plates, rows, name)
+    at = placed(BatchBasis(basis, lead) if lead else basis, plates.batch, name)
     process = _process_given_data(marginal, at, y)
     at = at if points is None else as_asked(at, jitter)
-    found = record(GaussianProcess(site, process, at, at_mean, None, columns, jitter, known, plates))
-    record_call(found, inputs)
-    return found
+    level = mean_of_members(mean, plates, functional)
+    result = record(GaussianProcess(site, process, at, level, None, columns, jitter, variance, plates))
+    record_call(result, inputs)
+    return result
 
 
-def _rows_of_process(X: object, mean: MeanLike, inducing: object) -> AnyNeighbours:
-    """The rows of a process in place of a kernel, which have neighbours; what it already has is refused."""
-    if not isinstance(X, AnyNeighbours):
-        cure = "Pass the kernel itself, or near = ngp.neighbours(X, K) in place of X."
-        fail("kernel", "a kernel, where rows have no neighbours", "a process", cure, TypeError)
-    for argument, value in (("mean", mean), ("inducing", inducing)):
-        if value is not None:
-            got = f"a {type(value).__name__}"
-            fail(argument, "None where a process is given its data", got, f"Give it to ngp.gp: {argument}=.", TypeError)
-    return X
+def _with_all_axes(
+    name: str, kernel: Kernel, inputs: Array, noise: Array, mean: MeanLike, functional: int | None
+) -> tuple[Shape, tuple[Kernel, Array, Array, Array]]:
+    """Kernel, inputs ``(..., N, D)``, noise variances and means ``(..., N)`` with all axes that any of them has.
 
-
-def _rows_and_points(
-    X: Functional | ArrayLike, inducing: Functional | ArrayLike | None, kernel: Kernel
-) -> tuple[Array, Array | None, Kernel, int | None]:
-    """Rows of data and inducing inputs, the kernel that reads them, and their columns if they are functionals."""
-    inputs, kernel, functional = rows_and_kernel("X", X, kernel)
-    if inducing is None:
-        return inputs, None, kernel, functional
-    points, kernel, other = rows_and_kernel("inducing", inducing, kernel, functional or inputs.shape[-1], False)
-    return inputs, points, kernel, functional or other
-
-
-class _Data(NamedTuple):
-    """Kernel, inputs ``(..., N, D)``, noise variances and means ``(..., N)``, with ``lead`` on the left of all."""
-
-    kernel: Kernel
-    inputs: Array
-    noise: Array
-    loc: Array
-    lead: Shape
-
-    @classmethod
-    def of(
-        cls, name: str, kernel: Kernel, inputs: Array, noise: Array, mean: MeanLike, functional: int | None = None
-    ) -> "_Data":
-        """All of them with the axes that any of them has; a last one of size 1, that of data, counts for none."""
-        given: Any = mean
-        mean = _trimmed(given, jnp.shape(given)) if hasattr(given, "shape") else mean
-        kernel, inputs = _trimmed(kernel, batch_shape(kernel)), _trimmed(inputs, inputs.shape[:-2])
-        noise, levels = _trimmed(noise, noise.shape[:-1]), getattr(mean, "shape", ())
-        leads = [batch_shape(kernel), inputs.shape[:-2], noise.shape[:-1], levels]
-        lead, rows = max(leads, key=lambda shape: (len(shape), shape)), inputs.shape[-2:-1]
-        if noise.size > 1 and noise.shape == rows == lead:
-            _refuse_of_both(noise)
-        if not all(broadcasts_to(one, lead) for one in leads):
-            cure = "Give each of them one entry for each member of the plates, as sites inside the plates have."
-            got = f"leading axes {[one for one in leads if one]}"
-            required = "of the same leading axes, or without"
-            fail(f"the kernel, X, noise variance and mean of {name!r}", required, got, cure)
-        own = mean_of_members(mean, Plates(("",) * len(lead), tuple(range(-len(lead), 0)), lead), functional)
-        loc = mean_at(own, inputs, (lead if levels else inputs.shape[:-2]) + rows, None, inputs.dtype)
-        full = jnp.broadcast_to(noise, noise.shape[:-1] + rows)
-        kernel, inputs = spread(kernel, leads[0], lead), spread(inputs, leads[1], lead)
-        return cls(kernel, inputs, spread(full, leads[2], lead), spread(loc, loc.shape[:-1], lead), lead)
+    Those axes come first. A last one of size 1, that of data, counts for none.
+    """
+    level: Any = mean
+    mean = _trimmed(level, jnp.shape(level)) if hasattr(level, "shape") else mean
+    kernel, inputs = _trimmed(kernel, batch_shape(kernel)), _trimmed(inputs, inputs.shape[:-2])
+    noise, levels = _trimmed(noise, noise.shape[:-1]), getattr(mean, "shape", ())
+    leads = [batch_shape(kernel), inputs.shape[:-2], noise.shape[:-1], levels]
+    lead, rows = max(leads, key=lambda shape: (len(shape), shape)), inputs.shape[-2:-1]
+    if noise.size > 1 and noise.shape == rows == lead:
+        _refuse_of_both(noise)
+    if not all(broadcasts_to(shape, lead) for shape in leads):
+        cure = "Give each of them one entry for each member of the plates, as sites inside the plates have."
+        got = f"leading axes {[shape for shape in leads if shape]}"
+        fail(f"the kernel, X, noise variance and mean of {name!r}", "of the same leading axes, or without", got, cure)
+    level = mean_of_members(mean, Plates(("",) * len(lead), tuple(range(-len(lead), 0)), lead), functional)
+    loc = mean_at(level, inputs, (lead if levels else inputs.shape[:-2]) + rows, None, inputs.dtype)
+    full = jnp.broadcast_to(noise, noise.shape[:-1] + rows)
+    kernel, inputs = spread(kernel, leads[0], lead), spread(inputs, leads[1], lead)
+    return lead, (kernel, inputs, spread(full, leads[2], lead), spread(loc, loc.shape[:-1], lead))
 
 
 def _trimmed(tree: object, lead: Shape) -> Any:
@@ -369,25 +339,8 @@ def _trimmed(tree: object, lead: Shape) -> Any:
     return jax.tree.map(lambda leaf: leaf.reshape(lead[:count] + leaf.shape[len(lead) :]), tree) if lead else tree
 
 
-def renamed(function: str, variance: ArrayLike | None, noise: ArrayLike | None) -> ArrayLike | None:
-    """The noise variance that a function was given, under its name or under the one that it had before."""
-    if noise is not None:
-        text = f"The argument noise of {function} is now called noise_variance: {function}(..., noise_variance=...)."
-        warnings.warn(text, FutureWarning, stacklevel=3)
-    if noise is not None and variance is not None:
-        fail("noise", "left out where noise_variance is given", "both", "Keep noise_variance alone.", TypeError)
-    return noise if variance is None else variance
-
-
-def _check_noise(noise: ArrayLike, rows: int) -> Array:
-    """Noise variances: one ``()``, of each row ``(N,)``, or with axes of plates ``(..., 1)`` or ``(..., N)``."""
-    variance = check_positive("noise_variance", noise)
-    with_rows = variance.shape == (rows,) or (variance.ndim > 1 and variance.shape[-1] in (1, rows))
-    return variance if with_rows or not variance.ndim else variance[..., None]
-
-
 def _refuse_of_both(noise: Array) -> NoReturn:
-    """Noise variances of which there are as many as members and as rows."""
+    """Refuse noise variances of which there are as many as members and as rows."""
     got = f"shape {noise.shape}, which members and rows have both"
     required = f"of shape {(*noise.shape, 1)}, one for each member, or (1, {noise.size}), one for each row"
     fail("noise_variance", required, got, "Add the axis: noise_variance[:, None] or noise_variance[None].")
@@ -406,8 +359,18 @@ def _noise_of_members(noise: Array, plates: Plates, rows: int, name: str) -> Arr
     return in_plates(noise, noise.shape[:-1], plates.batch, name).reshape(*plates.lead, noise.shape[-1])
 
 
-def _exact_marginal(name: str, data: _Data, jitter: float | None) -> tuple[ExactMarginal, Basis]:
-    """The exact path: one Gram matrix of the data. Given them, the process is a point on a basis at the data."""
+def _marginal(
+    name: str,
+    lead: Shape,
+    parts: tuple[Kernel, Array, Array, Array],
+    points: Array | None,
+    jitter: float | None,
+) -> tuple[Marginal, Basis]:
+    """The distribution of the data, and the basis on which the process given them stands: a point or a belief."""
+    kernel, inputs, noise, loc = parts
+    if points is not None:
+        basis = batch_of_bases(kernel, spread(points, (), lead), jitter)
+        return CollapsedMarginal(name, loc, over_axes(GaussianData.build, len(lead))(basis, inputs, noise)), basis
 
     def covariance(kernel: Kernel, inputs: Array, noise: Array) -> tuple[Array, Array]:
         matrix, added = kernel.matrix(inputs), noise
@@ -416,26 +379,19 @@ def _exact_marginal(name: str, data: _Data, jitter: float | None) -> tuple[Exact
             added = amount + noise
         return add_to_diagonal(matrix, noise), added.astype(matrix.dtype)
 
-    matrix, added = over_axes(covariance, len(data.lead))(data.kernel, data.inputs, data.noise)
+    matrix, added = over_axes(covariance, len(lead))(kernel, inputs, noise)
     # L_y L_y^T = k(X, X) + noise: features are L_y^-1 k(X, X*), whitened values are L_y^-1 (y - c).
-    return ExactMarginal(name, data.loc, matrix), Basis(data.kernel, data.inputs, *factorise(matrix), added, matrix)
-
-
-def _collapsed(name: str, data: _Data, points: Array, jitter: float | None) -> tuple[CollapsedMarginal, Basis]:
-    """The collapsed bound; given the data, the process is the belief that attains it."""
-    basis = batch_of_bases(data.kernel, spread(points, (), data.lead), jitter)
-    features = over_axes(GaussianData.build, len(data.lead))(basis, data.inputs, data.noise)
-    return CollapsedMarginal(name, data.loc, features), basis
+    return ExactMarginal(name, loc, matrix), Basis(kernel, inputs, *factorise(matrix), added, matrix)
 
 
 def _process_given_data(marginal: Marginal, basis: AbstractBasis, y: Array) -> Process:
     """The process given the data, less its mean function."""
     if isinstance(marginal, CollapsedMarginal):
-        found = marginal.each(lambda loc, data, own: data.optimum((own - loc) / data.scale)[:2], y)
-        when_known(partial(check_factorised, f" of site {marginal.name!r}"), *found)
-        return Coupled(*found)
-    residuals = marginal.each(lambda loc, _, own: own - loc, y)
+        belief = marginal.each(lambda loc, data, y: data.optimum((y - loc) / data.scale)[:2], y)
+        when_known(partial(check_factorised, f" of site {marginal.name!r}"), *belief)
+        return Coupled(*belief)
+    residuals = marginal.each(lambda loc, _, y: y - loc, y)
     if isinstance(basis, BatchBasis):
-        return Point(each_member(lambda _, one, own: matmul(one.inverse, own), None, basis, residuals))
+        return Point(each_member(lambda _, at, residual: matmul(at.inverse, residual), None, basis, residuals))
     assert isinstance(basis, Basis)
     return Point(matmul(basis.inverse, residuals))

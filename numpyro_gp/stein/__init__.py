@@ -5,9 +5,8 @@ posterior itself: the log-Jacobian of constrained sites is counted.
 """
 
 from numpyro_gp.stein.auto import auto
-from numpyro_gp.stein.diagnostics import Paths, ksd, particle_paths
+from numpyro_gp.stein.diagnostics import Paths, ksd, particle_paths, plot_paths, plot_spread
 from numpyro_gp.stein.direction import forces, svgd_direction
-from numpyro_gp.stein.figures import plot_paths, plot_spread
 from numpyro_gp.stein.kernels import IMQ, RBF, Groups, Moments, PerSite
 from numpyro_gp.stein.metric import Curvature, Spread
 from numpyro_gp.stein.particles import Around

@@ -1,14 +1,18 @@
-"""How good a set of particles is, and how it got there: kernelised Stein discrepancy and particle paths."""
+"""How good a set of particles is, and how it got there: kernelised Stein discrepancy, particle paths, figures."""
 
-from typing import NamedTuple
+import functools
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from numpyro.contrib.einstein.steinvi import SteinVIState
 
-from numpyro_gp.arrays import Array, split_arrays
+from numpyro_gp.arrays import Array, ArrayLike, split_arrays
 from numpyro_gp.checks import check_count, fail
 from numpyro_gp.linalg import matmul
+from numpyro_gp.plots.style import COLOURS, Axes, axes_or_new, bar, finish
 from numpyro_gp.stein.direction import Particles, bandwidth, by_distance, particle_distances, split_blocks
 from numpyro_gp.stein.kernels import IMQ, Moments, ParticleKernel, Radial
 from numpyro_gp.stein.svgd import SVGD
@@ -43,17 +47,14 @@ def ksd(particles: Particles, scores: Particles, kernel: ParticleKernel = IMQ(ba
     """
     if isinstance(kernel, Moments):
         fail("kernel", "one of distances alone", f"{kernel!r:.60}", "Pass the kernel that it contains, such as RBF().")
-    tables, _ = split_blocks(particles, scores, kernel)
-    parts = (
-        jax.vmap(lambda a, b, k=radial: _squared_discrepancy(a, b, k))(
-            by_distance(radial, x), by_distance(radial, score)
-        )
-        for x, score, radial in tables
-    )
-    return jnp.sqrt(jnp.maximum(sum(jnp.sum(part) for part in parts), 0.0))
+    total: Any = 0
+    for x, score, radial in split_blocks(particles, scores, kernel)[0]:
+        parts = by_distance(radial, x), by_distance(radial, score)
+        total += jnp.sum(jax.vmap(functools.partial(_squared_discrepancy, radial))(*parts))
+    return jnp.sqrt(jnp.maximum(total, 0.0))
 
 
-def _squared_discrepancy(x: Array, score: Array, kernel: Radial) -> Array:
+def _squared_discrepancy(kernel: Radial, x: Array, score: Array) -> Array:
     """Mean of ``u`` over all pairs, for one distance."""
     centred = x - jnp.mean(x, axis=0, keepdims=True)
     squared = particle_distances(centred)
@@ -157,3 +158,81 @@ def particle_paths(
     state, (values, force) = travel(jax.tree.map(jnp.asarray, state), arguments)
     joined = jax.tree.map(lambda first, rest: jnp.concatenate([first[None], rest]), start, values)
     return Paths(jnp.arange(0, num_steps + 1, every), joined, force.reshape(-1), state)
+
+
+def plot_paths(paths: Paths, site: str, ax: "Axes | None" = None) -> "Axes":
+    """Draw whether particles have settled: a scalar site over the steps, one line for each particle.
+
+    Parameters
+    ----------
+    paths : Paths
+        Of `particle_paths`.
+    site : str
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> paths = ngp.stein.Paths(jnp.arange(3), {"noise": jnp.ones((3, 5))}, jnp.ones(2), None)
+    >>> len(ngp.stein.plot_paths(paths, "noise").lines)
+    5
+    """
+    values = np.asarray(_site(paths.particles, site, 2))
+    ax = axes_or_new(ax)
+    ax.plot(np.asarray(paths.steps), values, color=COLOURS[0], alpha=0.5, linewidth=1)
+    return finish(ax, f"Paths of {values.shape[1]} particles", "step", site)
+
+
+def plot_spread(
+    particles: Mapping[str, ArrayLike],
+    site: str,
+    references: Mapping[str, Mapping[str, ArrayLike]] | None = None,
+    ax: "Axes | None" = None,
+) -> "Axes":
+    """Draw whether particles are as wide as the posterior: marks of a scalar site, over rows of reference draws.
+
+    Each reference row shows its median, its middle 50% (thick) and its middle 90% (thin).
+
+    Parameters
+    ----------
+    particles : dict
+        Site names to values ``(n, ...)``.
+    site : str
+    references : dict, optional
+        A label, such as "NUTS", to a dictionary of draws with the draws first.
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Examples
+    --------
+    >>> import numpy as np, numpyro_gp as ngp
+    >>> draws = np.random.default_rng(0).normal(size=100)
+    >>> ax = ngp.stein.plot_spread({"noise": draws[:8]}, "noise", {"NUTS": {"noise": draws}})
+    >>> type(ax).__name__
+    'Axes'
+    """
+    values = np.asarray(_site(particles, site, 1))
+    ax, rows = axes_or_new(ax), [f"{len(values)} particles"]
+    ax.plot(values, np.zeros_like(values), "|", color=COLOURS[0], markersize=18, markeredgewidth=1.5)
+    for row, (label, draws) in enumerate((references or {}).items(), start=1):
+        reference, colour = np.asarray(_site(draws, site, 1)), COLOURS[row % len(COLOURS)]
+        for inside, width in ((90, 1.5), (50, 5)):
+            bar(ax, reference, inside, row, color=colour, linewidth=width)
+        ax.plot(np.median(reference), row, "o", color="white", markeredgecolor=colour)
+        rows.append(label)
+    ax.set(yticks=range(len(rows)), yticklabels=rows, ylim=(-0.6, len(rows) - 0.4))
+    return finish(ax, f"Spread of {site}", site, "")
+
+
+def _site(values: Mapping[str, ArrayLike], site: str, axes: int) -> ArrayLike:
+    if np.ndim(values[site]) != axes:
+        cure = "Pass one coordinate: {site: values[site][..., 0]}."
+        fail("site", "a scalar site", f"values of shape {np.shape(values[site])}", cure)
+    return values[site]

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -14,7 +13,7 @@ from jax.flatten_util import ravel_pytree
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import fail
 from numpyro_gp.linalg import matmul
-from numpyro_gp.stein.kernels import RBF, Moments, ParticleKernel, Radial
+from numpyro_gp.stein.kernels import RBF, Moments, ParticleKernel, Radial, check_blocks
 
 # Coordinates with the particle axis first: one array, or one for each site.
 Particles = ArrayLike | Mapping[str, ArrayLike]
@@ -113,35 +112,33 @@ def _affine_forces(
     width = lax.stop_gradient(jnp.where(width > jnp.finfo(width.dtype).tiny, width, 1.0))
     inner = sum(matmul(c, c.T) for c in centred) / width
     inner = jnp.where(seen & seen.T, 1 + inner, 0) / count
-    found = []
+    parts = []
     for x, c, score in zip(tables, centred, scores, strict=True):
         pull = matmul(inner, jnp.where(seen, score, 0))
         pull, push = (mark_faults(weight * force, x, score, healthy) for force in (pull, c / width))
-        found.append((pull, push))
-    return found
+        parts.append((pull, push))
+    return parts
 
 
 def _block_forces(x: Array, score: Array, kernel: Radial, healthy: Array) -> tuple[Array, Array]:
     """Both forces on the particles ``(n, d)`` of one block."""
-    each = jax.vmap(partial(_forces_of_one_distance, kernel=kernel, healthy=healthy))
-    attraction, repulsion = (
-        jnp.moveaxis(part, 0, 1) for part in each(by_distance(kernel, x), by_distance(kernel, score))
-    )
-    return attraction.reshape(x.shape), repulsion.reshape(x.shape)
+    both = healthy[None, :] & healthy[:, None]
 
+    def of_one_distance(x: Array, score: Array) -> tuple[Array, Array]:
+        count = jnp.sum(healthy).astype(x.dtype)
+        # The forces do not depend on the origin; centred coordinates keep the difference below accurate.
+        centred = jnp.where(healthy[:, None], x - healthy_mean(x, healthy)[None], 0)
+        squared = particle_distances(centred)
+        h = bandwidth(kernel, squared, healthy)
+        value, slope, _ = kernel.profile(squared, h)
+        weight, push = jnp.where(both, value, 0) / count, jnp.where(both, -2 * slope, 0) / count
+        attraction = matmul(weight, jnp.where(healthy[:, None], score, 0))
+        repulsion = jnp.sum(push, axis=1, keepdims=True) * centred - matmul(push, centred)
+        return mark_faults(attraction, x, score, healthy), mark_faults(repulsion, x, score, healthy)
 
-def _forces_of_one_distance(x: Array, score: Array, kernel: Radial, healthy: Array) -> tuple[Array, Array]:
-    count = jnp.sum(healthy).astype(x.dtype)
-    # The forces do not depend on the origin; centred coordinates keep the difference below accurate.
-    centred = jnp.where(healthy[:, None], x - healthy_mean(x, healthy)[None], 0)
-    squared = particle_distances(centred)
-    h = bandwidth(kernel, squared, healthy)
-    value, slope, _ = kernel.profile(squared, h)
-    weight = jnp.where(healthy[None, :] & healthy[:, None], value, 0) / count
-    push = jnp.where(healthy[None, :] & healthy[:, None], -2 * slope, 0) / count
-    attraction = matmul(weight, jnp.where(healthy[:, None], score, 0))
-    repulsion = jnp.sum(push, axis=1, keepdims=True) * centred - matmul(push, centred)
-    return mark_faults(attraction, x, score, healthy), mark_faults(repulsion, x, score, healthy)
+    parts = jax.vmap(of_one_distance)(by_distance(kernel, x), by_distance(kernel, score))
+    attraction, repulsion = (jnp.moveaxis(part, 0, 1).reshape(x.shape) for part in parts)
+    return attraction, repulsion
 
 
 def by_distance(kernel: Radial, table: Array) -> Array:
@@ -160,19 +157,19 @@ def bandwidth(kernel: Radial, squared: Array, healthy: Array | None = None) -> A
     Where more than half of the pairs coincide the mean takes the median's place, and 1 where all
     do: any positive ``h`` is a valid kernel, zero is not.
     """
-    one = jnp.ones((), squared.dtype)
+    unit = jnp.ones((), squared.dtype)
     if not isinstance(kernel.bandwidth, str):
-        return one * kernel.bandwidth
+        return unit * kernel.bandwidth
     size = squared.shape[0]
     if size == 1:
-        return one
+        return unit
     rows, columns = np.triu_indices(size, 1)
     healthy = jnp.ones(size, bool) if healthy is None else healthy
     valid = healthy[rows] & healthy[columns]
     pairs = squared[rows, columns]
     middle = jnp.nanmedian(jnp.where(valid, pairs, jnp.nan))
-    h = jnp.where(middle > 0, middle, healthy_mean(pairs, valid)) / jnp.log(jnp.sum(healthy) + one)
-    return lax.stop_gradient(jnp.where(h > jnp.finfo(h.dtype).tiny, h, one))
+    h = jnp.where(middle > 0, middle, healthy_mean(pairs, valid)) / jnp.log(jnp.sum(healthy) + unit)
+    return lax.stop_gradient(jnp.where(h > jnp.finfo(h.dtype).tiny, h, unit))
 
 
 def split_blocks(
@@ -180,10 +177,12 @@ def split_blocks(
 ) -> tuple[list[tuple[Array, Array, Radial]], Callable[[list[Array]], Values]]:
     """Tables ``(n, d)`` of coordinates and scores for each block, and the function that undoes the division."""
     single = not isinstance(particles, Mapping)
-    x, s = (_floating(tree if isinstance(tree, Mapping) else {"particles": tree}) for tree in (particles, scores))
-    if not hasattr(kernel, "blocks") or isinstance(kernel, type):
-        cure = "Call the class: stein.RBF()."
-        fail("kernel", "RBF, IMQ, PerSite, Groups or Moments", f"{kernel!r:.60}", cure, TypeError)
+    trees = (tree if isinstance(tree, Mapping) else {"particles": tree} for tree in (particles, scores))
+    x, s = ({name: jnp.asarray(leaf) for name, leaf in tree.items()} for tree in trees)
+    for name, array in (*x.items(), *s.items()):
+        if not jnp.issubdtype(array.dtype, jnp.floating):  # a direction of whole numbers would be zero
+            fail(name, "floating point", f"dtype {array.dtype}", f"Convert it: {name}.astype(float).", TypeError)
+    check_blocks("kernel", kernel, "RBF, IMQ, PerSite, Groups or Moments", "Call the class: stein.RBF().")
     if set(x) != set(s) or any(jnp.shape(x[name]) != jnp.shape(s[name]) for name in x):
         shapes = [{name: jnp.shape(leaf) for name, leaf in tree.items()} for tree in (x, s)]
         fail("scores", f"of the shapes of the particles, {shapes[0]}", f"{shapes[1]}", "Pass one for each coordinate.")
@@ -205,15 +204,6 @@ def split_blocks(
         return joined["particles"] if single else {name: joined[name] for name in x}
 
     return [(table(x, block.sites), table(s, block.sites), block.kernel) for block in blocks], join
-
-
-def _floating(tree: Mapping[str, ArrayLike]) -> dict[str, Array]:
-    """Whole numbers are refused: a direction of whole numbers would be zero."""
-    arrays = {name: jnp.asarray(leaf) for name, leaf in tree.items()}
-    for name, array in arrays.items():
-        if not jnp.issubdtype(array.dtype, jnp.floating):
-            fail(name, "floating point", f"dtype {array.dtype}", f"Convert it: {name}.astype(float).", TypeError)
-    return arrays
 
 
 def healthy_particles(particles: object, scores: object) -> Array:
@@ -239,7 +229,7 @@ def mark_faults(force: Array, x: Array, score: Array, healthy: Array) -> Array:
 
 def to_rows(tree: Mapping[str, Array]) -> Array:
     """Values by name, the particle axis first, as a table ``(n, d)``."""
-    return jax.vmap(lambda one: ravel_pytree(one)[0])(dict(tree))
+    return jax.vmap(lambda particle: ravel_pytree(particle)[0])(dict(tree))
 
 
 def named_of_rows(rows: Array, like: Mapping[str, Array]) -> dict[str, Array]:

@@ -13,6 +13,7 @@ spread then comes out too narrow, however many the particles.
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, cast
 
@@ -26,17 +27,21 @@ from numpyro_gp.checks import fail, known
 MEDIAN = "median"
 
 
-class Radial(Protocol):
-    """A kernel ``g(r)`` of the squared distance ``r`` within one group of sites, or of each coordinate alone."""
+class Radial(ABC):
+    """A kernel ``g(r)`` of the squared distance ``r`` within one group of sites, or of each coordinate alone.
 
-    @property
-    def bandwidth(self) -> float | str:
-        """``h``, or the rule that finds it."""
+    Attributes
+    ----------
+    bandwidth : float or str
+        ``h``, or the rule that finds it.
+    per_coordinate : bool
+        Whether each coordinate has a distance of its own.
+    """
 
-    @property
-    def per_coordinate(self) -> bool:
-        """Whether each coordinate has a distance of its own."""
+    bandwidth: float | str
+    per_coordinate: bool
 
+    @abstractmethod
     def profile(self, squared: Array, h: Array) -> tuple[Array, Array, Array]:
         """``g``, ``g'`` and ``g''`` at squared distances, for bandwidth ``h``."""
 
@@ -59,27 +64,31 @@ class ParticleKernel(Protocol):
         """One block for each group of these sites; every site lies in exactly one."""
 
 
-def _number_of_array(value: object) -> object:
-    """An array of no axes as the number that it holds, if that is known; anything else as it came."""
+def _number(argument: str, value: object, low: float, high: float, required: str, cure: str) -> float:
+    """Return a number between two limits; a known array of no axes as its number, which programs take for fixed."""
+    number = value
     if isinstance(value, (jax.Array, np.ndarray, np.generic)) and value.ndim == 0 and value.dtype.kind in "iuf":
-        return value if known(value) is None else value.item()
-    return value
+        number = value if known(value) is None else value.item()
+    if isinstance(number, bool) or not isinstance(number, (int, float)) or not low < number < high:
+        fail(argument, required, f"{value!r:.60}", cure)
+    return number
 
 
-def _is_between(value: object, low: float, high: float) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and low < value < high
-
-
-def _check_fields(kernel: Radial, *numbers: str) -> None:
-    """Hold arrays of no axes, which compiled programs take for fixed, as their numbers; check what all kernels have."""
-    store(kernel, **{name: _number_of_array(getattr(kernel, name)) for name in ("bandwidth", *numbers)})
-    bandwidth, per_coordinate = kernel.bandwidth, kernel.per_coordinate
-    if not (isinstance(bandwidth, str) and bandwidth == MEDIAN) and not _is_between(bandwidth, 0, math.inf):
+def _check_fields(kernel: Radial) -> None:
+    """Check what all kernels have."""
+    if not isinstance(kernel.bandwidth, str) or kernel.bandwidth != MEDIAN:
         cure = "Pass a positive number, which divides the *squared* distance, or leave it out."
-        fail("bandwidth", '"median" or a positive number', f"{bandwidth!r:.60}", cure)
-    if not isinstance(per_coordinate, bool):
+        number = _number("bandwidth", kernel.bandwidth, 0, math.inf, '"median" or a positive number', cure)
+        store(kernel, bandwidth=number)
+    if not isinstance(kernel.per_coordinate, bool):
         cure = "Pass per_coordinate=True, or leave it out."
-        fail("per_coordinate", "True or False", f"{per_coordinate!r:.60}", cure, TypeError)
+        fail("per_coordinate", "True or False", f"{kernel.per_coordinate!r:.60}", cure, TypeError)
+
+
+def check_blocks(argument: str, kernel: object, required: str, cure: str) -> None:
+    """Refuse what divides no sites, above all a class in place of its value."""
+    if isinstance(kernel, type) or not hasattr(kernel, "blocks"):
+        fail(argument, required, f"{kernel!r:.60}", cure, TypeError)
 
 
 def _check_radial(argument: str, kernel: object) -> None:
@@ -156,11 +165,9 @@ class IMQ(Radial):
     per_coordinate: bool = False
 
     def __post_init__(self) -> None:
-        _check_fields(self, "c", "power")
-        if not _is_between(self.c, 0, math.inf):
-            fail("c", "a positive number", f"{self.c!r:.60}", "Pass 1.0.")
-        if not _is_between(self.power, -1, 0):
-            fail("power", "between -1 and 0", f"{self.power!r:.60}", "Pass power=-0.5.")
+        _check_fields(self)
+        c = _number("c", self.c, 0, math.inf, "a positive number", "Pass 1.0.")
+        store(self, c=c, power=_number("power", self.power, -1, 0, "between -1 and 0", "Pass power=-0.5."))
 
     def profile(self, squared: Array, h: Array) -> tuple[Array, Array, Array]:
         """``(c^2 + r/h)^p`` and its two derivatives in ``r``."""
@@ -201,9 +208,7 @@ class Moments:
         if isinstance(self.kernel, (type, Moments)) or not hasattr(self.kernel, "blocks"):
             got, cure = f"{self.kernel!r:.60}", "Call the class: IMQ()."
             fail("kernel", "RBF, IMQ, PerSite or Groups", got, cure, TypeError)
-        store(self, weight=_number_of_array(self.weight))
-        if not _is_between(self.weight, 0, math.inf):
-            fail("weight", "a positive number", f"{self.weight!r:.60}", "Pass 1.0.")
+        store(self, weight=_number("weight", self.weight, 0, math.inf, "a positive number", "Pass 1.0."))
 
     def blocks(self, sites: tuple[str, ...]) -> list[Block]:
         """Those of the kernel; the linear part knows no division."""
@@ -237,8 +242,6 @@ class Groups:
     rest: Radial = RBF()
 
     def __post_init__(self) -> None:
-        if isinstance(self.groups, str) or not isinstance(self.groups, Sequence) or not self.groups:
-            fail("groups", "a list of groups of site names", f"{self.groups!r}", 'Pass [["lengthscale", "noise"]].')
         groups = tuple((group,) if isinstance(group, str) else tuple(group) for group in self.groups)
         names = [name for group in groups for name in group]
         if not all(groups):
@@ -289,8 +292,6 @@ class PerSite:
     default: Radial = RBF()
 
     def __post_init__(self) -> None:
-        if not isinstance(self.kernels, (Mapping, tuple)):
-            fail("kernels", "a dictionary of site names to kernels", f"{self.kernels!r:.60}", "Pass {'noise': IMQ()}.")
         items = tuple(dict(self.kernels).items())
         for _, kernel in items:
             _check_radial("kernels", kernel)

@@ -80,11 +80,6 @@ class Spread:
 
     draws: Any
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.draws, Mapping) or not self.draws:
-            got = f"a {type(self.draws).__name__}"
-            fail("draws", "a dictionary of site names to draws", got, "Pass mcmc.get_samples().", TypeError)
-
     def covariance(self, particles: Named, transforms: Mapping[str, tuple[str, object]]) -> Array:
         """Covariance ``(d, d)`` in the unconstrained coordinates of the particles, by parameter; see `Moving.start`."""
         sites = sorted(site for site, _ in transforms.values())
@@ -127,10 +122,7 @@ def symmetric_power(matrix: Array, power: float) -> Array:
 
 
 def _in_units(matrix: Array) -> tuple[Array, Array]:
-    """Units ``u (d,)`` and the matrix over ``u u^T``, whose rows have a largest entry near 1.
-
-    What is small beside other coordinates because of its unit is then no rounding error. Powers of two round nothing.
-    """
+    """Units ``u (d,)``, powers of two, and the matrix over ``u u^T``, whose rows have a largest entry near 1."""
     sizes, units = jnp.abs(0.5 * (matrix + matrix.T)), jnp.ones_like(matrix[0])
     for _ in range(BALANCED):
         largest = jnp.max(sizes / units[:, None] / units[None], axis=1)
@@ -185,7 +177,7 @@ def average_curvature(log_target: Callable[[dict[str, Array]], Array], particles
     return jnp.where(is_flat[:, None] | is_flat[None], 0, healthy_mean(sizes, healthy)), is_flat, healthy.any()
 
 
-def blended(before: Array, found: Array, is_flat: Array, memory: float) -> Array:
+def blended(before: Array, new: Array, is_flat: Array, memory: float) -> Array:
     """``memory`` of what was measured before with what was found; coordinates without curvature keep theirs, or 1.
 
     Taken for flat, as wide as rounding lets them be, they would run away at the next step.
@@ -194,7 +186,7 @@ def blended(before: Array, found: Array, is_flat: Array, memory: float) -> Array
     before = jnp.where(is_first, jnp.eye(*before.shape, dtype=before.dtype), before)
     kept = jnp.where(is_first, 0.0, memory).astype(before.dtype)
     side = jnp.sqrt(jnp.where(is_flat, 1, kept))  # on both sides: the sum stays positive definite
-    return side[:, None] * before * side[None] + (1 - kept) * found
+    return side[:, None] * before * side[None] + (1 - kept) * new
 
 
 class Moved(NamedTuple):
@@ -241,9 +233,7 @@ class Moving:
 
     def get_params(self, state: Moved) -> dict[str, Array]:
         """Particles ``x``, and what they share."""
-        params = self.inner.get_params(state.inner)
-        moved = {name: params[name] for name in state.origin}
-        shift = named_of_rows(matmul(to_rows(moved), state.root.T), moved)
+        params, shift = self.inner.get_params(state.inner), self._turned(state, state.root)
         return {**params, **{name: state.origin[name] + part for name, part in shift.items()}}
 
     def update(self, gradients: dict[str, Array], state: Moved, value: Array | None = None) -> Moved:
@@ -252,10 +242,14 @@ class Moving:
 
     def turned(self, state: Moved, root: Array) -> Moved:
         """The same particles in other coordinates."""
-        params = self.inner.get_params(state.inner)
-        moved = {name: params[name] for name in state.origin}
-        shift = named_of_rows(matmul(to_rows(moved), (state.root - root).T), moved)
+        shift = self._turned(state, state.root - root)
         return state._replace(origin=jax.tree.map(jnp.add, state.origin, shift), root=root)
+
+    def _turned(self, state: Moved, root: Array) -> dict[str, Array]:
+        """``root z`` by name."""
+        params = self.inner.get_params(state.inner)
+        z = {name: params[name] for name in state.origin}
+        return named_of_rows(matmul(to_rows(z), root.T), z)
 
     def measured(self, state: Moved, log_target: Callable[[dict[str, Array], dict[str, Array]], Array]) -> Moved:
         """The same particles in coordinates measured anew, where it is time; ``log_target(particle, shared)``.
@@ -268,9 +262,9 @@ class Moving:
         def again(state: Moved) -> Moved:
             params = self.get_params(state)
             particles = {name: params.pop(name) for name in state.origin}
-            found, is_flat, is_found = average_curvature(lambda one: log_target(one, params), particles)
-            curvature = blended(state.curvature, found, is_flat, self.metric.memory)
-            root = inverse_root_of(jnp.where(is_found, curvature, jnp.eye(*found.shape, dtype=found.dtype)))
+            average, is_flat, is_found = average_curvature(lambda particle: log_target(particle, params), particles)
+            curvature = blended(state.curvature, average, is_flat, self.metric.memory)
+            root = inverse_root_of(jnp.where(is_found, curvature, jnp.eye(*average.shape, dtype=average.dtype)))
             new = self.turned(state, root)
             kept = functools.partial(jnp.where, is_found)
             origin = jax.tree.map(kept, new.origin, state.origin)

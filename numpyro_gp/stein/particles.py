@@ -13,7 +13,7 @@ from numpyro.handlers import seed, trace
 from numpyro.infer import init_to_sample
 
 from numpyro_gp.arrays import Array, Model, value_type
-from numpyro_gp.checks import check_finite, check_nonnegative, check_type, fail, when_known
+from numpyro_gp.checks import check_finite, check_nonnegative, fail, when_known
 from numpyro_gp.programs.private import mask_of
 from numpyro_gp.programs.set_up import Feasible
 from numpyro_gp.sites import Site
@@ -45,15 +45,11 @@ class Around:
     scale: float = 0.1
 
     def __post_init__(self) -> None:
-        check_type("values", self.values, Mapping, "a dictionary of site names to values", "Pass {'noise': 0.1}.")
         check_nonnegative("scale", self.scale)
 
 
 def _draw(site: Site) -> object:
-    """Where a particle starts: at a draw from the prior; in coordinates of a fit (`ngp.conditioned`), at one of it.
-
-    There the fit is ``N(0, I)``, and draws from the prior lie as far away as the data have moved the process.
-    """
+    """Start a particle at a draw of the prior; in coordinates of a fit (`ngp.conditioned`) of ``N(0, I)``, the fit."""
     drawn = init_to_sample(site)
     if drawn is None or site["infer"].get("numpyro_gp") != "coordinates":
         return drawn
@@ -61,14 +57,6 @@ def _draw(site: Site) -> object:
 
 
 init_to_draw = functools.partial(_draw)  # the form that NumPyro asks of its strategies
-
-
-def check_start(init_particles: object) -> None:
-    """Refuse what is no description of a start."""
-    if init_particles is not None and not isinstance(init_particles, (Mapping, Around)):
-        got = f"a {type(init_particles).__name__}"
-        cure = "Use the names of the sites as keys."
-        fail("init_particles", "a dictionary of arrays, or Around(values)", got, cure, TypeError)
 
 
 def starting_values(
@@ -79,38 +67,33 @@ def starting_values(
     ``transforms`` are those from unconstrained to constrained values.
     """
     near = isinstance(start, Around)
-    given: Any = start.values if near else start
-    if unknown := sorted(set(given) - set(drawn)):
+    asked: Any = start.values if near else start
+    if unknown := sorted(set(asked) - set(drawn)):
         fail("init_particles", f"values of latent sites among {sorted(drawn)}", f"{unknown}", "Check the spelling.")
     values: dict[str, Any] = dict(drawn)
-    for number, site in enumerate(sorted(given)):
-        values[site] = _checked_start(site, given[site], drawn[site], near)
+    for number, site in enumerate(sorted(asked)):
+        name, value, whole = f"init_particles[{site!r}]", jnp.asarray(asked[site]), drawn[site].shape
+        if not jnp.issubdtype(value.dtype, jnp.floating):  # else its own precision: NumPy draws in the default one
+            value = value.astype(drawn[site].dtype)
+        wanted = whole[1:] if near else whole
+        if value.shape != wanted:
+            what = "one value for all particles" if near else f"the {whole[0]} particles on the first axis"
+            fail(name, f"of shape {wanted}, {what}", f"shape {value.shape}", "Pass constrained values.")
+        check_finite(name, value)
+        values[site] = jnp.broadcast_to(value, whole)
         free = transforms[site].inv(values[site])
-        when_known(functools.partial(_check_inside, site), values[site], free)
+        when_known(functools.partial(_check_inside, name), values[site], free)
         if near:
             noise = random.normal(random.fold_in(key, number), free.shape, free.dtype)
             values[site] = transforms[site](free + jnp.asarray(start.scale, free.dtype) * noise)
     return values
 
 
-def _check_inside(site: str, value: np.ndarray, free: np.ndarray) -> None:
+def _check_inside(name: str, value: np.ndarray, free: np.ndarray) -> None:
     outside = ~np.isfinite(free.reshape(free.shape[0], -1)).all(axis=1)
     if outside.any():
         wrong = f"{value[outside.argmax()]} at particle {outside.argmax()}"
-        fail(f"init_particles[{site!r}]", "inside the support of the site", wrong, "Pass constrained values.")
-
-
-def _checked_start(site: str, given: object, drawn: Array, near: bool) -> Array:
-    """A given value with the shape of the drawn ones, and its own precision (NumPyro draws in the default one)."""
-    name, value = f"init_particles[{site!r}]", jnp.asarray(given)
-    if not jnp.issubdtype(value.dtype, jnp.floating):
-        value = value.astype(drawn.dtype)
-    wanted = drawn.shape[1:] if near else drawn.shape
-    if value.shape != wanted:
-        what = "one value for all particles" if near else f"the {drawn.shape[0]} particles on the first axis"
-        fail(name, f"of shape {wanted}, {what}", f"shape {value.shape}", "Pass constrained values.")
-    check_finite(name, value)
-    return jnp.broadcast_to(value, drawn.shape)
+        fail(name, "inside the support of the site", wrong, "Pass constrained values.")
 
 
 def check_supports(model: Model, key: Array, args: tuple, kwargs: dict) -> None:
@@ -128,7 +111,7 @@ def check_supports(model: Model, key: Array, args: tuple, kwargs: dict) -> None:
         cut = {name for name, frame in frames if frame.size != sites[frame.name]["args"][0]}  # where rows are drawn
         hidden.update(name for name in cut if mask_of(latent[name]["fn"]) is not True)
         leaves = {name: jax.tree.leaves(site["fn"].support) for name, site in latent.items()}
-        return {name: [leaf for leaf in own if isinstance(leaf, jax.core.Tracer)] for name, own in leaves.items()}
+        return {name: [leaf for leaf in found if isinstance(leaf, jax.core.Tracer)] for name, found in leaves.items()}
 
     sites = jax.eval_shape(bounds, key)
     if hidden:
@@ -137,9 +120,9 @@ def check_supports(model: Model, key: Array, args: tuple, kwargs: dict) -> None:
         warnings.warn(f"{message} repelled and never drawn back, and others spread too little. {rows}", stacklevel=4)
     if not any(sites.values()):
         return
-    one, other = (jax.jit(bounds)(own) for own in random.split(key))
-    for name in one:
-        for pair in zip(one[name], other[name], strict=True):
+    first, second = (jax.jit(bounds)(own) for own in random.split(key))
+    for name in first:
+        for pair in zip(first[name], second[name], strict=True):
             when_known(functools.partial(_check_fixed, name), *pair)
 
 
@@ -149,11 +132,11 @@ def _check_fixed(site: str, bound: np.ndarray, other: np.ndarray) -> None:
         fail(f"site {site!r}", "of one fixed support", "a support that depends on another site", cure)
 
 
-def check_resumed(given: object, like: object) -> None:
+def check_resumed(resumed: object, like: object) -> None:
     """Refuse a state of other particles, sites, optimiser or metric than those of the engine, whose are ``like`` it."""
     there, here = (
         {jax.tree_util.keystr(path): jnp.shape(leaf) for path, leaf in jax.tree.leaves_with_path(state.optim_state)}
-        for state in (given, like)
+        for state in (resumed, like)
     )
     for name in (*here, *there):
         if there.get(name) != here.get(name):

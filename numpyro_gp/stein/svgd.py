@@ -2,35 +2,38 @@
 
 import copy
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro.contrib.einstein as einstein
-from jax import random
+from jax import lax, random
 from jax.sharding import NamedSharding
 from numpyro.contrib.einstein.stein_util import get_parameter_transform
 from numpyro.contrib.einstein.steinvi import SteinVIState
 from numpyro.optim import optax_to_numpyro
 
-from numpyro_gp.arrays import Array, Model, on_devices
+from numpyro_gp.arrays import Array, Model, on_devices, split_arrays
 from numpyro_gp.checks import check_choice, check_key, check_shared, fail, known
-from numpyro_gp.guides.fit_registry import begin_again
-from numpyro_gp.primitives.inducing import Inducing, sites_at_start
-from numpyro_gp.programs.private import declared_parameters, key_of_stein_step
-from numpyro_gp.programs.set_up import Feasible, in_one_program
-from numpyro_gp.stein.answers import Answers, Judgement
+from numpyro_gp.guides.fit_registry import begin_again, fits_of, known_fit
+from numpyro_gp.primitives.inducing import Inducing, check_near, sites_at_start
+from numpyro_gp.programs.compiled import run
+from numpyro_gp.programs.private import SteinHooks, declared_parameters, key_of_stein_step
+from numpyro_gp.programs.set_up import Feasible, abstract_trace, in_one_program
+from numpyro_gp.rows.call import call_of
+from numpyro_gp.rows.model_trace import check_rows_of
 from numpyro_gp.stein.direction import forces, healthy_mean, healthy_particles
-from numpyro_gp.stein.kernels import RBF, ParticleKernel
+from numpyro_gp.stein.kernels import RBF, ParticleKernel, check_blocks
 from numpyro_gp.stein.metric import Curvature, Moving, Spread, in_coordinates
-from numpyro_gp.stein.particles import Around, check_resumed, check_start, check_supports, init_to_draw, starting_values
-from numpyro_gp.stein.target import copied, scores_of_particles
+from numpyro_gp.stein.particles import Around, check_resumed, check_supports, init_to_draw, starting_values
+from numpyro_gp.stein.target import Judgement, Target, copied, not_finite, scores_of_particles, site_of
 
 EVALUATIONS = ("vmap", "map")
 
 
-class SVGD(Answers):
+class SVGD(SteinHooks):
     """Particles that settle on a model's posterior: Stein variational gradient descent (mathematics.md section 9).
 
     The calls are those of ``numpyro.contrib.einstein.SVGD``: ``init``, ``update``, ``evaluate``,
@@ -111,10 +114,11 @@ class SVGD(Answers):
         **static_kwargs: object,
     ) -> None:
         check_shared("num_stein_particles", num_stein_particles, sharding)
-        if not hasattr(kernel_fn, "blocks") or isinstance(kernel_fn, type):
-            cure = "Pass ngp.stein.RBF() or ngp.stein.IMQ(), in place of NumPyro's kernels too."
-            fail("kernel_fn", "a kernel of ngp.stein", f"{kernel_fn!r:.60}", cure, TypeError)
-        check_start(init_particles)
+        cure = "Pass ngp.stein.RBF() or ngp.stein.IMQ(), in place of NumPyro's kernels too."
+        check_blocks("kernel_fn", kernel_fn, "a kernel of ngp.stein", cure)
+        if init_particles is not None and not isinstance(init_particles, (Mapping, Around)):
+            got, cure = f"a {type(init_particles).__name__}", "Use the names of the sites as keys."
+            fail("init_particles", "a dictionary of arrays, or Around(values)", got, cure, TypeError)
         if metric is not None and not isinstance(metric, (Curvature, Spread)):
             cure = "Pass Curvature(), or Spread(draws)."
             fail("metric", "Curvature, Spread or None", f"{metric!r:.60}", cure, TypeError)
@@ -202,11 +206,8 @@ class SVGD(Answers):
         # The norm says that a particle is at fault; the optimiser, which may take norms itself, must not see it.
         steps = {name: -jnp.where(jnp.isfinite(part), part, 0) for name, part in phi.items()}
         healthy = healthy_particles(free, (slopes, shared_slopes))
-        return (
-            state,
-            norm,
-            {**steps, **{name: -healthy_mean(slope, healthy) for name, slope in shared_slopes.items()}},
-        )
+        climbs = {name: -healthy_mean(slope, healthy) for name, slope in shared_slopes.items()}
+        return state, norm, {**steps, **climbs}
 
     # ---------------------------------------------------------------------------- the run
 
@@ -260,6 +261,109 @@ class SVGD(Answers):
             message = f"Particles are not finite after {num_steps} steps: {listed}. A particle at fault feels no force"
             warnings.warn(f"{message}. ngp.fit stops at the first such step and names the cause.", stacklevel=2)
         return result
+
+    # ----------------------------------------------------------------- what is asked of it
+
+    def particles(self, params_or_state: object) -> dict[str, Array]:
+        """Constrained particles by site, each with the particle axis first."""
+        return self._by_site(self._parted(self._params(params_or_state))[0])
+
+    def shared(self, params_or_state: object) -> dict[str, Array]:
+        """The model's own ``numpyro.param`` values, which all particles share."""
+        return self._parted(self._params(params_or_state))[1]
+
+    def _params(self, params_or_state: object) -> Any:
+        """Constrained values, as they are or of a state."""
+        self._check_ready()
+        return self.get_params(params_or_state) if isinstance(params_or_state, SteinVIState) else params_or_state
+
+    def unconstrained(self, state: SteinVIState) -> dict[str, Array]:
+        """Unconstrained particles by site: the coordinates in which they move."""
+        return self._by_site(self.free_and_shared(state)[0])
+
+    def scores(self, state: SteinVIState, *args: object, **kwargs: object) -> dict[str, Array]:
+        """Gradients of the log target at the particles, by site, on the minibatch of the next step."""
+        self._check_ready()
+        self._check_rows(args, kwargs)
+        free, shared = self._parted(self.optim.get_params(state.optim_state))
+        kwargs, key = {**kwargs, **self.static_kwargs}, key_of_stein_step(state)
+        return self._by_site(scores_of_particles(self._target(), key, free, shared, args, kwargs).own)
+
+    def faults(self, state: SteinVIState, *args: object, **kwargs: object) -> list[tuple[int, str]]:
+        """Particles and sites whose position or score is not finite, as ``(particle, site)``.
+
+        Where the log density itself is not finite all sites of the particle are listed.
+        """
+        lost = not_finite(self.unconstrained(state))
+        return sorted(set(lost) | set(not_finite(self.scores(state, *args, **kwargs))))
+
+    def free_and_shared(self, params_or_state: object) -> tuple[dict[str, Array], dict[str, Array]]:
+        """Unconstrained particles, and what they share, by parameter."""
+        self._check_ready()
+        if isinstance(params_or_state, SteinVIState):
+            return self._parted(self.optim.get_params(params_or_state.optim_state))
+        return self._parted(self.uconstrain_fn(params_or_state))
+
+    def density_at(self, args: tuple, kwargs: dict) -> Callable[[dict, dict, list[Array]], Array]:
+        """``log p(particle, shared, arrays)`` of unconstrained values and of the arrays among the arguments."""
+        self._check_rows(args, kwargs)
+        target, static = self._target(), self.static_kwargs
+        _, merge = split_arrays((args, kwargs))
+
+        def density(particle: dict, shared: dict, arrays: list[Array]) -> Array:
+            args, kwargs = merge(arrays)
+            return target.log_density(particle, shared, random.key(0), args, {**kwargs, **static})
+
+        return density
+
+    def log_density(self, params_or_state: object, *args: object, **kwargs: object) -> Array:
+        """Log density of the target at each particle, ``(n,)``, in unconstrained coordinates.
+
+        ``args`` and ``kwargs`` are those of the model; all particles see the same minibatch, if it draws one. Of values
+        of a process by neighbours they have the `ngp.neighbours` of the fit.
+        """
+        fits = fits_of(self)
+        fit = known_fit(self, self._params(params_or_state)) or (fits[0] if len(fits) == 1 else None)
+        if fit is not None:  # refuse other neighbours than those of the fit, as far as it is known which that is
+            check_near(self.model, call_of(self.model, args, {**kwargs, **self.static_kwargs}), fit.inducing)
+        density = self.density_at(args, kwargs)
+
+        def of_all(free: dict, shared: dict, arrays: list[Array]) -> Array:
+            return lax.map(lambda particle: density(particle, shared, arrays), free)
+
+        return run(of_all, *self.free_and_shared(params_or_state), split_arrays((args, kwargs))[0])
+
+    def judge(self, params_or_state: object, *args: object, **kwargs: object) -> Judgement | None:
+        """What the target says of the particles: None where a minibatch would say it, whose noise is as large."""
+        sites = abstract_trace(self.model, args, {**kwargs, **self.static_kwargs})
+        whole = all(site["args"][1] in (None, site["args"][0]) for site in sites.values() if site["type"] == "plate")
+        if not whole or self.sharding is not None:
+            return None
+        params = self._params(params_or_state)
+        size = sum(x[0].size for x in self._parted(params)[0].values())
+        return Judgement(params, np.asarray(self.log_density(params_or_state, *args, **kwargs)), size)
+
+    def _by_site(self, params: Mapping[str, Array]) -> dict[str, Array]:
+        return {self._site(name): value for name, value in params.items()}
+
+    def _site(self, name: str) -> str:
+        return site_of(self.guide, name)
+
+    def _check_rows(self, args: tuple, kwargs: dict) -> None:
+        check_rows_of(self.model, call_of(self.model, args, {**kwargs, **self.static_kwargs}))
+
+    def _check_ready(self) -> None:
+        if self.guide_sites is None:
+            fail("svgd", "initialised", "one that has seen no model arguments", "Call svgd.init first.", RuntimeError)
+
+    def _parted(self, unconstrained: Mapping[str, Array]) -> tuple[dict, dict]:
+        """Particles, and the model's own parameters, which all particles share."""
+        free = {name: value for name, value in unconstrained.items() if name in self.guide_sites}
+        return free, {name: value for name, value in unconstrained.items() if name not in free}
+
+    def _target(self) -> Target:
+        parts = self.model, self.guide, self.constrain_fn, self.particle_transforms
+        return Target(*parts, self.evaluation, self.sharding)
 
 
 def _tempered(temperature: object, value: Array) -> Array:

@@ -1,10 +1,12 @@
 """The log density that particles climb, and its gradients at all of them: one score for each, on one minibatch."""
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec
 from numpyro.distributions.transforms import ComposeTransform, IndependentTransform
@@ -141,15 +143,15 @@ def scores_of_particles(target: Target, rng_key: Array, free: dict, shared: dict
         return lax.map(score, free) if target.evaluation == "map" else jax.vmap(score)(free)
 
     if sharding is None:
-        found, shared_slopes, masked = of_all(free, shared, arrays)
+        slopes, shared_slopes, masked = of_all(free, shared, arrays)
     else:
-        own, copies = PartitionSpec(sharding.spec[0]), PartitionSpec()
+        pieces, copies = PartitionSpec(sharding.spec[0]), PartitionSpec()
         # A loop over particles is one on each device, which the compiler would not make of a loop over all.
-        placing = {"mesh": sharding.mesh, "in_specs": (own, copies, copies), "out_specs": own}
+        placing = {"mesh": sharding.mesh, "in_specs": (pieces, copies, copies), "out_specs": pieces}
         of_each = jax.shard_map(of_all, **placing, axis_names=set(axes_of_sharding(sharding)), check_vma=False)
-        found, shared_slopes, masked = copied(of_each(free, shared, arrays), sharding)
-    still = {name: jnp.all((slope == 0) | ~jnp.isfinite(slope), axis=0) for name, slope in found.items()}
-    return Scores(found, shared_slopes, {name: still[name] & jnp.all(masked[name]) for name in found})
+        slopes, shared_slopes, masked = copied(of_each(free, shared, arrays), sharding)
+    still = {name: jnp.all((slope == 0) | ~jnp.isfinite(slope), axis=0) for name, slope in slopes.items()}
+    return Scores(slopes, shared_slopes, {name: still[name] & jnp.all(masked[name]) for name in slopes})
 
 
 def copied(tree: object, sharding: NamedSharding | None) -> object:
@@ -161,9 +163,78 @@ def copied(tree: object, sharding: NamedSharding | None) -> object:
 
 def not_finite(values: Mapping[str, Array]) -> list[tuple[int, str]]:
     """``(particle, site)`` of entries that are not finite; nothing where the values are traced."""
-    found = []
+    faults = []
     for site, value in values.items():
         if (array := known(value)) is not None:
             rows = ~jnp.isfinite(array.reshape(array.shape[0], -1)).all(axis=1)
-            found += [(int(number), site) for number in jnp.flatnonzero(rows)]
-    return sorted(found)
+            faults += [(int(number), site) for number in jnp.flatnonzero(rows)]
+    return sorted(faults)
+
+
+# --------------------------------------------------------------------------------------
+# What the target says of particles where a run has left them: whether it is a number there, and who is stranded.
+
+
+CURE = (
+    "Start near the posterior: ngp.stein.auto, or init_particles=ngp.stein.Around(values) or draws of a fitted guide. "
+    "Else take more steps, or weigh the particles: ngp.stein.weights."
+)
+
+
+class Judgement(NamedTuple):
+    """The log density of the target at each particle.
+
+    Attributes
+    ----------
+    params : dict
+        The particles, by parameter: what was judged.
+    log_density : array (n,)
+        In unconstrained coordinates.
+    coordinates : int
+        Number of them.
+    """
+
+    params: Mapping[str, Any]
+    log_density: np.ndarray
+    coordinates: int
+
+    def is_of(self, params: Mapping[str, object]) -> bool:
+        """Whether these are the particles that were judged."""
+        same = lambda a, b: np.shape(a) == np.shape(b) and np.array_equal(np.asarray(a), np.asarray(b))  # noqa: E731
+        judged, asked = dict(self.params), dict(params)
+        return set(judged) == set(asked) and bool(jax.tree.all(jax.tree.map(same, asked, judged)))
+
+    def check(self) -> None:
+        """Refuse particles at which the target is no number: predictions from there are none."""
+        lost = np.flatnonzero(~np.isfinite(self.log_density))
+        if lost.size:
+            got = f"{self.log_density[lost[0]]} at particles {lost.tolist()} of {self.log_density.size}"
+            cure = (
+                "Keep the noise away from zero (noise_variance=noise**2 + 1e-4, or jitter=1e-5 of gp_regression), or "
+                "fit in float64. ngp.fit stops at the first such step and names the site."
+            )
+            fail("the log density at the particles", "finite", got, cure)
+
+    @property
+    def is_stranded(self) -> np.ndarray:
+        """Whether a particle is far below the others, ``(n,)``.
+
+        At draws of a posterior of ``d`` coordinates minus the log density spreads by ``(d/2)^(1/2)`` nats; five times
+        that and five nats below the median of all particles is where no draw would be.
+        """
+        return self._gaps > 5 * math.sqrt(self.coordinates / 2) + 5
+
+    @property
+    def _gaps(self) -> np.ndarray:
+        return np.median(self.log_density) - self.log_density
+
+    def stranded(self) -> str:
+        """A sentence about particles far below the others, and nothing where there are none."""
+        far, gaps = np.flatnonzero(self.is_stranded), self._gaps
+        if not far.size:
+            return ""
+        return (
+            f"{far.size} of {gaps.size} particles are stranded: the log density at particles {far.tolist()} is "
+            f"up to {gaps[far].max():.0f} nats below the median; draws of a posterior with as many coordinates "
+            f"({self.coordinates}) differ by about {max(math.sqrt(self.coordinates / 2), 1):.0f}. {CURE}"
+        )

@@ -112,29 +112,29 @@ def weights(
         heavy = Centres.at(density, draws[jnp.searchsorted(jnp.cumsum(share), evenly)])
         more = heavy.draw(second, numbers[1])
         draws, reached = jnp.concatenate([draws, more]), jnp.concatenate([reached, lax.map(density, more)])
-        own = around.log_densities(draws)
-        parts = jnp.concatenate([own, heavy.log_densities(draws)], axis=1)
+        densities = around.log_densities(draws)
+        parts = jnp.concatenate([densities, heavy.log_densities(draws)], axis=1)
         log_weight = _log_weights(reached, parts, _draws_of_each(size, numbers))
         share = jax.nn.softmax(log_weight)
-        masses = matmul(share, jax.nn.softmax(own, axis=1))
+        masses = matmul(share, jax.nn.softmax(densities, axis=1))
         links = around.links(density, jnp.asarray(judgement.is_stranded))
         return Weights(masses, 1 / jnp.sum(share**2), logsumexp(log_weight)), links
 
-    found, links = run(weigh, key, free, shared, arrays)
-    if not float(found.effective_sample_size) >= FEWEST:
-        got = f"{float(found.effective_sample_size):.0f} of {count}, of {judgement.coordinates} coordinates"
+    result, links = run(weigh, key, free, shared, arrays)
+    if not float(result.effective_sample_size) >= FEWEST:
+        got = f"{float(result.effective_sample_size):.0f} of {count}, of {judgement.coordinates} coordinates"
         cure = "Take num_draws=20000, run the particles longer, or leave the weights equal."
         fail("the number of draws that count", f"at least {FEWEST}", got, cure)
     mode = _modes(*map(np.asarray, links))
-    masses, members = (np.bincount(mode, own, minlength=size) for own in (np.asarray(found.weights), np.ones(size)))
-    return found._replace(weights=jnp.asarray((masses / np.maximum(members, 1))[mode], found.weights.dtype))
+    masses, members = (np.bincount(mode, sums, size) for sums in (np.asarray(result.weights), np.ones(size)))
+    return result._replace(weights=jnp.asarray((masses / np.maximum(members, 1))[mode], result.weights.dtype))
 
 
 def _modes(pairs: np.ndarray, is_linked: np.ndarray) -> np.ndarray:
     """Number of the mode of each particle, by the links of a tree ``(n - 1, 2)``."""
     mode = np.arange(len(pairs) + 1)
-    for one, other in pairs[is_linked]:
-        mode[mode == mode[one]] = mode[other]
+    for first, other in pairs[is_linked]:
+        mode[mode == mode[first]] = mode[other]
     return mode
 
 
@@ -157,8 +157,8 @@ class Centres(NamedTuple):
         normal, chi = jax.random.split(key)
         noise = jax.random.normal(normal, (count, width), self.rows.dtype)
         scale = jnp.sqrt(0.5 * DEGREES / jax.random.gamma(chi, 0.5 * DEGREES, (count, 1), self.rows.dtype))
-        own = jnp.asarray(_in_turn(size, count))
-        return self.rows[own] + scale * lax.map(lambda pair: matmul(self.roots[pair[0]], pair[1]), (own, noise))
+        centre = jnp.asarray(np.arange(count) % size)
+        return self.rows[centre] + scale * lax.map(lambda pair: matmul(self.roots[pair[0]], pair[1]), (centre, noise))
 
     def log_densities(self, draws: Array) -> Array:
         """Log densities ``(S, n)`` of the parts of the mixture."""
@@ -194,22 +194,17 @@ class Centres(NamedTuple):
         steps = jnp.arange(1, BETWEEN + 1, dtype=self.rows.dtype) / (BETWEEN + 1)
 
         def is_linked(pair: Array) -> Array:
-            one, other = self.rows[pair[0]], self.rows[pair[1]]
-            ends = jnp.minimum(density(one), density(other))
-            lowest = jnp.min(lax.map(lambda step: density(one + step * (other - one)), steps))
+            here, there = self.rows[pair[0]], self.rows[pair[1]]
+            ends = jnp.minimum(density(here), density(there))
+            lowest = jnp.min(lax.map(lambda step: density(here + step * (there - here)), steps))
             return (lowest >= ends - VALLEY) & ~jnp.any(is_alone[pair])
 
         return pairs, lax.map(is_linked, pairs)
 
 
-def _in_turn(size: int, count: int) -> np.ndarray:
-    """Which of ``size`` centres each of ``count`` draws is around."""
-    return np.arange(count) % size
-
-
 def _draws_of_each(size: int, counts: Sequence[int]) -> np.ndarray:
     """How many draws each of ``size`` centres has of so many, set by set: the first ones may have one more."""
-    return np.concatenate([np.bincount(_in_turn(size, count), minlength=size) for count in counts])
+    return np.concatenate([np.bincount(np.arange(count) % size, minlength=size) for count in counts])
 
 
 def _log_weights(reached: Array, log_parts: Array, drawn: np.ndarray) -> Array:

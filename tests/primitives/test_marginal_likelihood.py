@@ -71,7 +71,7 @@ def test_draws_and_leave_one_out_of_members():
     marginal = trace["y"]["fn"].base_dist
     found = marginal.each(normal_left_out, Y)
     for g in range(3):
-        loc, covariance = jnp.full(4, LEVEL[g]), marginal.covariance[g]
+        loc, covariance = jnp.full(4, LEVEL[g]), marginal.spread[g]
         np.testing.assert_allclose(found[0][g], normal_left_out(loc, covariance, Y[g])[0], rtol=1e-10)
 
 

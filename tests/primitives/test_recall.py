@@ -128,7 +128,6 @@ def test_refusals_name_the_argument_and_the_cure():
     wide, batch = (PAST.shift, PAST.precision), (PAST.shift[None], PAST.precision[None])
     for past, message in (
         (ngp.PseudoData(jnp.ones((3, 2)), *wide), "past.inducing must be an array with 1 columns"),
-        (3.0, "past must be the pseudo-data of a fit, but got a float. Pass ngp.pseudo_data"),
         (ngp.PseudoData(OLD, *batch), r"past must be about values of shape \(3,\)"),
     ):
         with pytest.raises((ValueError, TypeError), match=message):

@@ -7,7 +7,7 @@ import pytest
 
 import numpyro_gp as ngp
 from numpyro_gp.beliefs.basis import Basis
-from numpyro_gp.neighbours.joint_rows import joint_rows
+from numpyro_gp.neighbours.value import joint_rows
 from numpyro_gp.primitives.neighbours.row_data import GlobalPart, RowData
 from tests.precision import x64
 
@@ -32,7 +32,10 @@ def of_both():
 
 def data_of(kind, near):
     kernel = ngp.kernels.Matern52(jnp.asarray(1.3), jnp.asarray(LENGTHSCALE))
-    shared = GlobalPart.prior(Basis.build(kernel, jnp.asarray(Z), 1e-6)) if kind == "both" else None
+    shared = None
+    if kind == "both":
+        basis = Basis.build(kernel, jnp.asarray(Z), 1e-6)
+        shared = GlobalPart(basis, jnp.zeros(basis.size), jnp.eye(basis.size))
     scale = None if kind == "data" else jnp.asarray(SCALE)
     return RowData(kernel, near, jnp.asarray(R), jnp.asarray(NOISE), None, JITTER, scale, shared)
 

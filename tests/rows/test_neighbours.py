@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import numpyro_gp as ngp
-from numpyro_gp.neighbours.joint_rows import joint_rows
+from numpyro_gp.neighbours.value import joint_rows
 from tests.compiling import counted
 from tests.precision import x64
 

@@ -16,7 +16,7 @@ from numpyro.infer.util import potential_energy
 
 import numpyro_gp as ngp
 from numpyro_gp.stein import RBF, SVGD
-from numpyro_gp.stein.answers import Judgement
+from numpyro_gp.stein.target import Judgement
 from tests.stein.models import KEY, LABELS, X, gp_model, state_of
 
 

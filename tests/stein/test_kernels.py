@@ -36,7 +36,6 @@ def test_messages():
         (lambda: Groups(["a"], rest=PerSite()), "rest must be RBF or IMQ"),
         (lambda: Groups(["a", "b"], [RBF()]), "kernels must be one for each of the 2 groups, but got 1"),
         (lambda: PerSite(default=RBF), "default must be RBF or IMQ"),
-        (lambda: PerSite(["a"]), "kernels must be a dictionary of site names to kernels"),
         (
             lambda: svgd_direction(x, x, PerSite({"a": RBF()})),
             r"kernels must be names .* among \['b'\], but got \['a'\]",

@@ -196,7 +196,6 @@ def test_messages():
         ),
         (lambda: Curvature(every=0), "every must be at least 1"),
         (lambda: Curvature(memory=1), "memory must be a number from 0 to below 1, but got 1"),
-        (lambda: Spread(3), "draws must be a dictionary of site names to draws, but got an int"),
         (lambda: init({"x": np.ones((9, 3)), "none": np.ones(9)}), r"draws\['x'\] must be different .*AutoNormal"),
         (lambda: init({"y": START}), r"draws must be draws of the latent sites \['x'\], but got \['y'\]"),
         (lambda: init({"x": START[:, :2]}), r"draws\['x'\] must be of shape \(S, \*\(3,\)\), but got \(6, 2\)"),

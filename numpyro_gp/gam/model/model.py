@@ -35,7 +35,7 @@ from numpyro_gp.gam.table.terms import TIME, Terms
 from numpyro_gp.kernels import Constant
 from numpyro_gp.kernels.members import Batch, KernelBatches
 from numpyro_gp.likelihoods import Likelihood
-from numpyro_gp.primitives.additive_gp import AdditiveGP, additive_gp
+from numpyro_gp.primitives.gp import AdditiveGP, additive_gp
 from numpyro_gp.primitives.observe import observe
 from numpyro_gp.starting.series import NOISE
 

@@ -97,17 +97,14 @@ class LocalProcess:
     @property
     def basis(self) -> NoReturn:
         """Refused: there are no inducing inputs that all rows depend on."""
-        self._refuse()
-
-    def joint(self, *args: object, **kwargs: object) -> NoReturn:  # noqa: ARG002
-        """Refused, as `basis` is."""
-        self._refuse()
-
-    sample_jointly = draw = function = joint
-
-    def _refuse(self) -> NoReturn:
         cure = "Ask for single rows, f(X), in a model, and after the fit posterior.function_draws(key, X_new, near, y)."
         fail(f"the process {self.name!r}", "one with a basis, for functions and joint draws", "one by neighbours", cure)
+
+    def joint(self, *args: object, **kwargs: object) -> Any:  # noqa: ARG002
+        """Refused, as `basis` is."""
+        return self.basis
+
+    sample_jointly = draw = function = joint
 
 
 class SeenProcesses(NamedTuple):
@@ -124,13 +121,13 @@ class SeenProcesses(NamedTuple):
 
     def at(self, X: NewRows | ArrayLike) -> Any:
         """Marginals of the latent functions at new rows, as `observe` takes them."""
-        found = tuple(process(X) for process in self.processes)
-        return found if self.several else found[0]
+        latent = tuple(process(X) for process in self.processes)
+        return latent if self.several else latent[0]
 
     def left_out(self) -> Any:
         """Marginals at the rows of the fit without what their own data said; None of functions that are known."""
-        found = tuple(process.cavity for process in self.processes)
-        return None if None in found else found if self.several else found[0]
+        latent = tuple(process.cavity for process in self.processes)
+        return None if None in latent else latent if self.several else latent[0]
 
 
 def shortest(scales: Sequence[Array | None]) -> Array | None:
@@ -158,7 +155,7 @@ def _nearest(near: Neighbours, points: Array, count: int) -> Array:
     scale = jnp.asarray(near.lengthscale)[None]
     rows = lax.stop_gradient(jnp.asarray(near.inputs) / scale)
 
-    def one(point: Array) -> Array:
+    def numbers_of(point: Array) -> Array:
         return lax.top_k(-jnp.sum(jnp.square(rows - point[None] / scale), axis=1), count)[1]
 
-    return lax.map(one, lax.stop_gradient(points), batch_size=max(1, HELD // rows.size))
+    return lax.map(numbers_of, lax.stop_gradient(points), batch_size=max(1, HELD // rows.size))

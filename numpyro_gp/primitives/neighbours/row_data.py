@@ -8,8 +8,9 @@
 16.2 and 16.3 without inducing points).
 """
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -36,11 +37,11 @@ from numpyro_gp.checks import fail
 from numpyro_gp.kernels.base import Kernel
 from numpyro_gp.linalg import einsum, half_log_det, matmul
 from numpyro_gp.means import Mean
-from numpyro_gp.neighbours.joint_rows import JointRows
-from numpyro_gp.neighbours.value import Neighbours, NewRows
+from numpyro_gp.neighbours.value import JointRows, Neighbours, NewRows
 from numpyro_gp.primitives.function_draw import level_at
 from numpyro_gp.programs.compiled import one_program
 
+Result = TypeVar("Result")
 # Of a jitter that is taken back from a variance this part may be rounding.
 LEAST = 1e-2
 
@@ -64,11 +65,6 @@ class GlobalPart:
     mean: Array
     factor: Array | None
     covariance: Array | None = None
-
-    @classmethod
-    def prior(cls, basis: Basis) -> "GlobalPart":
-        """Standard normal, before any data."""
-        return cls(basis, jnp.zeros(basis.size, basis.dtype), jnp.eye(basis.size, dtype=basis.dtype))
 
     @classmethod
     def of(cls, process: Any, basis: Basis) -> "GlobalPart":
@@ -161,10 +157,6 @@ class RowData:
         """All rows of the data."""
         return jnp.asarray(self.near.inputs)
 
-    def of(self, y: Array) -> Self:
-        """The same of other data."""
-        return replace(self, y=y)
-
     def level_at(self, rows: Float[Array, "B D"]) -> Array:
         """The mean function at rows."""
         return jnp.zeros((), rows.dtype) if self.level is None else level_at(self.level, rows)
@@ -173,9 +165,9 @@ class RowData:
         """``e`` of rows of the data, without the jitter."""
         return of_rows(self.noise, rows)
 
-    def noise_at(self, rows: Int[Array, " B"], own: Float[Array, "B D"]) -> Float[Array, " B"]:
+    def noise_at(self, rows: Int[Array, " B"], points: Float[Array, "B D"]) -> Float[Array, " B"]:
         """``e`` of rows, jitter included."""
-        prior = self.kernel.diagonal(own)
+        prior = self.kernel.diagonal(points)
         return self.noise_of(rows) + self.jitter * (prior if self.scale is None else self.scale[rows] ** 2 * prior)
 
     def centred(self) -> Self:
@@ -187,17 +179,17 @@ class RowData:
 
     def factors(
         self,
-        own: Float[Array, "B D"],
+        points: Float[Array, "B D"],
         index: Int[Array, "B K"],
         value: Array | None = None,
         scale: ArrayLike = 1.0,
         noise: ArrayLike = 0.0,
     ) -> RowFactors:
-        """Factors of rows ``own`` behind the rows ``index`` of the data, which have ``value``, ``scale`` and ``noise``.
+        """Factors of ``points`` behind the rows ``index`` of the data, which have ``value``, ``scale`` and ``noise``.
 
         Without ``value`` their residual is 0.
         """
-        at = Blocks.of(self.inputs, index, own)
+        at = Blocks.of(self.inputs, index, points)
         scales = None if self.scale is None else at.behind(self.scale[at.rows], scale)
         noises = self.noise_of(at.rows)
         noises = noises.astype(jnp.result_type(noises, at.inputs))
@@ -243,12 +235,11 @@ class RowData:
 
         return by_parts(some, rows, index, value, **self._sizes(index))
 
-    def _of_all(self) -> tuple[Array, Array, Array | None]:
-        """``x_last``, ``z`` and ``b`` of all rows of the data."""
+    def _of_all(self, read: Callable[[RowFactors], Result]) -> Result:
+        """Read something off the factors of all rows of the data, some rows at a time."""
 
-        def some(own: Array, index: Array, value: Array, noise: Array) -> tuple[Array, Array, Array | None]:
-            _, x, z, b = self.factors(own, index, value, noise=noise)
-            return x[:, -1], z, b
+        def some(points: Array, index: Array, value: Array, noise: Array) -> Result:
+            return read(self.factors(points, index, value, noise=noise))
 
         index, noise = jnp.asarray(self.near.index), self.noise_of(jnp.arange(self.near.size))
         return by_parts(some, self.inputs, index, self.y, noise, **self._sizes(index))
@@ -257,7 +248,7 @@ class RowData:
         """``log p(y)``, with ``w`` integrated out, or in expectation where it is known."""
         if self.shared is None or self.is_given:
             return jnp.sum(self.terms(jnp.arange(self.near.size), jnp.asarray(self.near.index), self.y))
-        last, z, b = self._of_all()
+        last, z, b = self._of_all(lambda at: (at.x[:, -1], at.z, at.b))
         root, gain = _gain(z, b)
         terms = jnp.log(last) - 0.5 * jnp.square(z) - HALF_LOG_2PI
         return jnp.sum(terms) + 0.5 * jnp.sum(jnp.square(gain)) + half_log_det(root)
@@ -266,30 +257,30 @@ class RowData:
         """With ``w`` given the data in place of its prior: one pass over them, unless it knows them."""
         if self.shared is None or self.is_given:
             return self
-        root, gain = _gain(*self._of_all()[1:])
+        root, gain = _gain(*self._of_all(lambda at: (at.z, at.b)))
         return replace(self, shared=GlobalPart(self.shared.basis, matmul(root, gain), root), is_given=True)
 
     # ------------------------------------------------------------------------------------------------- new rows
 
-    def given(self, own: Array, index: Array, is_new: bool = False) -> tuple[Array, Array, Array]:
+    def given(self, points: Array, index: Array, is_new: bool = False) -> tuple[Array, Array, Array]:
         """Mean ``(B,)`` of ``f`` less its mean function at rows given the rows ``index``; its variance given ``w``.
 
         And what ``w`` adds to that.
         """
 
-        def some(own: Array, index: Array) -> tuple[Array, Array, Array]:
-            _, x, z, b = self.factors(own, index)
+        def some(points: Array, index: Array) -> tuple[Array, Array, Array]:
+            _, x, z, b = self.factors(points, index)
             (mean, variance), scale = self._ahead(b), 1 / x[:, -1]
             return scale * (mean - z), jnp.square(scale), jnp.square(scale) * variance
 
-        return by_parts(some, own, index, **self._sizes(index, is_new))
+        return by_parts(some, points, index, **self._sizes(index, is_new))
 
     @one_program
     def at(self, X: NewRows) -> tuple[Array, Array]:
         """Mean and variance ``(B,)`` of the function at new rows, given the data that are nearest to each."""
-        own = jnp.asarray(X.inputs)
-        mean, variance, spread = self.given_data().given(own, jnp.asarray(X.index), True)
-        return self.level_at(own) + mean, variance + spread
+        points = jnp.asarray(X.inputs)
+        mean, variance, spread = self.given_data().given(points, jnp.asarray(X.index), True)
+        return self.level_at(points) + mean, variance + spread
 
     def log_density_at(self, X: NewRows, rows: ArrayLike) -> Array:
         """Log density ``(B,)`` of the data of rows that are predicted as new ones, from others."""
@@ -303,17 +294,11 @@ class RowData:
         Given ``w`` their precision is ``Q = sum_i x_i x_i^T``, of which the diagonal and a product with the residuals
         are sums over blocks, and with ``w`` integrated out ``Q - G P^-1 G^T``, ``G = sum_i x_i b_i^T``.
         """
-        if self.near.rows is not None:
-            cure = "Pass neighbours of all rows in their place: near = ngp.neighbours(X, K), without rows=."
-            got = f"those of {self.near.rows.shape[0]} of {self.near.size} rows"
-            fail("near", "neighbours of all rows where each datum is left out", got, cure)
+        cure = "Pass neighbours of all rows in their place: near = ngp.neighbours(X, K), without rows=."
+        check_all_rows(self.near, " where each datum is left out", cure)
 
-        def some(own: Array, index: Array, value: Array, noise: Array) -> tuple[Array, Array, Array | None]:
-            at, x, z, b = self.factors(own, index, value, noise=noise)
-            return jnp.where(at.behind(at.taken, True, False), x, 0), z, b
-
+        x, z, b = self._of_all(lambda at: (jnp.where(at.at.behind(at.at.taken, True, False), at.x, 0), at.z, at.b))
         index, rows = jnp.asarray(self.near.index), jnp.arange(self.near.size)
-        x, z, b = by_parts(some, self.inputs, index, self.y, self.noise_of(rows), **self._sizes(index))
         places = jnp.concatenate([jnp.maximum(index, 0), rows[:, None]], axis=1)
         zeros = jnp.zeros_like(z)
         precision, product = zeros.at[places].add(jnp.square(x)), zeros.at[places].add(x * z[:, None])
@@ -346,13 +331,8 @@ class RowData:
     @one_program
     def drawn(self, white: Array, values: Array | None = None) -> Array:
         """All data from standard normal noise ``(..., N)`` and ``w`` ``(..., M)``, row after row in their order."""
-
-        def some(own: Array, index: Array, noise: Array) -> tuple[Array, Array]:
-            return self.factors(own, index, noise=noise).conditional()
-
-        index, noise = jnp.asarray(self.near.index), self.noise_of(jnp.arange(self.near.size))
-        weights, scale = by_parts(some, self.inputs, index, noise, **self._sizes(index))
-        drawn = row_after_row(weights, scale, index, jnp.asarray(self.near.order), white)
+        weights, scale = self._of_all(RowFactors.conditional)
+        drawn = row_after_row(weights, scale, jnp.asarray(self.near.index), jnp.asarray(self.near.order), white)
         if self.shared is not None and values is not None:
             drawn = drawn + matmul(values, self.shared.basis.features(self.inputs))
         return drawn + jnp.broadcast_to(self.level_at(self.inputs), drawn.shape)
@@ -366,25 +346,25 @@ class RowData:
         ``values`` are draws of ``w``. New rows are given as they are, and factors need a jitter ``e`` there: what it
         leaves in the variance under the weights ``a`` is ``sum_j e_j a_j^2``, and is taken back.
         """
-        size, own, index = self.near.size, jnp.asarray(X.inputs), jnp.asarray(X.index)
-        every, prior = jnp.concatenate([self.inputs, own]), self.kernel.diagonal(own)
+        size, points, index = self.near.size, jnp.asarray(X.inputs), jnp.asarray(X.index)
+        every, prior = jnp.concatenate([self.inputs, points]), self.kernel.diagonal(points)
         more = jnp.maximum(jnp.asarray(jitter) - self.jitter, 0) * prior
         both = replace(
             self,
             near=replace(self.near, inputs=every),
-            y=jnp.concatenate([self.y, jnp.zeros(own.shape[0], self.y.dtype)]),
+            y=jnp.concatenate([self.y, jnp.zeros(points.shape[0], self.y.dtype)]),
             noise=jnp.concatenate([self.noise_of(jnp.arange(size)), more]),
             scale=self.scale
             if self.scale is None
-            else jnp.concatenate([self.scale, jnp.ones_like(self.scale, shape=own.shape[:1])]),
+            else jnp.concatenate([self.scale, jnp.ones_like(self.scale, shape=points.shape[:1])]),
         )
         least = jnp.asarray(self.jitter) * prior
         of_new = jnp.concatenate([jnp.zeros_like(self.y), more + least])
 
-        def some(own: Array, index: Array, least: Array) -> tuple[Array, Array, Array, Array | None]:
-            at = both.factors(own, index)
-            weights, spread = at.at.taken * at.conditional()[0], at.conditional()[1]
-            rows = at.at.rows
+        def some(points: Array, index: Array, least: Array) -> tuple[Array, Array, Array, Array | None]:
+            factors = both.factors(points, index)
+            (weights, spread), rows = factors.conditional(), factors.at.rows
+            weights = factors.at.taken * weights
             of_data = jnp.where(rows < size, weights, 0)
             left = jnp.square(spread) - least - jnp.sum(of_new[rows] * jnp.square(weights - of_data), axis=1)
             mean, spread = jnp.sum(of_data * both.y[rows], axis=1), jnp.sqrt(jnp.maximum(left, LEAST * least))
@@ -393,16 +373,23 @@ class RowData:
             scaled = of_data if both.scale is None else of_data * both.scale[rows]
             return weights - of_data, spread, mean, einsum("mbk,bk->bm", self.shared.features(every[rows]), scaled)
 
-        weights, spread, mean, held = by_parts(some, own, index, least, **self._sizes(index, True))
+        weights, spread, mean, held = by_parts(some, points, index, least, **self._sizes(index, True))
         mean, known = mean[None], jnp.zeros_like(white)
         if self.shared is not None and values is not None and held is not None:
-            mean, known = mean - matmul(values, held.T), matmul(values, self.shared.basis.features(own))
+            mean, known = mean - matmul(values, held.T), matmul(values, self.shared.basis.features(points))
         # What the data say is a shift of the noise, in units of its spread.
         shifted = white + mean / spread[None]
         return (
             row_after_row(weights, spread, jnp.where(index < size, -1, index - size), jnp.asarray(X.order), shifted)
             + known
         )
+
+
+def check_all_rows(near: Neighbours, where: str, cure: str) -> None:
+    """Refuse neighbours of some rows, which were searched for alone."""
+    if near.rows is not None:
+        got = f"those of {near.rows.shape[0]} of {near.size} rows"
+        fail("near", f"neighbours of all rows{where}", got, cure)
 
 
 def _gain(z: Array, b: Array | None) -> tuple[Array, Array]:

@@ -1,4 +1,4 @@
-"""The distributions of a GP site: its prior, and a belief.
+"""The distributions behind the primitives: the prior of a GP site, a belief, and data seen through a likelihood.
 
 One GP is one sample site. Its value is a point (an array of whitened values, as HMC, SVGD and
 NumPyro's own guides see it) or a belief (a variational posterior). The prior scores a point by its
@@ -9,6 +9,8 @@ weighs draws: where inner functions are drawn it would be no bound, and is refus
 
 import math
 from collections.abc import Callable, Mapping
+from copy import copy
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -18,10 +20,13 @@ import numpyro.distributions as dist
 from numpyro.distributions import constraints
 from numpyro.distributions.kl import kl_divergence
 
-from numpyro_gp.arrays import Array, ArrayLike, Shape, current_trace
+from numpyro_gp.arrays import Array, ArrayLike, Shape, current_trace, on_device
 from numpyro_gp.beliefs.base import AbstractBelief, MaskedPrior, Point, check_belief
 from numpyro_gp.beliefs.basis import AbstractBasis, first_member, has_own_outputs, placed
-from numpyro_gp.checks import check_floating, check_type, fail
+from numpyro_gp.checks import at_hand, check_floating, check_type, fail
+from numpyro_gp.likelihoods import Likelihood
+from numpyro_gp.likelihoods.quadrature import Latent, latent_factor
+from numpyro_gp.linalg import einsum
 from numpyro_gp.programs.compiled import one_program
 
 
@@ -117,8 +122,8 @@ class InducingPrior(dist.Distribution):
             if self._known is None or self._known[0] is not value or self._known[1] != current_trace():
                 check_belief(self.name, value, self.event_shape)
                 basis = self.basis_of(value)
-                found = _on_basis(value, basis) if value.reads_basis else value.ready(basis)
-                self._known = value, current_trace(), found
+                process = _on_basis(value, basis) if value.reads_basis else value.ready(basis)
+                self._known = value, current_trace(), process
             return self._known[2]
         whitened = check_floating(f"the value of site {self.name!r}", value)
         if whitened.shape[max(0, whitened.ndim - self.event_dim) :] != self.event_shape:
@@ -135,9 +140,9 @@ class InducingPrior(dist.Distribution):
 
     def of_one(self, batch: Shape) -> "InducingPrior":
         """What a recipe is told: the shape over whole plates, and the basis of one member."""
-        found = InducingPrior(self.name, first_member(self.basis), self.event_shape, batch)
-        found.own_dim = self.own_dim
-        return found
+        prior = InducingPrior(self.name, first_member(self.basis), self.event_shape, batch)
+        prior.own_dim = self.own_dim
+        return prior
 
 
 class Belief(dist.Distribution):
@@ -203,6 +208,175 @@ kl_divergence.add((Belief, InducingPrior), lambda belief, prior: -prior.log_prob
 
 
 # --------------------------------------------------------------------------------------
+# Data: the moments of latent functions, and what an observed site is.
+
+
+class Certain(dist.Normal):
+    """Normal distributions of variance zero: values that are known, so that nothing is left to integrate."""
+
+    def __init__(self, values: ArrayLike) -> None:
+        super().__init__(values, jnp.zeros_like(values), validate_args=False)
+
+
+def normal_of(mean: Array, deviation: Array) -> dist.Normal:
+    """A Normal whose moments NumPyro checks in NumPy, where they are known: it compiles five operations for them."""
+    normal = dist.Normal(*at_hand(mean, deviation)[1:])
+    normal.loc, normal.scale = on_device(normal.loc), on_device(normal.scale)
+    return normal
+
+
+def latents(f: object) -> Latent:
+    """Moments of the latent functions at the data, read off what `observe` was given.
+
+    ``mean`` and ``variance`` are ``(...,)`` for a Normal, one latent function, and ``(..., C)`` for all others;
+    ``covariance`` is ``(..., C, C)`` where the functions are correlated, else None.
+    """
+    if isinstance(f, dist.Normal):
+        package, loc, scale = at_hand(f.loc, f.scale)
+        return Latent(*map(on_device, package.broadcast_arrays(loc, scale**2)))
+    if isinstance(f, dist.Independent) and isinstance(f.base_dist, dist.Normal) and f.event_dim == 1:
+        return latents(f.base_dist)
+    if isinstance(f, dist.MultivariateNormal):
+        covariance = f.covariance_matrix
+        return Latent(f.mean, jnp.diagonal(covariance, axis1=-2, axis2=-1), covariance)
+    if isinstance(f, (tuple, list)) and f and all(isinstance(part, dist.Normal) for part in f):
+        moments = (part.loc for part in f), (part.scale**2 for part in f)
+        return Latent(*(jnp.stack(jnp.broadcast_arrays(*parts), axis=-1) for parts in moments))
+    required = "a Normal (or one with .to_event(1)), a tuple of Normals, or a MultivariateNormal over functions"
+    cure = "Call the process at inputs first: ngp.observe(name, f(X), likelihood, obs)."
+    fail("f", required, f"a {type(f).__name__}", cure, TypeError)
+
+
+@one_program
+def _expected(likelihood: Likelihood, y: Array, mean: Array, variance: Array, covariance: Array | None) -> Array:
+    return likelihood.expected_log_prob(y, mean, variance, covariance=covariance)
+
+
+class Observation(dist.Distribution):
+    """Data ``y`` seen through a likelihood: the site that `observe` opens.
+
+    Its ``log_prob(y)`` is the variational expectation ``E_q(f) log p(y | f)``, shape of the batch: what every engine
+    needs. The true predictive density is `predictive_log_prob`.
+    """
+
+    pytree_data_fields = ("mean_latent", "variance_latent", "covariance_latent", "likelihood", "seen")
+    pytree_aux_fields = ("several", "is_certain")
+    has_rsample = False
+    checks_its_data = True
+
+    def __init__(self, f: object, likelihood: Likelihood, *, validate_args: bool | None = None) -> None:
+        self.mean_latent, self.variance_latent, self.covariance_latent = latents(f)
+        self.seen: Array | None = None
+        self.seen_of: object | None = None  # processes by neighbours, for predictions at new rows
+        self.likelihood = likelihood
+        self.several = likelihood.num_latent != 1
+        parts = f if isinstance(f, (tuple, list)) else [f]
+        self.is_certain = all(isinstance(unwrap(part), Certain) for part in parts)
+        # A Normal is one function; all others have their functions, or their outputs, on the last axis.
+        shape = self.mean_latent.shape
+        batch, event = (shape, shape[:0]) if isinstance(f, dist.Normal) else (shape[:-1], shape[-1:])
+        count = event[0] if event else 1
+        if self.several and count != likelihood.num_latent:
+            cure = f"Make the process with outputs={likelihood.num_latent}, or pass a tuple of Normals."
+            fail("f", f"{likelihood.num_latent} latent functions, as {type(likelihood).__name__} needs", count, cure)
+        super().__init__(batch, () if self.several else event, validate_args=validate_args)
+
+    @cached_property
+    def _conditional(self) -> dist.Distribution:
+        return self.likelihood.conditional(self.mean_latent)
+
+    @property
+    def support(self) -> constraints.Constraint:
+        support = self._conditional.support
+        return constraints.independent(support, self.event_dim) if self.event_dim else support
+
+    @property
+    def latent(self) -> Latent:
+        """Moments of the latent functions at each datum."""
+        return Latent(self.mean_latent, self.variance_latent, self.covariance_latent)
+
+    def mask(self, mask: ArrayLike) -> dist.Distribution:
+        """Hide data, as `numpyro.handlers.mask` asks for: whole data, or with an axis for the outputs single ones."""
+        shape = self.batch_shape + self.event_shape
+        if not self.event_dim or jnp.shape(mask)[-len(shape) :] != shape:
+            return super().mask(mask)
+        masked = copy(self)
+        masked.seen = jnp.asarray(mask) if self.seen is None else self.seen & mask
+        return masked
+
+    def repeated(self, count: int) -> "Observation":
+        """The same data ``count`` times, on a first axis, for a likelihood that has it."""
+        each = copy(self)
+        for name in ("mean_latent", "variance_latent", "covariance_latent", "seen"):
+            if (array := getattr(self, name)) is not None:
+                setattr(each, name, jnp.broadcast_to(array, (count, *array.shape)))
+        each.__dict__.pop("_conditional", None)
+        dist.Distribution.__init__(each, (count, *self.batch_shape), self.event_shape)
+        return each
+
+    def expand(self, batch_shape: Shape) -> dist.Distribution:
+        """In the plate of its rows a function of one number is that number for each; further axes are replicates."""
+        if self.batch_shape or not batch_shape:
+            return super().expand(batch_shape)
+        each = self.repeated(batch_shape[-1])
+        return each if len(batch_shape) == 1 else each.expand(batch_shape)
+
+    def sum_outputs(self, values: Array) -> Array:
+        """The sum over the outputs of each datum that no mask hides, where outputs are its event."""
+        if self.event_dim:
+            values = jnp.sum(values if self.seen is None else jnp.where(self.seen, values, 0), axis=-1)
+        return values
+
+    def log_prob(self, value: Array, intermediates: object = None) -> Array:  # noqa: ARG002
+        """``E_q(f) log p(y | f)`` for each datum (mathematics.md section 7)."""
+        if self.mean_latent.ndim > len(self.batch_shape) + (self.event_dim or self.several):  # the steps of a `scan`
+            return jax.vmap(lambda own, y: own.log_prob(y))(self, value)
+        if self.is_certain:
+            return self.log_prob_at(value, self.mean_latent)
+        return self.sum_outputs(_expected(self.likelihood, self._shown(value), *self.latent))
+
+    def _shown(self, value: Array) -> Array:
+        """Data with numbers of the support where single outputs are hidden: NaN there would reach the gradient."""
+        return value if self.seen is None else jnp.where(self.seen, value, self.support.feasible_like(value))
+
+    def log_prob_at(self, value: Array, f: Array) -> Array:
+        """``log p(y | f)`` for each datum at values of the latent functions, with further axes on their left or not."""
+        return self.sum_outputs(self.likelihood.log_prob(self._shown(value), f))
+
+    def predictive_log_prob(self, value: Array) -> Array:
+        """``log E_q(f) p(y | f)`` for each datum: the log predictive density."""
+        mean, variance, covariance = self.latent
+        density = self.likelihood.predictive_log_prob(self._shown(value), mean, variance, covariance=covariance)
+        return self.sum_outputs(density)
+
+    @property
+    def mean(self) -> Array:
+        """Mean of ``y`` under the predictive distribution (class probabilities for classes)."""
+        return self.likelihood.predictive_mean(*self.latent[:2], covariance=self.covariance_latent)
+
+    @property
+    def variance(self) -> Array:
+        """Variance of ``y`` under the predictive distribution."""
+        return self.likelihood.predictive_variance(*self.latent[:2], covariance=self.covariance_latent)
+
+    def sample(self, key: Array, sample_shape: Shape = ()) -> Array:
+        """Draw ``f`` from its marginals, then ``y`` given ``f``."""
+        key_latent, key_data = jax.random.split(key)
+        return self.likelihood.draw(key_data, self.draw_latent(key_latent, sample_shape))
+
+    def draw_latent(self, key: Array, sample_shape: Shape = ()) -> Array:
+        """Draw the latent functions at each datum from their marginals."""
+        shape = sample_shape + self.mean_latent.shape
+        noise = jax.random.normal(key, shape, self.mean_latent.dtype)
+        if self.covariance_latent is None:
+            spread = jnp.broadcast_to(jnp.sqrt(self.variance_latent), shape) * noise
+        else:
+            factor = jnp.broadcast_to(latent_factor(self.latent), shape + shape[-1:])
+            spread = einsum("...ij,...j->...i", factor, noise)
+        return jnp.broadcast_to(self.mean_latent, shape) + spread
+
+
+# --------------------------------------------------------------------------------------
 # What the library reads off the sites of a model: which are latent, of one datum, and what it uses them for.
 
 
@@ -228,8 +402,8 @@ def in_scan(site: Site) -> bool:
 
 def fits(value: Any, site: Site) -> bool:
     """Whether a value has the shape that a site takes while its model runs: in a scan that of all its steps."""
-    shape, own = np.shape(value), tuple(site["fn"].shape())
-    return shape[1:] == own and len(shape) == len(own) + 1 if in_scan(site) else shape == own
+    shape, wanted = np.shape(value), tuple(site["fn"].shape())
+    return shape[1:] == wanted and len(shape) == len(wanted) + 1 if in_scan(site) else shape == wanted
 
 
 def in_plate(site: Site, plate: str) -> bool:
