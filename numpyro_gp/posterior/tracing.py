@@ -20,7 +20,6 @@ from numpyro_gp.beliefs import MeanField, PseudoRows
 from numpyro_gp.checks import check_count, check_key, fail, is_known
 from numpyro_gp.guides.other_sites import data_plates
 from numpyro_gp.posterior.conditioned import is_conditioned
-from numpyro_gp.posterior.fitted import Fitted
 from numpyro_gp.posterior.sources import (
     GuideDraws,
     Source,
