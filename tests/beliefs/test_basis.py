@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from numpyro_gp.beliefs.basis import Basis
+from numpyro_gp.beliefs.basis import Basis, batch_of_bases
 from numpyro_gp.beliefs.gaussian_data import GaussianData
-from numpyro_gp.kernels import RBF
+from numpyro_gp.kernels import RBF, stack
 
 Z = jnp.array([[0.0], [0.4], [1.1]])
 
@@ -44,3 +44,12 @@ def test_derivatives_of_the_bound_are_those_of_its_features():
         np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-6)
     found, wanted = (jax.hessian(of(plain))(theta, Z[::8]) for plain in (False, True))
     np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
+def test_kernels_broadcast_against_inducing_inputs():
+    """Two kernels and three sets of inputs: (2, 1) and (3,) make (2, 3)."""
+    own, Z = [RBF(1.3, 0.7), RBF(0.6, 0.2)], jnp.array([[0.0], [0.4], [1.1]])
+    kernels = jax.tree.map(lambda leaf: leaf[:, None], stack(own))
+    sets = jnp.stack([Z, Z + 0.3, Z - 0.2])
+    batch = batch_of_bases(kernels, sets)
+    np.testing.assert_allclose(batch.factor[1, 2], Basis.build(own[1], sets[2]).factor, rtol=1e-12)

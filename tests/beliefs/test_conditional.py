@@ -14,7 +14,7 @@ import numpyro_gp as ngp
 from numpyro_gp.beliefs import Basis, Conditional, coupled_optimum
 from numpyro_gp.beliefs.basis import Frame
 from numpyro_gp.beliefs.conditional import _posterior
-from numpyro_gp.beliefs.gaussian_data import pseudo_data_of
+from numpyro_gp.beliefs.gaussian_data import positive_part, pseudo_data_of
 from numpyro_gp.kernels import Matern52
 
 RNG = np.random.default_rng(0)
@@ -284,3 +284,10 @@ def test_directions_wider_than_the_prior_are_left_to_it(rng):
     np.testing.assert_allclose(back, np.diag([3.0, 0.0, 0.0]), atol=1e-12)
     assert np.linalg.eigvalsh(precision).min() > -1e-12
     np.testing.assert_allclose(whitened_given(shift, precision, jnp.asarray(factor))[0], mean, atol=1e-12)
+
+
+def test_negative_eigenvalues_become_zero(rng):
+    vectors = np.linalg.qr(rng.normal(size=(2, 4, 4)))[0]
+    values = np.array([[-2.0, 0.5, 1.0, 3.0], [0.1, 0.2, 0.3, 0.4]])
+    whole, wanted = ((vectors * v[:, None]) @ np.swapaxes(vectors, -1, -2) for v in (values, np.maximum(values, 0)))
+    np.testing.assert_allclose(positive_part(jnp.asarray(whole)), wanted, atol=1e-12)

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from numpyro_gp.beliefs import AdditiveBasis, Basis, Structured
-from numpyro_gp.beliefs.components import component_covariance, component_marginals
+from numpyro_gp.beliefs import AdditiveBasis, Basis, Coupled, MeanField, Point, Structured
+from numpyro_gp.beliefs.components import component_covariance, component_marginals, whitened_blocks
 from numpyro_gp.kernels import RBF, Constant, Linear
 from numpyro_gp.kernels.base import as_kernel
 from numpyro_gp.likelihoods import Gaussian
@@ -117,3 +117,16 @@ def test_groups_are_the_components_one_by_one(rng):
     for part, (name, kernel) in zip(basis.parts, kernels.items(), strict=True):
         assert jax.tree.structure(part.kernel) == jax.tree.structure(kernel)
         assert part.inducing is inducing[name]
+
+
+@pytest.mark.parametrize("case", cases("additive"))
+def test_mean_field_and_points_are_special_cases_of_full(case):
+    basis, X, mean = additive_basis_of(case), jnp.asarray(case["Xs"]), jnp.asarray(case["m"])
+    scale = jnp.linspace(0.3, 1.4, len(mean))
+    tiny = 1e-8 * jnp.eye(len(mean))
+    for special, full in [(MeanField(mean, scale), Coupled(mean, jnp.diag(scale))), (Point(mean), Coupled(mean, tiny))]:
+        np.testing.assert_allclose(
+            component_covariance(special, basis, X), component_covariance(full, basis, X), atol=1e-10
+        )
+        for one, other in zip(whitened_blocks(special, basis), whitened_blocks(full, basis), strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-12)

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from numpyro_gp.beliefs import Coupled
-from numpyro_gp.beliefs.coupled import CovarianceMoments
-from numpyro_gp.guides.natural import natural_expectations, natural_to_mean
+from numpyro_gp.guides.natural import natural_to_mean
 from numpyro_gp.likelihoods import Bernoulli, Gaussian
 from tests.oracles.build import basis_of
 from tests.oracles.vectors import cases
@@ -51,28 +50,3 @@ def test_outputs_are_mapped_one_by_one_and_an_indefinite_precision_is_nan():
     np.testing.assert_allclose(means[1], 2 / 3 * case["m"], atol=1e-10)
     np.testing.assert_allclose(factors[0], case["S_chol"], atol=1e-10)
     assert jnp.isnan(natural_to_mean(jnp.zeros(2), jnp.diag(jnp.array([1.0, -1.0])))[1]).any()
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("batch", [(), (2,)])
-def test_the_covariance_itself_takes_the_gradient_as_its_factor_does(batch):
-    """The same natural gradient, to 1e-9, without the products that lead through ``C``; without the log determinant
-    it is off by the precision."""
-    case = cases("natgrad")[0]
-    basis, X, y = basis_of(case), jnp.asarray(case["X"]), jnp.asarray(case["y"])
-    shift, precision = (jnp.broadcast_to(x, batch + x.shape) for x in natural_of(case))
-
-    def loss(make, naturals):
-        belief = make(*naturals)
-        mean, variance = belief.marginals(basis, X)
-        return belief.kl(basis) + jnp.sum((jnp.broadcast_to(y, mean.shape) - mean) ** 4 + jnp.log(variance))
-
-    def direct(*naturals):
-        found = natural_expectations(*naturals)
-        return Coupled(found.mean, found.scale_tril, CovarianceMoments(found.covariance, found.divergence))
-
-    through = lambda *naturals: Coupled(*natural_to_mean(*naturals))  # noqa: E731
-    slopes = (jax.jit(jax.value_and_grad(lambda n, m=make: loss(m, n))) for make in (direct, through))
-    found, wanted = (slope((shift, precision)) for slope in slopes)
-    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9 * np.abs(other).max())

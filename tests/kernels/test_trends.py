@@ -62,13 +62,6 @@ def test_single_precision_is_close_at_every_memory(memory):
     np.testing.assert_allclose(high, defined.astype(float), rtol=1e-9, atol=1e-12 * float(np.abs(defined).max()))
 
 
-def test_between_a_line_and_a_walk():
-    line = gram(IntegratedOU(0.7, 1e9), T)
-    np.testing.assert_allclose(line, 0.7 * np.outer(T, T), rtol=1e-7, atol=1e-12)
-    walk = gram(IntegratedOU(0.5 / 1e-5, 1e-5), T)
-    np.testing.assert_allclose(walk, gram(Wiener(1.0), T), atol=3e-5)
-
-
 def test_an_integrated_walk_beside_a_line_is_the_cubic_smoothing_spline():
     rng = np.random.default_rng(0)
     x, new = np.linspace(0.0, 3.0, 12), np.array([0.4, 1.9, 3.5])

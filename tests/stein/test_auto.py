@@ -94,3 +94,16 @@ def test_models_that_draw_functions_are_refused():
 
     with pytest.raises(ValueError, match=r"the model must be without draws of inner functions, but got those of.*'e'"):
         ngp.stein.auto(KEY, deep, X[:, 0])
+
+
+@pytest.mark.long
+def test_a_short_last_block_is_no_rest(monkeypatch):
+    """Moves of 0.05 in ten steps are 0.5 in a hundred; and there are draws for more particles than a thousand."""
+    monkeypatch.setattr(sys.modules["numpyro_gp.stein.auto"], "_apart", lambda now, before: 0.05)
+    y = jnp.linspace(2.0, 4.0, 8)
+    with pytest.warns(UserWarning, match="Particles still move after 110 steps: pass most_steps=220"):
+        _, found = ngp.stein.auto(KEY, conjugate, y, num_particles=3, most_steps=110)
+    assert found.losses.shape == (110,)
+    with pytest.warns(UserWarning, match="was not seen after 1 steps"):
+        _, found = ngp.stein.auto(KEY, conjugate, y, num_particles=1001, most_steps=1)
+    assert found.losses.shape == (1,)

@@ -198,6 +198,20 @@ def test_a_model_in_the_coordinates_of_a_guide():
 
 
 @pytest.mark.long
+def test_data_that_are_short_are_refused_after_the_start_too():
+    """JAX would repeat the last label for the rows that have none."""
+    svgd = SVGD(gp_model, optax.sgd(0.1), num_stein_particles=2)
+    state = state_of(svgd, X, LABELS)
+    message = "y must be of 12 rows or more, as the plate that reads it, but got 5 rows"
+    with pytest.raises(ValueError, match=message):
+        svgd.scores(state, X, LABELS[:5])
+    with pytest.raises(ValueError, match=message):
+        svgd.run(KEY, 1, X, LABELS[:5], init_state=state, progress_bar=False)
+    with pytest.raises(TypeError, match="rng_key must be one JAX random key, but got 0"):
+        svgd.init(0, X, LABELS)
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("is_new", [True, False])
 def test_a_state_of_another_engine_is_refused(is_new):
     """Three particles went on as three where four were asked for; a state without a metric was a raw error."""
