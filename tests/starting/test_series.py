@@ -12,7 +12,7 @@ from numpyro.infer import MCMC, SVI, Trace_ELBO, init_to_median
 from numpyro.infer.autoguide import AutoMultivariateNormal
 
 import numpyro_gp as ngp
-from numpyro_gp.starting.series import scales_of
+from numpyro_gp.starting.priors import scales_of
 
 RNG = np.random.default_rng(0)
 T = 1980 + 0.25 * np.arange(80)

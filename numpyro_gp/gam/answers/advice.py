@@ -10,7 +10,7 @@ import numpy as np
 
 from numpyro_gp.criticism.finding import Finding
 from numpyro_gp.criticism.weights import Weights
-from numpyro_gp.gam.answers.variance_shares import Row
+from numpyro_gp.gam.answers.effects import Row
 from numpyro_gp.gam.model.model import Model
 from numpyro_gp.gam.model.term_kernels import CURVE, MOST_TOGETHER, SMOOTH
 
