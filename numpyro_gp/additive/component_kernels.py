@@ -268,21 +268,24 @@ def squares_over_measure(basis: AdditiveBasis) -> dict[str, Squares]:
             integral = integral * matmul(cross * weights[None, :], cross.T)
             diagonal = diagonal * matmul(weights, kernel.diagonal(nodes))
         result[name] = Squares(matmul(matmul(part.inverse, integral), part.inverse.T), jnp.asarray(diagonal))
-    return _check_some(result, basis, " to the model, such as ZeroMean(RBF(1.0, 0.3), Uniform()).on(0)")
+    if not result:
+        cure = "Add a main effect to the model, such as ZeroMean(RBF(1.0, 0.3), Uniform()).on(0)."
+        fail("components", "at least one that is not constant", f"{list(basis.names)}", cure)
+    return result
 
 
 def squares_over(basis: AdditiveBasis, X: Float[Array, "N D"]) -> dict[str, Squares]:
     """Return the same with the rows of ``X`` for the measure, around the average of each component, for any kernel."""
     every, mass = tuple(range(X.shape[1])), jnp.full(X.shape[0], 1 / X.shape[0], X.dtype)
     parts = zip(basis.names, basis.parts, basis.blocks(X), basis.diagonals(X), strict=True)
-    return _check_some(
-        {
-            name: Squares.over(block, diagonal, mass)
-            for name, part, block, diagonal in parts
-            if kernel_columns(part.kernel, every)
-        },
-        basis,
-    )
+    result = {
+        name: Squares.over(block, diagonal, mass)
+        for name, part, block, diagonal in parts
+        if kernel_columns(part.kernel, every)
+    }
+    if not result:
+        fail("components", "at least one that is not constant", f"{list(basis.names)}", "Add a main effect.")
+    return result
 
 
 def check_within(basis: AdditiveBasis, X: Float[Array, "N D"]) -> None:
@@ -299,13 +302,6 @@ def check_within(basis: AdditiveBasis, X: Float[Array, "N D"]) -> None:
             measure = kernel.measure if isinstance(kernel, (kernels.ZeroMean, kernels.ZeroMeanLinear)) else None
             if isinstance(measure, kernels.Uniform):
                 when_known(check, X[:, list(columns)], measure.low, measure.high)
-
-
-def _check_some(result: dict[str, Squares], basis: AdditiveBasis, such: str = "") -> dict[str, Squares]:
-    """Refuse a process of constants alone."""
-    if not result:
-        fail("components", "at least one that is not constant", f"{list(basis.names)}", f"Add a main effect{such}.")
-    return result
 
 
 def check_same_measure(column: int, first: tuple[str, object], second: tuple[str, object]) -> None:

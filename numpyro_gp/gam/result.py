@@ -24,7 +24,7 @@ from numpyro_gp.gam.answers.predictions import (
     warn_outside,
 )
 from numpyro_gp.gam.answers.report import checked, facts_of, report_on_rows
-from numpyro_gp.gam.answers.saved import Saved, read, write
+from numpyro_gp.gam.answers.saved import read, write
 from numpyro_gp.gam.answers.summary import Summary
 from numpyro_gp.gam.model.family import log_ratio, residuals_at, size_of_counts
 from numpyro_gp.gam.model.features import TermFeatures
@@ -219,9 +219,9 @@ class Fit:
             cure = "Save the posterior: fit.posterior.save(path)."
             fail("a fit to save", "one that ngp.gam made", "one of a guide of your own", cure)
         losses, posterior = None if result is None else np.asarray(result.losses), None if is_svi else self.posterior
-        is_double = self._in_double is not None
-        own = (self.model, self.engine, self.steps, self.notes, self.key, self._params, is_double)
-        write(path, Saved(*own, losses, posterior))
+        content = {name: getattr(self, name) for name in ("model", "engine", "steps", "notes", "key")}
+        found = {"params": self._params, "is_double": self._in_double is not None, "losses": losses}
+        write(path, content | found | {"posterior": posterior})
 
     def residuals(self, *, num_draws: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Working residuals of the rows of the fit on the scale of the link, and their weights ``(N,)``."""
@@ -256,20 +256,20 @@ class Fit:
         """
         own, rng = self.model, self._rng(1)
         draws = self._some(num_draws)
-        found = report_on_rows(draws, check_level(level), rng)
-        facts, notes = facts_of(draws, found, density)
+        result = report_on_rows(draws, check_level(level), rng)
+        facts, notes = facts_of(draws, result, density)
         facts["rows"] = f"{len(own.rows.y)} used, {own.rows.left_out} left out"
         if levels := own.layout.response_column.levels:
             facts["response"] = f"1 is {levels[1]!r}, 0 is {levels[0]!r}"
         facts["engine"] = f"{self.engine}, {self.steps} {'draws' if self.engine == 'nuts' else 'steps'}"
         if check is not False:
             posterior = None if self.engine == "svi" else lambda: self.posterior
-            words, said = checked(draws, found, posterior, bool(check), rng, self.steps)
-            facts["checks of the fit"], notes = words, [*notes, *notes_on(own, found.rows), *said]
-        facts["intercept"] = "{:.4g} ± {:.2g}".format(*found.constant)
+            words, said = checked(draws, result, posterior, bool(check), rng, self.steps)
+            facts["checks of the fit"], notes = words, [*notes, *notes_on(own, result.rows), *said]
+        facts["intercept"] = "{:.4g} ± {:.2g}".format(*result.constant)
         facts["terms average to zero"] = MEASURE_WORDS[own.measure]
         facts["intervals of shares"] = f"{100 * level:g} %"
-        return Summary(str(own.terms), found.rows, facts, (*self.notes, *notes))
+        return Summary(str(own.terms), result.rows, facts, (*self.notes, *notes))
 
     def plot(
         self,
@@ -438,5 +438,5 @@ def load(path: str | os.PathLike[str], family: object = None) -> Fit:
     [0.5]
     """
     saved = read(path, family)
-    found = of_values(saved.params, saved.losses, saved.steps, saved.notes, saved.is_double)
-    return Fit._later(found._replace(posterior=saved.posterior), saved.model, saved.engine, saved.key)
+    found = of_values(*(saved[name] for name in ("params", "losses", "steps", "notes", "is_double")))
+    return Fit._later(found._replace(posterior=saved["posterior"]), saved["model"], saved["engine"], saved["key"])

@@ -222,7 +222,7 @@ def ranked_pairs(fitted: Fit) -> list[Pair]:
             there.add(frozenset((term.columns[0], term.by)))
         elif term.kind == "te" or (term.kind == "ti" and len(term.columns) == 2):
             there |= set(map(frozenset, combinations(term.columns, 2)))
-    found = []
+    result = []
     for first, second in combinations(read, 2):
         one, other = layout.columns[first], layout.columns[second]
         names = one.name, other.name
@@ -230,8 +230,8 @@ def ranked_pairs(fitted: Fit) -> list[Pair]:
             continue
         number, levels = sorted((one, other), key=lambda column: column.is_category)
         term = s(number.name, by=levels.name) if levels.is_category else ti(one.name, other.name)
-        found.append(Pair(names, term, score(cells[first], cells[second], residuals, weights)))
-    return sorted(found, key=lambda pair: -pair.score)
+        result.append(Pair(names, term, score(cells[first], cells[second], residuals, weights)))
+    return sorted(result, key=lambda pair: -pair.score)
 
 
 def scores_of(pairs: list[Pair]) -> dict[tuple[str, str], float]:

@@ -7,9 +7,8 @@ Matplotlib is imported when a figure is drawn, not with the library.
 """
 
 from numpyro_gp.plots.fits import calibration, convergence, hyperparameters, particles, ranks
-from numpyro_gp.plots.functions import function, layers, surface
+from numpyro_gp.plots.functions import function, layers, surface, survival
 from numpyro_gp.plots.style import COLOURS, STYLES
-from numpyro_gp.plots.survival import survival
 
 __all__ = [
     "COLOURS",

@@ -293,18 +293,26 @@ def hyperparameters(
     grid = np.linspace(*span, 300)
     labels = list(rows)
     for number, draws in enumerate(rows.values()):
-        _row(
-            ax,
-            draws,
-            -1.25 * number,
-            grid,
-            style.line_look(number)["color"],
-            MARKERS[number % len(MARKERS)],
-        )
+        base, color, different = -1.25 * number, style.line_look(number)["color"], np.unique(draws)
+        # Particles of different weights stand several times among the draws.
+        if draws.size >= 200 and 2 * different.size > draws.size and draws.std() > 1e-9 * (1 + abs(draws.mean())):
+            # A Gaussian kernel density estimate with Silverman's bandwidth.
+            iqr = np.subtract(*np.percentile(draws, [75, 25])) / 1.349
+            bandwidth = 0.9 * min(draws.std(), iqr or draws.std()) * draws.size**-0.2
+            density = np.exp(-0.5 * ((grid[:, None] - draws[None]) / bandwidth) ** 2).mean(1)
+            top = base + density / density.max()
+            ax.fill_between(grid, base, top, color=color, alpha=0.3, lw=0)
+            ax.plot(grid, top, color=color, lw=1.4)
+        elif draws.std() > 0:
+            ax.plot(different, np.full(different.size, base + 0.13), "|", ms=11, color=color, mew=1.1)
+        for inside, width in INTERVALS:
+            style.bar(ax, draws, inside, base - 0.08, color=color, lw=width)
+        marker = MARKERS[number % len(MARKERS)]
+        ax.plot(draws.mean(), base - 0.08, marker, ms=6, mfc="white", mec=color, mew=1.5)
     if prior is not None:
-        inside = np.asarray(prior.support(jnp.asarray(grid)))
+        is_inside = np.asarray(prior.support(jnp.asarray(grid)))
         density = np.zeros_like(grid)
-        density[inside] = np.exp(np.asarray(prior.log_prob(jnp.asarray(grid[inside]))))
+        density[is_inside] = np.exp(np.asarray(prior.log_prob(jnp.asarray(grid[is_inside]))))
         base = -1.25 * len(rows)
         style.band(ax, grid, [np.full_like(grid, base), base + density / (density.max() or 1.0)], "0.8")
         labels.append("prior")
@@ -336,21 +344,3 @@ def _site_draws(name: str, posterior: Posterior | ArrayLike, site: str, key: Arr
         cure = "Fit again in float64 or with a smaller step, or leave these draws out."
         fail(argument, "finite", f"{wrong} NaN or infinite draws of {draws.size}", cure)
     return draws
-
-
-def _row(ax: "Axes", draws: np.ndarray, base: float, grid: np.ndarray, color: str, marker: str) -> None:
-    """One engine: density or ticks, two intervals and the mean."""
-    different = np.unique(draws)  # particles of different weights stand several times among the draws
-    if draws.size >= 200 and 2 * different.size > draws.size and draws.std() > 1e-9 * (1 + abs(draws.mean())):
-        # A Gaussian kernel density estimate with Silverman's bandwidth.
-        iqr = np.subtract(*np.percentile(draws, [75, 25])) / 1.349
-        bandwidth = 0.9 * min(draws.std(), iqr or draws.std()) * draws.size**-0.2
-        density = np.exp(-0.5 * ((grid[:, None] - draws[None]) / bandwidth) ** 2).mean(1)
-        top = base + density / density.max()
-        ax.fill_between(grid, base, top, color=color, alpha=0.3, lw=0)
-        ax.plot(grid, top, color=color, lw=1.4)
-    elif draws.std() > 0:
-        ax.plot(different, np.full(different.size, base + 0.13), "|", ms=11, color=color, mew=1.1)
-    for inside, width in INTERVALS:
-        style.bar(ax, draws, inside, base - 0.08, color=color, lw=width)
-    ax.plot(draws.mean(), base - 0.08, marker, ms=6, mfc="white", mec=color, mew=1.5)

@@ -4,7 +4,6 @@ Functions of data. Those of a series open the sites of their priors; all others 
 """
 
 from numpyro_gp.starting import deep, inducing
-from numpyro_gp.starting.priors import lengthscale_prior, noise_prior, variance_prior
-from numpyro_gp.starting.series import cycle, season, trend
+from numpyro_gp.starting.priors import cycle, lengthscale_prior, noise_prior, season, trend, variance_prior
 
 __all__ = ["cycle", "deep", "inducing", "lengthscale_prior", "noise_prior", "season", "trend", "variance_prior"]

@@ -184,20 +184,15 @@ def kmeans(
     X = check_request(X, num_inducing)
     check_count("num_iterations", num_iterations, minimum=0)
     if categorical is not None:
-        return _with_codes(key, X, int(num_inducing), num_iterations, check_categorical(categorical, X.shape[1]))
+        wanted = np.atleast_1d(np.asarray(categorical)).tolist()
+        numbers = [check_count("categorical", column, minimum=0) for column in wanted]
+        if not numbers or max(numbers) >= X.shape[1] or len(set(numbers)) < len(numbers):
+            cure = "Pass the columns of codes, such as categorical=[2]."
+            fail("categorical", f"different columns of X, 0 to {X.shape[1] - 1}", f"{categorical}", cure)
+        return _with_codes(key, X, int(num_inducing), num_iterations, numbers)
     found: tuple[Array, Array] = clusters(check_key("key", key), *centred(X), int(num_inducing), num_iterations)
     check_distinct(num_inducing, found[1])
     return found[0]
-
-
-def check_categorical(categorical: Sequence[int], columns: int) -> list[int]:
-    """Numbers of columns, each once."""
-    given = np.atleast_1d(np.asarray(categorical)).tolist()
-    found = [check_count("categorical", column, minimum=0) for column in given]
-    if not found or max(found) >= columns or len(set(found)) < len(found):
-        cure = "Pass the columns of codes, such as categorical=[2]."
-        fail("categorical", f"different columns of X, 0 to {columns - 1}", f"{categorical}", cure)
-    return found
 
 
 def _with_codes(key: Array, X: Array, size: int, num_iterations: int, categorical: list[int]) -> Array:
@@ -307,13 +302,13 @@ def enough(kernel: HasMatrix, X: ArrayLike, tolerance: float = 0.01) -> int:
     size, rows = min(32, len(X)), len(X)
     while True:
         _, distinct, left, told = _checked_pivots(kernel, X, size)
-        found = np.flatnonzero(np.asarray(left)[: int(told)] <= share)
-        if not found.size and int(told) < int(distinct):
+        result = np.flatnonzero(np.asarray(left)[: int(told)] <= share)
+        if not result.size and int(told) < int(distinct):
             least = f"at least {float(left[int(told) - 1]):.2g}, below which all is rounding in {left.dtype}"
             cure = "Pass a larger one, or compute in double precision: JAX_ENABLE_X64=1."
             fail("tolerance", least, f"{share:.3g}", cure)
-        if found.size or size == rows:
-            return min(int(found[0]) + 1 if found.size else size, int(distinct))
+        if result.size or size == rows:
+            return min(int(result[0]) + 1 if result.size else size, int(distinct))
         size = min(2 * size, rows)
 
 

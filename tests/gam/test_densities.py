@@ -7,7 +7,7 @@ from scipy.special import expit
 
 import numpyro_gp as ngp
 from numpyro_gp.gam.model import families as own
-from numpyro_gp.gam.model.hyperparameters import vector_layout_of
+from numpyro_gp.gam.model.model import vector_layout_of
 from numpyro_gp.gam.search.bound import compiled_density, density_of
 from numpyro_gp.likelihoods.links import WIDE
 from tests.gam.known import log_density

@@ -7,7 +7,7 @@ import numpyro.distributions as dist
 import pytest
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.model import hyperparameters as own
+from numpyro_gp.gam.model import model as own
 
 RNG = np.random.default_rng(1)
 DATA = {"x": RNG.uniform(size=20), "z": RNG.normal(size=20), "y": RNG.normal(size=20), "n": RNG.poisson(2.0, 20)}

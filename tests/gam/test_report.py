@@ -9,7 +9,8 @@ import pytest
 
 import numpyro_gp as ngp
 from numpyro_gp.criticism import leave_one_out as row_evidence
-from numpyro_gp.gam.answers import report, row_densities, variance_shares
+from numpyro_gp.gam.answers import effects as variance_shares
+from numpyro_gp.gam.answers import report, row_densities
 from numpyro_gp.gam.answers.report import checked, facts_of, report_on_rows
 from numpyro_gp.gam.model.families import NAMED
 from numpyro_gp.gam.model.features import TermFeatures

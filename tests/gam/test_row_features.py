@@ -5,7 +5,7 @@ import pytest
 
 import numpyro_gp as ngp
 from numpyro_gp.gam.model import features as own
-from numpyro_gp.gam.model.hyperparameters import places_of_lengths
+from numpyro_gp.gam.model.model import places_of_lengths
 
 RNG = np.random.default_rng(2)
 ROWS = 61
@@ -61,8 +61,8 @@ def test_an_interrupt_leaves_no_features_of_other_lengthscales():
     model = ngp.gam.model("y ~ s(x, num_inducing=4) + s(z, num_inducing=4)", DATA)
     found, lengths = own.RowFeatures(model, model.rows.X[:5]), np.ones((3, 1))
     before = found(lengths)[0].values.copy()
-    whole, indefinite = found.components[1], own.without_slopes(np.array([[1.0, 2.0], [2.0, 1.0]]), 0)
-    none = own.KernelMatrices(indefinite, indefinite, own.without_slopes(np.ones(2), 0))
+    whole, indefinite = found.components[1], np.array([[1.0, 2.0], [2.0, 1.0]])
+    none = own.without_slopes(np.vstack([np.hstack([indefinite, indefinite]), np.ones(4)]), 0)
     found.components[1] = whole._replace(kernel=lambda _: none)
     with pytest.raises(np.linalg.LinAlgError):
         found(2 * lengths)

@@ -13,6 +13,7 @@ from numpyro_gp.gam.model.families import Start
 from numpyro_gp.gam.model.family import as_family
 from numpyro_gp.gam.table.layout import TableRows
 from numpyro_gp.kernels import Empirical, Gaussian, Uniform
+from numpyro_gp.starting.priors import scales_of
 from tests.gam.known import kernel_of_term
 
 RNG = np.random.default_rng(3)
@@ -31,12 +32,12 @@ def dense(kernel):
 @pytest.mark.parametrize("kind", GIVEN)
 def test_matrices_are_those_of_the_library_and_slopes_are_differences(kind):
     matrices, step = own.MATRICES[kind](GIVEN[kind], Z, X), 1e-6
-    found = matrices(LENGTHS)
+    found = own.split_kernel(matrices(LENGTHS))
     kernel = own.time_kernel(kind, jnp.ones(()), jnp.asarray(LENGTHS), GIVEN[kind])
     for one, other in zip(found, dense(kernel), strict=True):
         np.testing.assert_allclose(one.value, other, rtol=1e-9, atol=1e-11)
     for slot in range(2):
-        more, less = (matrices(LENGTHS + sign * step * np.eye(2)[slot]) for sign in (1, -1))
+        more, less = (own.split_kernel(matrices(LENGTHS + sign * step * np.eye(2)[slot])) for sign in (1, -1))
         for one, high, low in zip(found, more, less, strict=True):
             np.testing.assert_allclose(one.slopes[slot], (high.value - low.value) / (2 * step), rtol=1e-5, atol=1e-7)
 
@@ -46,7 +47,7 @@ def test_priors_are_those_of_the_starting_kernels_in_units_of_the_column():
     t = 1980 + 0.25 * np.arange(80)
     y = np.cumsum(RNG.normal(size=80)) + 5 * np.cos(2 * np.pi * t)
     model = ngp.gam.model("y ~ trend(t) + season(t, period=1) + cycle(t)", {"t": t, "y": y})
-    scales = ngp.starting.series.scales_of(t, y, (1.0,))
+    scales = scales_of(t, y, (1.0,))
     part = model.layout.read_terms[0]
     prior = model.kernel_data.time_priors[part.name]
     ends = np.array([1995.0, 1996.75])

@@ -13,9 +13,8 @@ import pytest
 import numpyro_gp as ngp
 from numpyro_gp.beliefs import additive_optimum
 from numpyro_gp.gam.answers.draws import sample_posterior
-from numpyro_gp.gam.answers.effects import effects_of, moments_at
+from numpyro_gp.gam.answers.effects import SpreadOverDraws, effects_of, moments_at
 from numpyro_gp.gam.answers.report import report_on_rows
-from numpyro_gp.gam.answers.variance_shares import SpreadOverDraws
 from numpyro_gp.gam.model.features import TermFeatures
 from tests.gam.known import kernel_of_term
 

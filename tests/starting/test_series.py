@@ -7,7 +7,7 @@ import pytest
 from numpyro import handlers
 
 import numpyro_gp as ngp
-from numpyro_gp.starting.series import scales_of
+from numpyro_gp.starting.priors import scales_of
 
 RNG = np.random.default_rng(0)
 T = 1980 + 0.25 * np.arange(80)

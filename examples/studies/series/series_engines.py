@@ -25,7 +25,7 @@ from numpyro.infer.autoguide import AutoMultivariateNormal
 import numpyro_gp as ngp
 from examples.studies.series.series_forecasts import series
 from examples.tools.tables import markdown, read, save
-from numpyro_gp.starting.series import scales_of
+from numpyro_gp.starting.priors import scales_of
 
 ROWS = Path(__file__).parent / "series_engines.csv"
 NUMBERS = ("noise", "log density", "coverage of 90 %", "difference of means", "ratio of sds", "seconds")

@@ -11,8 +11,8 @@ import numpy as np
 from numpyro_gp.criticism.fit_checks import Finding
 from numpyro_gp.criticism.leave_one_out import smoothed
 from numpyro_gp.criticism.weights import POOR, Weights
+from numpyro_gp.gam.answers.effects import Row
 from numpyro_gp.gam.answers.row_densities import RowDraws
-from numpyro_gp.gam.answers.variance_shares import Row
 from numpyro_gp.gam.model.model import Model
 from numpyro_gp.gam.model.term_kernels import CURVE, MOST_TOGETHER, SMOOTH
 

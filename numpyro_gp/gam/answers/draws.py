@@ -19,8 +19,7 @@ from numpyro_gp.checks import check_count
 from numpyro_gp.gam.model.families import Start
 from numpyro_gp.gam.model.family import has_numbers
 from numpyro_gp.gam.model.features import ScaledFeatures, TermFeatures, factored
-from numpyro_gp.gam.model.hyperparameters import ClosedFormPriors, ModelValues, evaluate, vector_layout_of
-from numpyro_gp.gam.model.model import Model
+from numpyro_gp.gam.model.model import ClosedFormPriors, Model, ModelValues, evaluate, vector_layout_of
 from numpyro_gp.guides.natural import NATURAL_MARK
 from numpyro_gp.likelihoods import Likelihood
 from numpyro_gp.posterior import Posterior
@@ -310,9 +309,9 @@ def sample_posterior(
     if params is None or free is None:
         # The library's own posterior: chains, particles, and guides of any kind.
         belief, read = _process_reader(posterior(), model, key, num_draws)
-        (found, whitened), log_ratio = read(), None
+        (result, whitened), log_ratio = read(), None
         if whitened is None:
-            term_posteriors = _of_belief(term_features, found, belief)
+            term_posteriors = _of_belief(term_features, result, belief)
         elif isinstance(whitened, tuple):
             pairs = zip(*whitened, strict=True)
             term_posteriors = [Dense(np.asarray(m, float), np.asarray(root, float).T) for m, root in pairs]
@@ -320,16 +319,16 @@ def sample_posterior(
             term_posteriors = [Dense.point(np.asarray(values, float)) for values in whitened]
     else:
         count = (DRAWS if len(free.loc) else 1) if num_draws is None else check_count("num_draws", num_draws)
-        found = guide_draws(model, key, free, count)
-        log_ratio = np.asarray(found.log_density)
+        result = guide_draws(model, key, free, count)
+        log_ratio = np.asarray(result.log_density)
         names = [f"f{NATURAL_MARK}{name}" for name in ("shift", "precision")]
         if set(names) <= set(params):
-            term_posteriors = OfPseudoData(term_features, found, *(np.asarray(params[name], float) for name in names))
+            term_posteriors = OfPseudoData(term_features, result, *(np.asarray(params[name], float) for name in names))
         else:
-            term_posteriors = _of_belief(term_features, found, _process_reader(posterior(), model, key, 1)[0])
-    scales, lengths = np.asarray(found.scales, float), np.asarray(found.lengths, float)
-    values = {name: np.asarray(value) for name, value in found.values.items()}
-    return Draws(term_features, scales, lengths, found.likelihood, values, term_posteriors, log_ratio)
+            term_posteriors = _of_belief(term_features, result, _process_reader(posterior(), model, key, 1)[0])
+    scales, lengths = np.asarray(result.scales, float), np.asarray(result.lengths, float)
+    values = {name: np.asarray(value) for name, value in result.values.items()}
+    return Draws(term_features, scales, lengths, result.likelihood, values, term_posteriors, log_ratio)
 
 
 def _process_reader(

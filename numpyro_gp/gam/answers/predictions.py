@@ -3,7 +3,6 @@
 import copy
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -15,7 +14,7 @@ from numpyro_gp.additive.columns import Column, keys_of
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import fail
 from numpyro_gp.gam.answers.draws import Dense, Draws
-from numpyro_gp.gam.model.column_kernels import Curve, Entries, averages_over, deviations, distances
+from numpyro_gp.gam.model.column_kernels import Curve, averages_over, deviations, distances
 from numpyro_gp.gam.model.families import NAMED, OF_RATE, row_of
 from numpyro_gp.gam.model.family import check_same_rows, likelihood_at_rows, trials_at, with_trials
 from numpyro_gp.gam.model.features import ROWS, fixed_matrices, inducing_inputs_of
@@ -242,12 +241,8 @@ def _written(column: Column, value: float) -> str:
 # What depends on inducing inputs alone is found when they are made, so that a row costs a few products.
 
 
-@dataclass(frozen=True)
-class AtRow(Entries):
-    """A kernel of unit variance at a row: ``k(Z, x) (S, M_c)`` and ``k(x, x) (S,)``, or one for all draws."""
-
-    cross: np.ndarray
-    own: np.ndarray
+# A kernel of unit variance at a row is an array ``(S, M_c + 1)``, or one ``(1, M_c + 1)`` for all draws: ``k(Z, x)``,
+# and ``k(x, x)`` as its last column.
 
 
 class CurveAtRow:
@@ -259,7 +254,7 @@ class CurveAtRow:
         found = [self.curve.average(one, deviations(kind, gaps, one, is_sloped=False)) for one in map(float, lengths)]
         self.a, self.b = np.stack([one.a.value for one in found]), np.array([[one.b.value] for one in found])
 
-    def at(self, x: float) -> AtRow:
+    def at(self, x: float) -> np.ndarray:
         """At one value of the column."""
         curve, size = self.curve, len(self.curve.weights)
         gaps = distances(x, curve.columns, curve.period)
@@ -271,7 +266,7 @@ class CurveAtRow:
             a = np.stack(
                 [averages_over(curve.kind, curve.measure, float(length), point).a.value for length in self.lengths]
             )
-        return AtRow(d[:, size:] - of_average(a, self.a, self.b), -of_average(a, a, self.b)[:, 0])
+        return np.concatenate([d[:, size:] - of_average(a, self.a, self.b), -of_average(a, a, self.b)], axis=1)
 
 
 class TermAtRow:
@@ -287,9 +282,9 @@ class TermAtRow:
         self.curves = [CurveAtRow(kind, self.given[at], lengths[:, at], self.Z[:, at]) for at in every]
         of_levels = "factor" if is_difference(part, model.layout.read_terms) else "re" if part.term.by else ""
         self.levels = of_levels if self.curves else part.term.kind
-        self._known: dict[bytes, AtRow] = {}
+        self._known: dict[bytes, np.ndarray] = {}
 
-    def at(self, row: np.ndarray) -> AtRow:
+    def at(self, row: np.ndarray) -> np.ndarray:
         """At an encoded row ``(D,)``."""
         read = row[self.columns]
         if not self.curves:
@@ -297,17 +292,17 @@ class TermAtRow:
         curves = [curve.at(x) for curve, x in zip(self.curves, read, strict=False)]
         return composed(self.term, curves, self._fixed(read[self.count :]) if self.levels else None)
 
-    def _fixed(self, read: np.ndarray) -> AtRow:
+    def _fixed(self, read: np.ndarray) -> np.ndarray:
         """What no lengthscale moves; of levels kept, since there are few."""
         key = read.tobytes()
-        found = self._known.get(key)
-        if found is None:
-            matrices = fixed_matrices(self.levels, self.given[self.count :], self.Z[:, self.count :], read[None])
-            found = AtRow(matrices.cross.value.T, matrices.diagonal.value)
+        result = self._known.get(key)
+        if result is None:
+            matrix = fixed_matrices(self.levels, self.given[self.count :], self.Z[:, self.count :], read[None])
+            result = matrix.value[:, -1][None]
             if len(self._known) > 1000:  # a slope, or a line: of numbers there is no end
                 self._known.clear()
-            self._known[key] = found
-        return found
+            self._known[key] = result
+        return result
 
 
 # --------------------------------------------------------------------------------------
@@ -387,10 +382,10 @@ class TableRowPredictor:
         """Mean, without offsets, and variance of ``f`` at each draw ``(S,)``."""
         kernels = np.empty(self.weights.shape)
         prior = np.zeros(len(kernels))
-        every = [*(term.at(row) for term in self.terms), AtRow(np.ones((1, 1)), np.ones(1))]
+        every = [*(term.at(row) for term in self.terms), np.ones((1, 2))]
         for at, (place, found) in enumerate(zip(self.places, every, strict=True)):
-            kernels[:, place] = found.cross
-            prior += self.squares[:, at] * found.own
+            kernels[:, place] = found[:, :-1]
+            prior += self.squares[:, at] * found[:, -1]
         explained = np.matmul(self.directions, kernels[:, :, None])[..., 0]
         variance = prior - np.sum(explained**2, axis=1)
         mean = np.sum(self.weights * kernels, axis=1)

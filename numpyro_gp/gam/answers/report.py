@@ -11,8 +11,8 @@ from numpyro_gp.criticism.leave_one_out import psis_left_out
 from numpyro_gp.gam.answers import row_densities
 from numpyro_gp.gam.answers.advice import AdviceContext, advice, on_normal_posterior
 from numpyro_gp.gam.answers.draws import Dense, Draws
+from numpyro_gp.gam.answers.effects import Row, Shares
 from numpyro_gp.gam.answers.summary import deviance_explained
-from numpyro_gp.gam.answers.variance_shares import Row, Shares
 from numpyro_gp.gam.model.family import size_of_counts
 from numpyro_gp.gam.model.term_kernels import CURVE, SMOOTH
 from numpyro_gp.posterior import Posterior

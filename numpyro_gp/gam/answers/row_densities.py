@@ -19,7 +19,7 @@ from numpyro_gp.criticism.leave_one_out import ROWS as LOOKED_AT
 from numpyro_gp.criticism.leave_one_out import cannot_leave_out, judged, smoothed
 from numpyro_gp.criticism.weights import Weights
 from numpyro_gp.gam.answers.draws import Draws
-from numpyro_gp.gam.answers.variance_shares import Shares
+from numpyro_gp.gam.answers.effects import Shares
 from numpyro_gp.gam.model.families import NAMED, FamilyRow, row_of
 from numpyro_gp.gam.model.family import likelihood_at_rows
 from numpyro_gp.gam.model.features import ROWS, factored
@@ -154,31 +154,31 @@ def row_draws(
 
     What of the table goes over all draws, too, is added to ``shares``, and rows are left out of the fit ``without``.
     """
-    offset, first, found = offset_at(draws.model, X), draws.term_features.blocks.first, None
+    offset, first, result = offset_at(draws.model, X), draws.term_features.blocks.first, None
     weighed = max(1, min(WEIGHED, MOST_EXPECTED // len(X)) // draws.size)
     for s, ((term_posterior, scaled), values) in enumerate(zip(draws.at(X), drawn, strict=True)):
-        if found is None:
+        if result is None:
             S, N, K = draws.size, len(X), values.shape[1]  # filled draw by draw: stacks would be as much memory again
             shapes = (S, N), (S, N), (S, min(K, weighed), N), (S, N), (S, K, N), (S,), (S, len(first)), (S, K)
             each: list[Any] = [np.empty(shape) for shape in shapes]
-            found = RowDraws(*each)
+            result = RowDraws(*each)
         of_each = scaled.prior - np.add.reduceat(scaled.A**2, first, axis=0)
         left = np.maximum(of_each.sum(axis=0), 0)
         points = offset + values.T @ scaled.A
-        f = rng.standard_normal(out=found.f[s])
+        f = rng.standard_normal(out=result.f[s])
         f *= np.sqrt(left)
         f += points
         ratio = -0.5 * np.sum(values**2, axis=0) - 0.5 * len(values) * np.log(2 * np.pi)
-        found.log_ratio[s] = ratio - term_posterior.log_density(values)
-        found.mean[s], found.points[s] = offset + term_posterior.mean @ scaled.A, points[:weighed]
-        found.variance[s], found.left[s] = left + term_posterior.row_variances(scaled.A), left
-        found.prior[s], found.open[s] = np.mean(scaled.prior[:-1].sum(axis=0)), np.mean(of_each, axis=1)
+        result.log_ratio[s] = ratio - term_posterior.log_density(values)
+        result.mean[s], result.points[s] = offset + term_posterior.mean @ scaled.A, points[:weighed]
+        result.variance[s], result.left[s] = left + term_posterior.row_variances(scaled.A), left
+        result.prior[s], result.open[s] = np.mean(scaled.prior[:-1].sum(axis=0)), np.mean(of_each, axis=1)
         if shares is not None:
             shares.add(term_posterior, scaled, of_each, values)
         if without is not None and without.is_whole:
             without.add(s, scaled.A[:, without.columns], scaled.prior[:, without.columns])
-    assert found is not None
-    return found if without is None else found._replace(without=without.moments())
+    assert result is not None
+    return result if without is None else result._replace(without=without.moments())
 
 
 class Densities(NamedTuple):

@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,6 @@ import numpy as np
 import numpyro.distributions as dist
 
 from numpyro_gp.additive.columns import Column
-from numpyro_gp.arrays import Array
 from numpyro_gp.checks import fail
 from numpyro_gp.gam.model.column_kernels import TimePrior
 from numpyro_gp.gam.model.families import Prior, Start
@@ -154,43 +153,21 @@ KIND, VERSION = "numpyro_gp gam", 1
 FORMAT = f"{KIND} {VERSION}"
 
 
-class Saved(NamedTuple):
-    """What a file holds, by the names of these fields: they are words of files, which stay when code is renamed.
-
-    Attributes
-    ----------
-    model : Model
-    engine, steps, notes, key
-        Of the fit.
-    params : dict of array, optional
-        Of a variational fit, and of particles.
-    is_double : bool
-        Whether these are of a fit in double precision.
-    losses : array, optional
-    posterior : Posterior, optional
-        Of chains and particles.
-    """
-
-    model: Model
-    engine: str
-    steps: int
-    notes: tuple[str, ...]
-    key: Array
-    params: dict[str, np.ndarray] | None
-    is_double: bool
-    losses: np.ndarray | None
-    posterior: Posterior | None
+# What a file holds: the fit's model, engine, steps, notes and key; parameters and losses of a variational fit and of
+# particles, and whether these are of a fit in double precision; the posterior of chains and particles; the precision of
+# JAX. They are words of files, which stay when code is renamed.
+PARTS = ("model", "engine", "steps", "notes", "key", "params", "is_double", "losses", "posterior", "precision")
 
 
-def write(path: str | os.PathLike[str], saved: Saved) -> None:
+def write(path: str | os.PathLike[str], content: dict[str, Any]) -> None:
     """Write it whole, or leave the file that was there."""
-    target, model = check_place(path), saved.model
+    target, model, posterior = check_place(path), content["model"], content["posterior"]
     if model.family.named is None:  # a likelihood, or a function of the user's own
         model = dataclasses.replace(model, family=model.family._replace(spec=None))
-    content = saved._asdict() | {
+    content = content | {
         "model": model,
-        "key": np.asarray(jax.random.key_data(saved.key)),
-        "posterior": None if saved.posterior is None else saved.posterior.parts(),
+        "key": np.asarray(jax.random.key_data(content["key"])),
+        "posterior": None if posterior is None else posterior.parts(),
         "precision": jnp.result_type(float).name,
     }
     arrays: list[np.ndarray] = []
@@ -199,7 +176,7 @@ def write(path: str | os.PathLike[str], saved: Saved) -> None:
     write_whole(target, header=np.asarray(text), **named)
 
 
-def read(path: str | os.PathLike[str], family: object = None) -> Saved:
+def read(path: str | os.PathLike[str], family: object = None) -> dict[str, Any]:
     """What `write` wrote. ``family`` is that of the fit, where it had no name."""
     cure = "Check the path, or save it anew: fit.save(path)."
     found, text, arrays = read_whole(Path(path), "path", "a file written by fit.save of ngp.gam", cure, _parts_of)
@@ -209,7 +186,7 @@ def read(path: str | os.PathLike[str], family: object = None) -> Saved:
         cure = "Read a posterior with ngp.Posterior.load."
         fail("path", f"a file of format {FORMAT!r}", f"{found!r}", cure)
     content = decoded(text, arrays)
-    check_words("parts", (*Saved._fields, "precision"), content)
+    check_words("parts", PARTS, content)
     precision, now = content.pop("precision"), jnp.result_type(float).name
     if not content["is_double"] and precision != now:  # whitened values belong to factors, whose jitter has a precision
         cure = f"Set JAX_ENABLE_X64={int(precision == 'float64')} before JAX is imported."
@@ -226,8 +203,7 @@ def read(path: str | os.PathLike[str], family: object = None) -> Saved:
             fail("family", f"that of the fit, {name}", f"{family!r:.60}", cure)
         model = dataclasses.replace(model, family=given)
     posterior = None if parts is None else Posterior.of_parts(parts, model)
-    own = {"model": model, "key": jax.random.wrap_key_data(content["key"]), "posterior": posterior}
-    return Saved(**(content | own))
+    return content | {"model": model, "key": jax.random.wrap_key_data(content["key"]), "posterior": posterior}
 
 
 def _parts_of(stored: dict[str, np.ndarray]) -> tuple[str, Any, list[np.ndarray]]:

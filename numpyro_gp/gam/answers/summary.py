@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from numpyro_gp.gam.answers.variance_shares import Row
+from numpyro_gp.gam.answers.effects import Row
 from numpyro_gp.gam.model.family import Family, start_of, trials_at
 from numpyro_gp.gam.model.model import Model
 from numpyro_gp.gam.table.layout import as_labels

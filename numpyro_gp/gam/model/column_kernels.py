@@ -6,10 +6,9 @@ A fit evaluates some thirty rows by a thousand a few dozen times: less work than
 """
 
 import math
-import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -33,7 +32,7 @@ from numpyro_gp.kernels.profiles import (
     over_normal,
 )
 from numpyro_gp.kernels.zero_mean import CLOSED_FORM_BELOW, NODES
-from numpyro_gp.starting import series
+from numpyro_gp.starting import priors as series
 
 
 @dataclass(frozen=True)
@@ -63,34 +62,19 @@ def without_slopes(value: np.ndarray, count: int) -> Sloped:
     return Sloped(value, np.zeros((count, *value.shape)))
 
 
-class Entries:
-    """Entries of a kernel, of which those of sums and products are sums and products."""
-
-    def merged(self, function: Callable[..., Any], *others: Self) -> Self:
-        """A function of the entries of several kernels."""
-        return type(self)(*map(function, self, *others))
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(vars(self).values())
-
-    def __add__(self, other: Self) -> Self:
-        return self.merged(operator.add, other)
-
-    def __mul__(self, other: Self) -> Self:
-        return self.merged(operator.mul, other)
+# A kernel as a function of the lengthscales ``(P,)`` of its term: at inducing inputs ``(M,)`` and rows ``(U,)`` one
+# matrix ``(M + 1, M + U)``, of inducing inputs and all places, whose last row has the variances at all places. Those of
+# sums and products of kernels are sums and products.
+MatrixFunction = Callable[[np.ndarray], Sloped]
 
 
-@dataclass(frozen=True)
-class KernelMatrices(Entries):
-    """A kernel at inducing inputs ``(M,)`` and rows ``(U,)``: its matrices, and its variances at the rows."""
-
-    gram: Sloped
-    cross: Sloped
-    diagonal: Sloped
-
-
-# A kernel as a function of the lengthscales ``(P,)`` of its term.
-MatrixFunction = Callable[[np.ndarray], KernelMatrices]
+def split_kernel(kernel: Sloped) -> tuple[Sloped, Sloped, Sloped]:
+    """``k(Z, Z) (M, M)``, ``k(Z, X) (M, U)`` and the variances at the rows ``(U,)``."""
+    M = len(kernel.value) - 1
+    gram, cross, diagonal = (
+        Sloped(kernel.value[at], kernel.slopes[:, *at]) for at in (np.s_[:M, :M], np.s_[:M, M:], np.s_[M, M:])
+    )
+    return gram, cross, diagonal
 
 
 def deviations(kind: type, gaps: np.ndarray, lengthscale: float | np.ndarray, is_sloped: bool = True) -> Sloped:
@@ -110,26 +94,6 @@ class MeasureAverages(NamedTuple):
 
     a: Sloped
     b: Sloped
-
-    def at_points(self) -> Sloped:
-        """`of_average` of ``a`` at each point twice, ``(N,)``."""
-        return self._with_slopes(of_average(self.a.value, self.a.value, self.b.value), self.a, self.a)
-
-    def from_first(self, size: int) -> Sloped:
-        """`of_average` of ``a`` at the first points and at all, ``(size, N)``."""
-        a, b = self.a.value, self.b.value
-        # In that of the first it is a line: a product of two columns and two rows, for six passes over a matrix.
-        rows = np.stack([(1 + a) / (1 + b), of_average(np.zeros(1), a, b)])
-        columns = np.stack([a[:size], np.ones(size)], axis=1)
-        x = Sloped(a[:size, None], self.a.slopes[:, :size, None])
-        return self._with_slopes(columns @ rows, x, Sloped(a, self.a.slopes[:, None]))
-
-    def _with_slopes(self, value: np.ndarray, x: Sloped, y: Sloped) -> Sloped:
-        if not len(x.slopes):
-            return without_slopes(value, 0)
-        of_b = self.b.slopes.reshape(-1, *(1,) * value.ndim)
-        slopes = x.slopes * (1 + y.value) + y.slopes * (1 + x.value) - of_b * (1 + value)
-        return Sloped(value, slopes / (1 + self.b.value))
 
 
 def averages_over(kind: type, measure: Measure, lengthscale: float, x: np.ndarray) -> MeasureAverages:
@@ -210,16 +174,24 @@ class Curve:
         b = Sloped(self.weights @ a[:count], slopes[:, :count] @ self.weights)
         return MeasureAverages(Sloped(a[count:], slopes[:, count:]), b)
 
-    def __call__(self, lengthscale: float) -> KernelMatrices:
+    def __call__(self, lengthscale: float) -> Sloped:
         d, count = deviations(self.kind, self.gaps, lengthscale, self.is_sloped), len(self.weights)
-        own, size = self.average(lengthscale, d), len(d.value) - count
-        shared, alone = own.from_first(size), own.at_points()
-        value, slopes = d.value[count:, count:], d.slopes[:, count:, count:]
-        gram, cross = (
-            Sloped(value[:, at] - shared.value[:, at], slopes[..., at] - shared.slopes[..., at])
-            for at in (slice(size), slice(size, None))
-        )
-        return KernelMatrices(gram, cross, Sloped(-alone.value[size:], -alone.slopes[:, size:]))
+        (a, b), size = self.average(lengthscale, d), len(d.value) - count
+        # What an average of zero takes off, `of_average`, is a line in that of the inducing inputs: a product of two
+        # columns and two rows, for six passes over a matrix. The last row is that of all places with themselves.
+        rows = np.stack([(1 + a.value) / (1 + b.value), of_average(np.zeros(1), a.value, b.value)])
+        shared = np.stack([a.value[:size], np.ones(size)], axis=1) @ rows
+        alone = of_average(a.value, a.value, b.value)
+        whole = np.empty((1 + len(d.slopes), size + 1, len(alone)))
+        np.subtract(d.value[count:, count:], shared, out=whole[0, :size])
+        whole[0, size] = -alone
+        if len(d.slopes):
+            of_a, of_b = a.slopes, b.slopes[:, None]
+            slopes = of_a[:, :size, None] * (1 + a.value) + of_a[:, None] * (1 + a.value[:size, None])
+            slopes -= of_b[..., None] * (1 + shared)
+            np.subtract(d.slopes[:, count:, count:], slopes / (1 + b.value), out=whole[1:, :size])
+            whole[1:, size] = -(2 * of_a * (1 + a.value) - of_b * (1 + alone)) / (1 + b.value)
+        return Sloped(whole[0], whole[1:])
 
 
 # --------------------------------------------------------------------------------------
@@ -252,21 +224,21 @@ def time_priors(terms: dict[str, Term], column: Column, scales: series.Scales) -
     steps = float(column.scale / scales.gap)  # in one unit of the encoded column
     whole = float(scales.count) / steps
     line = series.LINE * float(scales.sd) / whole
-    found = {}
+    result = {}
     for name, term in terms.items():
         if term.kind == "trend":
             level, slope = (value * float(scales.step) / line for value in (series.LEVEL, series.SLOPE))
             spread = series.OF_INNOVATIONS
             wander = Prior(level * steps**0.5, spread), Prior(slope * steps**1.5, spread)
-            found[name] = TimePrior(Prior(line, OF_LINE), wander)
+            result[name] = TimePrior(Prior(line, OF_LINE), wander)
         elif term.kind == "season":
             period = float(term.period or 1.0) / column.scale
             shape = Prior(series.WIGGLE, series.OF_WIGGLE), Prior(series.SEASONS * period, series.SPREAD)
-            found[name] = TimePrior(Prior(series.SEASON * float(scales.rest), series.SPREAD), shape)
+            result[name] = TimePrior(Prior(series.SEASON * float(scales.rest), series.SPREAD), shape)
         else:
             wave = Prior(series.MEMORY * whole, series.SPREAD), Prior(series.PERIOD * whole, series.SPREAD)
-            found[name] = TimePrior(Prior(series.CYCLE * float(scales.rest), series.SPREAD), wave)
-    return found
+            result[name] = TimePrior(Prior(series.CYCLE * float(scales.rest), series.SPREAD), wave)
+    return result
 
 
 def series_scales(
@@ -322,21 +294,13 @@ class _Centring:
         self.count, self.size = len(self.weights), len(Z)
         self.first = self.times[: self.count + self.size]
 
-    def __call__(self, matrix: np.ndarray, diagonal: np.ndarray) -> list[np.ndarray]:
-        """Gram, cross and diagonal of ``f`` less its average, from its covariances at all times."""
+    def __call__(self, matrix: np.ndarray, diagonal: np.ndarray) -> np.ndarray:
+        """The matrix of ``f`` less its average, as of `MatrixFunction`, from its covariances at all times."""
         a = self.weights @ matrix[: self.count]
         c = float(self.weights @ a[: self.count])
         rows, Q = slice(self.count, self.count + self.size), self.count
         found = less_average(matrix[rows, Q:], a[rows, None], a[Q:], c)
-        return [found[:, : self.size], found[:, self.size :], less_average(diagonal, a, a, c)[Q + self.size :]]
-
-
-def _with_two_slopes(
-    value: list[np.ndarray], of_first: list[np.ndarray], of_second: list[np.ndarray]
-) -> KernelMatrices:
-    """Gram, cross and diagonal with their slopes in two parameters."""
-    leaves = zip(value, of_first, of_second, strict=True)
-    return KernelMatrices(*(Sloped(one, np.stack(slopes)) for one, *slopes in leaves))
+        return np.vstack([found, less_average(diagonal, a, a, c)[Q:]])
 
 
 def trend_matrices(measure: Empirical, Z: np.ndarray, X: np.ndarray) -> MatrixFunction:
@@ -348,10 +312,10 @@ def trend_matrices(measure: Empirical, Z: np.ndarray, X: np.ndarray) -> MatrixFu
     line, walk = less(x * y, y * y), less(np.where(is_beside, a, 0.0), t)
     smooth = less(np.where(is_beside, integrated_walk(a, b), 0.0), t**3 / 3)
 
-    def at(lengths: np.ndarray) -> KernelMatrices:
+    def at(lengths: np.ndarray) -> Sloped:
         level, slope = map(float, lengths)
-        whole = [one + level**2 * w + slope**2 * s for one, w, s in zip(line, walk, smooth, strict=True)]
-        return _with_two_slopes(whole, [2 * level * one for one in walk], [2 * slope * one for one in smooth])
+        whole = line + level**2 * walk + slope**2 * smooth
+        return Sloped(whole, np.stack([2 * level * walk, 2 * slope * smooth]))
 
     return at
 
@@ -362,7 +326,7 @@ def cycle_matrices(measure: Empirical, Z: np.ndarray, X: np.ndarray) -> MatrixFu
     gaps = np.abs(less.first[:, None] - less.times)
     one, none = np.ones(len(less.times)), np.zeros(len(less.times))
 
-    def at(lengths: np.ndarray) -> KernelMatrices:
+    def at(lengths: np.ndarray) -> Sloped:
         memory, period = map(float, lengths)
         found = deviations(Matern32, gaps, memory)
         d, slope = found.value, found.slopes[0]
@@ -373,7 +337,7 @@ def cycle_matrices(measure: Empirical, Z: np.ndarray, X: np.ndarray) -> MatrixFu
         turns *= np.sin(turns)
         turns *= d / period
         d *= wave
-        return _with_two_slopes(less(d, one), less(slope, none), less(turns, none))
+        return Sloped(less(d, one), np.stack([less(slope, none), less(turns, none)]))
 
     return at
 
@@ -381,14 +345,13 @@ def cycle_matrices(measure: Empirical, Z: np.ndarray, X: np.ndarray) -> MatrixFu
 def season_matrices(given: tuple[Empirical, float], Z: np.ndarray, X: np.ndarray) -> MatrixFunction:
     """Of `season`: a curve on a circle times a correlation that falls."""
     curve = Curve(Matern32, given, Z, X)
-    gaps, size = np.abs(Z[:, None] - np.concatenate([Z, X])), len(Z)
+    times = np.concatenate([Z, X])
+    gaps = np.vstack([np.abs(Z[:, None] - times), np.zeros(len(times))])
 
-    def at(lengths: np.ndarray) -> KernelMatrices:
+    def at(lengths: np.ndarray) -> Sloped:
         shape, memory = map(float, lengths)
         d = deviations(Matern32, gaps, memory)
-        gram, cross = (Sloped(1 + d.value[:, own], d.slopes[..., own]) for own in (slice(size), slice(size, None)))
-        fall = KernelMatrices(gram, cross, without_slopes(np.ones(len(X)), 1)).merged(lambda leaf: leaf.at(1, 2))
-        return curve(shape).merged(lambda leaf: leaf.at(0, 2)) * fall
+        return curve(shape).at(0, 2) * Sloped(1 + d.value, d.slopes).at(1, 2)
 
     return at
 

@@ -129,15 +129,15 @@ def softplus(mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.nda
     if not np.any(variance):
         return plain(mean)
     mean, variance = np.broadcast_arrays(mean, variance)
-    t, spread, found = mean.ravel(), variance.ravel(), np.empty((3, mean.size))
+    t, spread, result = mean.ravel(), variance.ravel(), np.empty((3, mean.size))
     is_wide = spread > WIDE
     if is_wide.any():
-        found[:, is_wide] = softplus_moments(t[is_wide], spread[is_wide], np)
+        result[:, is_wide] = softplus_moments(t[is_wide], spread[is_wide], np)
     if not is_wide.all():
         rows, most = ~is_wide, spread[~is_wide].max() / math.pi**2  # over the squared distance of a singular point
         count = next((count for count, limit in FEW_NODES if most <= limit), HERMITE_NODES)
-        found[:, rows] = over_nodes(plain, gauss_hermite(count), t[rows], spread[rows])
-    value, slope, curvature = found.reshape(3, *mean.shape)
+        result[:, rows] = over_nodes(plain, gauss_hermite(count), t[rows], spread[rows])
+    value, slope, curvature = result.reshape(3, *mean.shape)
     return value, slope, curvature
 
 

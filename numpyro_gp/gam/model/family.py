@@ -102,14 +102,14 @@ class Family(NamedTuple):
     @alone
     def look(self, what: Callable[[Likelihood], T]) -> T:
         """What is said of the likelihood. Its parameters are traced, not drawn: each draw compiles little programs."""
-        found: list[T] = []
+        result: list[T] = []
 
         def run() -> None:
             with handlers.block(), handlers.seed(rng_seed=0):
-                found.append(what(self.likelihood(Start())))
+                result.append(what(self.likelihood(Start())))
 
         jax.eval_shape(run)
-        return found[0]
+        return result[0]
 
 
 # Names of other libraries.

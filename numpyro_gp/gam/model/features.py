@@ -14,9 +14,8 @@ from scipy.linalg.blas import dtrmm
 from scipy.linalg.lapack import dpotrf, dtrtri
 
 from numpyro_gp.beliefs.members import Stacks
-from numpyro_gp.gam.model.column_kernels import MATRICES, Curve, KernelMatrices, MatrixFunction, Sloped, without_slopes
-from numpyro_gp.gam.model.hyperparameters import places_of_lengths
-from numpyro_gp.gam.model.model import Model
+from numpyro_gp.gam.model.column_kernels import MATRICES, Curve, MatrixFunction, Sloped, split_kernel, without_slopes
+from numpyro_gp.gam.model.model import Model, places_of_lengths
 from numpyro_gp.gam.model.term_kernels import SMOOTH, composed, count_lengthscales, mean_over
 from numpyro_gp.gam.table.layout import ReadTerm, is_difference
 from numpyro_gp.gam.table.terms import TIME
@@ -52,36 +51,12 @@ class Features(NamedTuple):
     variance_slopes: np.ndarray
 
 
-class WhitenedFeatures(NamedTuple):
-    """One component at its different rows: features ``(M, U)``, prior variances ``(U,)``, ``L^-1`` and ``L (M, M)``."""
-
-    features: Sloped
-    variances: Sloped
-    inverse: np.ndarray
-    factor: np.ndarray
-
-
 def factored(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """``L`` and ``L^-1`` of a positive definite matrix ``L L^T``."""
     factor, failed = dpotrf(matrix, lower=1, clean=1)
     if failed:  # what is there then is the factor of a part; a search comes back from such a step
         raise np.linalg.LinAlgError("the matrix must be positive definite")
     return factor, dtrtri(factor, lower=1)[0]
-
-
-def whitened(kernel: KernelMatrices, relative: float, is_sloped: bool = True) -> WhitenedFeatures:
-    """Features of a kernel, with a jitter ``relative`` to the mean of the diagonal of ``k(Z, Z)``, and their slopes."""
-    gram, cross, diagonal = kernel
-    size = len(gram.value)
-    factor, inverse = factored(gram.value + relative * np.trace(gram.value) / size * np.eye(size))
-    values = dtrmm(1.0, inverse, cross.value.T, side=1, lower=1, trans_a=1).T  # L^-1 k, half of the work of a product
-    slopes = np.empty((len(cross.slopes) if is_sloped else 0, *values.shape))
-    for at, of_gram in enumerate(gram.slopes[: len(slopes)]):
-        moved = of_gram + relative * np.trace(of_gram) / size * np.eye(size)
-        turn = np.tril(inverse @ moved @ inverse.T)  # dL = L Phi(W dK W^T), the lower half
-        turn[np.diag_indices(size)] *= 0.5
-        slopes[at] = inverse @ cross.slopes[at] - turn @ values
-    return WhitenedFeatures(Sloped(values, slopes), diagonal, inverse, factor)
 
 
 class ComponentRows(NamedTuple):
@@ -111,8 +86,7 @@ class RowFeatures:
             jitter = JITTER_OF_TIME if part.term.kind in TIME else JITTER if count else 0.0
             kernel = kernel_of(model, part, inducing_inputs_of(model, part), rows.reshape(len(rows), -1), is_sloped)
             self.components.append(ComponentRows(kernel, count, place.reshape(-1), jitter))
-        one = Sloped(np.ones((1, 1)), np.zeros((0, 1, 1)))
-        constant = KernelMatrices(one, one, Sloped(np.ones(1), np.zeros((0, 1))))
+        constant = without_slopes(np.ones((2, 2)), 0)
         self.components.append(ComponentRows(lambda _: constant, 0, np.zeros(self.count, int)))
         sizes, ends = model.sizes, np.cumsum(model.sizes)
         self.slices = [slice(end - size, end) for size, end in zip(sizes, ends, strict=True)]
@@ -132,18 +106,25 @@ class RowFeatures:
         for at, (place, own) in enumerate(zip(self.components, self.slices, strict=True)):
             if before is not None and np.array_equal(before[at, : place.moved], lengths[at, : place.moved]):
                 continue
-            kernel, jitter = place.kernel(lengths[at][: place.moved]), self.jitter
+            gram, cross, diagonal = split_kernel(place.kernel(lengths[at][: place.moved]))
+            size, jitter = len(gram.value), self.jitter  # relative to the mean of the diagonal
             if self.of_programs is not None:
-                jitter = least_jitter_of(kernel.gram.value, self.of_programs) if jitter is None else jitter
+                jitter = least_jitter_of(gram.value, self.of_programs) if jitter is None else jitter
             else:
                 jitter = place.jitter if jitter is None or place.jitter == 0 else jitter
-            found = whitened(kernel, jitter, self.is_sloped)
-            np.take(found.features.value, place.rows, axis=1, out=values[own], mode="clip")
-            np.take(found.variances.value, place.rows, out=variances[at], mode="clip")
+            factor, inverse = factored(gram.value + jitter * np.trace(gram.value) / size * np.eye(size))
+            whitened = dtrmm(1.0, inverse, cross.value.T, side=1, lower=1, trans_a=1).T  # half of the work of a product
+            np.take(whitened, place.rows, axis=1, out=values[own], mode="clip")
+            np.take(diagonal.value, place.rows, out=variances[at], mode="clip")
             for slot in range(place.moved if self.is_sloped else 0):
-                np.take(found.features.slopes[slot], place.rows, axis=1, out=slopes[slot, own], mode="clip")
-                np.take(found.variances.slopes[slot], place.rows, out=variance_slopes[slot, at], mode="clip")
-            self.inverse[own, own], self.factor[own, own] = found.inverse, found.factor
+                of_gram = gram.slopes[slot]
+                moved = of_gram + jitter * np.trace(of_gram) / size * np.eye(size)
+                turn = np.tril(inverse @ moved @ inverse.T)  # dL = L Phi(W dK W^T), the lower half
+                turn[np.diag_indices(size)] *= 0.5
+                slope = inverse @ cross.slopes[slot] - turn @ whitened
+                np.take(slope, place.rows, axis=1, out=slopes[slot, own], mode="clip")
+                np.take(diagonal.slopes[slot], place.rows, out=variance_slopes[slot, at], mode="clip")
+            self.inverse[own, own], self.factor[own, own] = inverse, factor
         self._lengths = lengths.copy()
         return self.features, self.inverse
 
@@ -179,29 +160,28 @@ def kernel_of(model: Model, part: ReadTerm, Z: np.ndarray, X: np.ndarray, is_slo
         kind = "factor" if is_difference(part, model.layout.read_terms) else "re"
         levels = fixed_matrices(kind, given[count:], Z[:, count:], X[:, count:], count * is_sloped)
 
-    def kernel(lengths: np.ndarray) -> KernelMatrices:
+    def kernel(lengths: np.ndarray) -> Sloped:
         found = [curve(float(length)) for curve, length in zip(curves, lengths, strict=True)]
         if count > 1:
-            found = [one.merged(lambda leaf, at=at: leaf.at(at, count)) for at, one in enumerate(found)]
+            found = [one.at(at, count) for at, one in enumerate(found)]
         return composed(term, found, levels)
 
     return kernel
 
 
-def fixed_matrices(kind: str, given: Sequence[object], Z: np.ndarray, X: np.ndarray, count: int = 0) -> KernelMatrices:
+def fixed_matrices(kind: str, given: Sequence[object], Z: np.ndarray, X: np.ndarray, count: int = 0) -> Sloped:
     """A kernel that no lengthscale moves: a line, levels around their average, independent levels and their slopes."""
-    if kind == "linear":
-        z, x = (one[:, 0] - mean_over(given[0]) for one in (Z, X))
-        pairs = (z[:, None] * z, z[:, None] * x, x * x)
-    elif kind == "factor":
-        whole = around_average(np.asarray(given[0], float), np)
-        z, x = (one[:, 0].astype(int) for one in (Z, X))
-        pairs = (whole[np.ix_(z, z)], whole[np.ix_(z, x)], whole[x, x])
+    both, M = np.concatenate([Z, X]), len(Z)
+    if kind == "factor":
+        table, codes = around_average(np.asarray(given[0], float), np), both[:, 0].astype(int)
+        matrix, diagonal = table[np.ix_(codes[:M], codes)], table[codes, codes]
+    elif kind == "linear":
+        x = both[:, 0] - mean_over(given[0])
+        matrix, diagonal = x[:M, None] * x, x * x
     else:
-        alike = [(Z[:, :1] == one[:, 0]).astype(float) for one in (Z, X)]
-        z, x = (one[:, 1] if one.shape[1] > 1 else np.ones(len(one)) for one in (Z, X))
-        pairs = (alike[0] * z[:, None] * z, alike[1] * z[:, None] * x, x * x)
-    return KernelMatrices(*(without_slopes(one, count) for one in pairs))
+        x = both[:, 1] if both.shape[1] > 1 else np.ones(len(both))
+        matrix, diagonal = (Z[:, :1] == both[:, 0]) * x[:M, None] * x, x * x
+    return without_slopes(np.vstack([matrix, diagonal]), count)
 
 
 # --------------------------------------------------------------------------------------

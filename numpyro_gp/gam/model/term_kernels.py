@@ -111,14 +111,14 @@ class KernelData:
 
     def column_data(self, part: ReadTerm) -> list[object]:
         """What the kernel of a term is given of each column: its measure or frequencies; with a period of a circle."""
-        found = [self.measures[at] for at in part.columns]
+        result = [self.measures[at] for at in part.columns]
         with jax.ensure_compile_time_eval():  # numbers also where a model is traced
             if part.name not in self.periods:
-                return [measure_points(found[0])] if part.term.kind in TIME else found
+                return [measure_points(result[0])] if part.term.kind in TIME else result
             low, high = self.periods[part.name]
-            if part.term.kind == "season" or not isinstance(found[0], Empirical):
-                found[0] = circle_of(low, high - low)
-        return [(found[0], high - low), *found[1:]]
+            if part.term.kind == "season" or not isinstance(result[0], Empirical):
+                result[0] = circle_of(low, high - low)
+        return [(result[0], high - low), *result[1:]]
 
 
 def count_lengthscales(part: ReadTerm) -> int:
@@ -146,25 +146,25 @@ def kernel_data_of(layout: TableLayout, X: np.ndarray, weights: np.ndarray | Non
 
     Empirical measures have as many points each, the last ones of weight zero: curves that are alike are one batch.
     """
-    found: list[object] = []
+    result: list[object] = []
     for column, x in zip(layout.columns, X.T, strict=False):
         if column.levels is not None:
             frequencies = np.bincount(x.astype(int), weights, len(column.levels))
-            found.append(frequencies / frequencies.sum())
+            result.append(frequencies / frequencies.sum())
         elif measure == "empirical":
-            found.append(Empirical.of(x, weights))
+            result.append(Empirical.of(x, weights))
         elif measure == "uniform":
-            found.append(Uniform(x.min(), x.max()))
+            result.append(Uniform(x.min(), x.max()))
         else:
             mean = np.average(x, weights=weights)
-            found.append(Gaussian(mean, np.sqrt(np.average((x - mean) ** 2, weights=weights))))
-    most = max((len(one.points) for one in found if isinstance(one, Empirical)), default=0)
-    for at, one in enumerate(found):
+            result.append(Gaussian(mean, np.sqrt(np.average((x - mean) ** 2, weights=weights))))
+    most = max((len(one.points) for one in result if isinstance(one, Empirical)), default=0)
+    for at, one in enumerate(result):
         if isinstance(one, Empirical) and len(one.points) < most:
             more = most - len(one.points)
-            found[at] = Empirical(np.pad(one.points, (0, more), mode="edge"), np.pad(one.weights, (0, more)))
+            result[at] = Empirical(np.pad(one.points, (0, more), mode="edge"), np.pad(one.weights, (0, more)))
     periods = {p.name: _period(p, layout, X) for p in layout.read_terms if p.term.cyclic or p.term.kind == "season"}
-    bare = KernelData(layout, tuple(found), periods, {})
+    bare = KernelData(layout, tuple(result), periods, {})
     mass = np.ones(len(X)) if weights is None else weights
     is_surface = {part.name: part.term.kind in ("te", "ti") for part in layout.read_terms}
     inducing = {
@@ -239,7 +239,22 @@ def _inducing_inputs(part: ReadTerm, kernel_data: KernelData, X: np.ndarray, mas
         has_many = bool(term.by) and len(codes[-1]) > FEW_LEVELS
         curves = sum(one.term.kind == "s" and not one.term.by for one in kernel_data.layout.read_terms)
         usual = LEVEL_CURVE if has_many else CURVE if curves <= MANY_CURVES else CURVE_OF_MANY
-        rows = _inducing_values(part, kernel_data, X[:, own[0]], mass, term.num_inducing or usual)[:, None]
+        x, size = X[:, own[0]], term.num_inducing or usual
+        values = np.unique(x)
+        if len(values) <= size:
+            # All but one of few; the largest gaps are filled until there are as many as of any column: curves that are
+            # alike are one batch.
+            chosen = list(_but_one(values, x, mass))
+            while len(chosen) < size and len(values) > 1:
+                both = np.sort(np.concatenate([values, chosen]))
+                widest = _first_largest(np.diff(both), TIE_OF_GAPS)
+                chosen.append(0.5 * (both[widest] + both[widest + 1]))
+            rows = np.asarray(chosen)[:, None]
+        elif part.name in kernel_data.periods:
+            low, high = kernel_data.periods[part.name]
+            rows = (low + (high - low) * np.arange(size) / size)[:, None]
+        else:
+            rows = _pivots(x, mass, size)[:, None]
         if term.by:
             is_own = not is_difference(part, kernel_data.layout.read_terms)
             levels = codes[-1] if is_own else _but_one(codes[-1], X[:, own[-1]], mass)
@@ -258,25 +273,6 @@ def _first_largest(values: np.ndarray, tie: float = TIE) -> int:
     """The place of the first of those that are largest to rounding: weights and rows round sums differently."""
     most = values.max()
     return int(np.argmax(values >= most - tie * abs(most)))
-
-
-def _inducing_values(part: ReadTerm, kernel_data: KernelData, x: np.ndarray, mass: np.ndarray, size: int) -> np.ndarray:
-    """Values of a column that are spread over it; where there are few all but one of them.
-
-    The largest gaps are then filled until there are as many as of any column: curves that are alike are one batch.
-    """
-    values = np.unique(x)
-    if len(values) <= size:
-        points = list(_but_one(values, x, mass))
-        while len(points) < size and len(values) > 1:
-            known = np.sort(np.concatenate([values, points]))
-            widest = _first_largest(np.diff(known), TIE_OF_GAPS)
-            points.append(0.5 * (known[widest] + known[widest + 1]))
-        return np.asarray(points)
-    if part.name in kernel_data.periods:
-        low, high = kernel_data.periods[part.name]
-        return low + (high - low) * np.arange(size) / size
-    return _pivots(x, mass, size)
 
 
 def _pivots(x: np.ndarray, mass: np.ndarray, size: int) -> np.ndarray:

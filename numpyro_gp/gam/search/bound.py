@@ -19,14 +19,15 @@ from numpyro_gp.arrays import Array
 from numpyro_gp.gam.model.families import Start
 from numpyro_gp.gam.model.family import trials_at
 from numpyro_gp.gam.model.features import CHUNK, RowFeatures, row_chunks
-from numpyro_gp.gam.model.hyperparameters import (
+from numpyro_gp.gam.model.model import (
     ClosedFormPriors,
     CompiledPriors,
+    Model,
     VectorLayout,
     evaluate,
+    offset_at,
     vector_layout_of,
 )
-from numpyro_gp.gam.model.model import Model, offset_at
 from numpyro_gp.gam.search import bound_formulas as bounds
 from numpyro_gp.gam.table.layout import as_labels
 from numpyro_gp.programs.compiled import prepared
@@ -126,7 +127,7 @@ def density_of(model: Model, vector_layout: VectorLayout) -> Density:
 
 def compiled_density(model: Model, vector_layout: VectorLayout) -> Density:
     """Of any likelihood."""
-    found = {}
+    result = {}
 
     def whole(free: Array, y: Array, mean: Array, variance: Array, weights: Array) -> tuple[Array, Any]:
         def total(free: Array, mean: Array, variance: Array) -> Array:
@@ -139,9 +140,9 @@ def compiled_density(model: Model, vector_layout: VectorLayout) -> Density:
         free: np.ndarray, y: np.ndarray, mean: np.ndarray, variance: np.ndarray, weights: np.ndarray
     ) -> bounds.ExpectedTotal:
         arguments = [one.astype(vector_layout.dtype) for one in (free, y, mean, variance, weights)]
-        if len(y) not in found:
-            found[len(y)] = prepared(whole, *arguments)
-        value, slopes = found[len(y)](*arguments)
+        if len(y) not in result:
+            result[len(y)] = prepared(whole, *arguments)
+        value, slopes = result[len(y)](*arguments)
         of_free, of_mean, of_variance = (np.asarray(one, float) for one in slopes)
         return bounds.ExpectedTotal(float(value), of_free, of_mean, of_variance)
 
@@ -210,21 +211,21 @@ class Bound:
                 sums = one if sums is None else bounds.Sums(*(a + b for a, b in zip(sums, one, strict=True)))
             assert sums is not None
             noise = float(np.hypot(values.noise, LEAST_NOISE * self.parts.model.start.size))
-            found = bounds.gaussian_bound(sums, self.response, values.scales, noise, self.parts.sizes)
-            found = found._replace(of_noise=found.of_noise * float(values.noise) / noise)
+            result = bounds.gaussian_bound(sums, self.response, values.scales, noise, self.parts.sizes)
+            result = result._replace(of_noise=result.of_noise * float(values.noise) / noise)
         else:
             assert self._row_features is not None
             features, inverse = self._row_features(values.lengths)
             expected = functools.partial(density, free, self.data.y, weights=self.data.weights)
             given = features, values.scales, self.parts.sizes, self.pseudo_data, self.data.offset
             with np.errstate(over="ignore", invalid="ignore"):  # far from the mode, from where a step comes back
-                found, at, total = bounds.bound_at_pseudo_data(*given, expected)
+                result, at, total = bounds.bound_at_pseudo_data(*given, expected)
                 of_free, following = -total.of_free, bounds.RowPseudoData.by(total, at.mean)
-        bars = [found.of_scales, found.of_lengths.ravel(), np.array([found.of_noise, -1.0])]
-        loss = float(found.loss - values.log_density - self.data.constant)
+        bars = [result.of_scales, result.of_lengths.ravel(), np.array([result.of_noise, -1.0])]
+        loss = float(result.loss - values.log_density - self.data.constant)
         slopes = np.concatenate(bars) @ point.slopes + of_free
         inverse = inverse / np.repeat(values.scales, self.parts.sizes)
-        return Evaluation(self.pseudo_data, free, loss, slopes, found, inverse, at, following)
+        return Evaluation(self.pseudo_data, free, loss, slopes, result, inverse, at, following)
 
     def value(self, free: np.ndarray) -> float:
         """The loss alone, infinite where there is none."""
@@ -295,16 +296,16 @@ class Bound:
             # Of a fall relative to the loss: what a unit of the response adds to all losses must not end the search.
             size = max(abs(self(free)[0]), len(self.data.y))
             most = left if is_whole else STEPS_OF_A_ROUND
-            found = self.descended(free, scale, maxiter=most, maxfun=left, gtol=slope, ftol=0.1 * FLAT / size)
-            free = free + scale @ found.x
-            if (is_whole and found.success) or before - found.fun < FLAT:
+            result = self.descended(free, scale, maxiter=most, maxfun=left, gtol=slope, ftol=0.1 * FLAT / size)
+            free = free + scale @ result.x
+            if (is_whole and result.success) or before - result.fun < FLAT:
                 if (self.pseudo_data.weight < 0).any():  # rows that pull at each other: one step has not settled them
                     self.with_settled_pseudo_data(free)
                 self.mode = self.at(free)
                 return free, True
-            before = found.fun
+            before = result.fun
             self.step_pseudo_data(free)
-            scale = scale @ np.linalg.cholesky(found.hess_inv.todense())  # the next round goes on with its curvature
+            scale = scale @ np.linalg.cholesky(result.hess_inv.todense())  # the next round goes on with its curvature
             slope = whitened
         return free, False
 

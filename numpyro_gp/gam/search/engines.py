@@ -14,8 +14,7 @@ from numpyro.infer.autoguide import AutoMultivariateNormal, AutoNormal
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import fail
-from numpyro_gp.gam.model.hyperparameters import vector_layout_of
-from numpyro_gp.gam.model.model import Model, offset_at
+from numpyro_gp.gam.model.model import Model, offset_at, vector_layout_of
 from numpyro_gp.gam.model.term_kernels import MOST_TOGETHER
 from numpyro_gp.gam.search.modes import MANY_ROWS, collapsed, has_tables
 from numpyro_gp.gam.search.series_evidence import has_evidence, of_series
@@ -69,14 +68,14 @@ def guide_of(model: Model) -> AutoGP:
 
 def by_quasi_newton(model: Model, most_steps: int, tables: bool = True) -> EngineResult:
     """The mode of the hyper-parameters, a normal distribution by the curvature there, and the belief that follows."""
-    found = of_series(model, most_steps, tables) if has_evidence(model) else collapsed(model, most_steps, tables)
-    if not np.isfinite(found.losses[-1]):
+    result = of_series(model, most_steps, tables) if has_evidence(model) else collapsed(model, most_steps, tables)
+    if not np.isfinite(result.losses[-1]):
         cure = "Look for huge or almost equal values in the columns, or pass batch= for stochastic steps."
-        fail("the bound", "finite", f"{found.losses[-1]} after {len(found.losses)} steps", cure, ArithmeticError)
-    values = {f"f{NATURAL_MARK}shift": found.shift, f"f{NATURAL_MARK}precision": found.precision}
-    values |= {"auto_loc": found.location, "auto_scale_tril": found.root}
-    steps = len(found.losses)
-    return of_values(values, found.losses, steps, (*found.notes, *still_rose(steps, found.is_flat)), True)
+        fail("the bound", "finite", f"{result.losses[-1]} after {len(result.losses)} steps", cure, ArithmeticError)
+    values = {f"f{NATURAL_MARK}shift": result.shift, f"f{NATURAL_MARK}precision": result.precision}
+    values |= {"auto_loc": result.location, "auto_scale_tril": result.root}
+    steps = len(result.losses)
+    return of_values(values, result.losses, steps, (*result.notes, *still_rose(steps, result.is_flat)), True)
 
 
 def of_values(
@@ -192,12 +191,12 @@ def run_engine(
         return jax.random.split(jax.random.split(jax.random.key(0) if key is None else key)[0])[number]
 
     if engine == "svgd":
-        found = by_particles(key_of(1), model, num_steps or 20, progress)
+        result = by_particles(key_of(1), model, num_steps or 20, progress)
     elif batch is None and is_joint(model) and (is_held or (tables and has_tables(model))):
-        found = by_quasi_newton(model, most, tables)
+        result = by_quasi_newton(model, most, tables)
     else:
-        found = by_stochastic_steps(key_of(0), model, most, batch, progress)
+        result = by_stochastic_steps(key_of(0), model, most, batch, progress)
     if engine == "nuts":
-        found = chains(key_of(1), model, num_steps or 500, progress, found)
-    notes = rounded_away(model) if found.in_double is None else ()
-    return found._replace(notes=(*found.notes, *notes))
+        result = chains(key_of(1), model, num_steps or 500, progress, result)
+    notes = rounded_away(model) if result.in_double is None else ()
+    return result._replace(notes=(*result.notes, *notes))

@@ -11,8 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from numpyro_gp.gam.model.family import has_numbers
-from numpyro_gp.gam.model.hyperparameters import vector_layout_of
-from numpyro_gp.gam.model.model import Model
+from numpyro_gp.gam.model.model import Model, vector_layout_of
 from numpyro_gp.gam.search.bound import FLAT, WALL, Bound, BoundParts, Data
 from numpyro_gp.gam.search.bound_formulas import tabulated, tabulated_columns
 

@@ -13,10 +13,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from numpyro_gp.gam.model.column_kernels import Sloped
+from numpyro_gp.gam.model.column_kernels import Sloped, split_kernel
 from numpyro_gp.gam.model.features import kernel_of, row_chunks
-from numpyro_gp.gam.model.hyperparameters import vector_layout_of
-from numpyro_gp.gam.model.model import Model
+from numpyro_gp.gam.model.model import Model, vector_layout_of
 from numpyro_gp.gam.model.term_kernels import count_lengthscales
 from numpyro_gp.gam.search.bound import Bound, BoundParts, Data, Evaluation
 from numpyro_gp.gam.search.bound_formulas import RowPseudoData, inverse_of
@@ -56,17 +55,17 @@ def of_series(model: Model, most_steps: int, tables: bool = True) -> Collapsed:
     free, is_flat = evidence.search(most_steps, np.random.default_rng(0))
     losses = evidence.losses[:]
     mean, root = weighted(evidence, free, evidence.covariance_root(free))
-    said = series_pseudo_data(parts, rows.data, mean)
+    pseudo_data = series_pseudo_data(parts, rows.data, mean)
     if len(last) == count:
-        return Collapsed(mean, root, said.shift, said.precision, without_walls(losses), is_flat)
-    if said.gap < TIGHT:
+        return Collapsed(mean, root, pseudo_data.shift, pseudo_data.precision, without_walls(losses), is_flat)
+    if pseudo_data.gap < TIGHT:
         found = collapsed(model, most_steps, tables, free)
         mean, root = weighted(Bound(parts, Data.of(model)), found.location, found.root)
-        said = series_pseudo_data(parts, rows.data, mean)
-        return found._replace(location=mean, root=root, shift=said.shift, precision=said.precision)
+        pseudo_data = series_pseudo_data(parts, rows.data, mean)
+        return found._replace(location=mean, root=root, shift=pseudo_data.shift, precision=pseudo_data.precision)
     words = f"Scales, lengthscales and noise are those of the last {len(last)} of {count} different rows"
     words += f": {max(parts.sizes)} inducing inputs of a term do not follow all of them"
-    return Collapsed(mean, root, said.shift, said.precision, without_walls(losses), is_flat, (words,))
+    return Collapsed(mean, root, pseudo_data.shift, pseudo_data.precision, without_walls(losses), is_flat, (words,))
 
 
 class Merged(NamedTuple):
@@ -87,7 +86,7 @@ def merged(data: Data) -> Merged:
     return Merged(Data(X, y, weights, data.offset[first]), others, float(data.weights @ (data.y - y[place]) ** 2))
 
 
-class Said(NamedTuple):
+class SeriesPseudoData(NamedTuple):
     """Pseudo-data of all rows ``(M,), (M, M)``, and by how many nats a bound is below the evidence."""
 
     shift: np.ndarray
@@ -95,7 +94,7 @@ class Said(NamedTuple):
     gap: float
 
 
-def series_pseudo_data(parts: BoundParts, data: Data, free: np.ndarray) -> Said:
+def series_pseudo_data(parts: BoundParts, data: Data, free: np.ndarray) -> SeriesPseudoData:
     """What rows say of the inducing values; what these leave open of a row is noise that it has alone."""
     values, M = parts.evaluator(free).values, int(parts.sizes.sum())
     noise = float(values.noise) ** 2 + (LEAST_NOISE * float(parts.model.start.size)) ** 2
@@ -111,7 +110,7 @@ def series_pseudo_data(parts: BoundParts, data: Data, free: np.ndarray) -> Said:
         gap += 0.5 * float(weights @ left) / noise
     whitening = inverse / scale
     precision = whitening.T @ gram @ whitening
-    return Said(whitening.T @ projected, 0.5 * (precision + precision.T), gap)
+    return SeriesPseudoData(whitening.T @ projected, 0.5 * (precision + precision.T), gap)
 
 
 class SeriesEvidence(Bound):
@@ -129,10 +128,10 @@ class SeriesEvidence(Bound):
         point = self.parts.evaluator(free)
         values = point.values
         with np.errstate(over="ignore", invalid="ignore"):  # far from the mode, from where a step comes back
-            found = [kernel(values.lengths[at]) for at, kernel in enumerate(self.kernels)]
+            result = [kernel(values.lengths[at]) for at, kernel in enumerate(self.kernels)]
             # The loss, and half of C^-1 - alpha alpha^T with C the covariance of the rows.
             C = np.full((len(self.data.y),) * 2, float(values.scales[-1]) ** 2)
-            for scale, one in zip(values.scales, found, strict=False):
+            for scale, one in zip(values.scales, result, strict=False):
                 C += float(scale) ** 2 * one.value
             variance, weights = float(values.noise) ** 2 + self.least_variance, self.data.weights
             C[np.diag_indices(len(C))] += variance / weights
@@ -144,9 +143,9 @@ class SeriesEvidence(Bound):
             loss += 0.5 * (self.others * np.log(2 * np.pi * variance) + np.log(weights).sum() + self.within / variance)
             half = 0.5 * (inverse - np.outer(alpha, alpha))
         scales = np.append(values.scales[:-1], 0.0)
-        of_scales = [2 * s * float(np.vdot(half, one.value)) for s, one in zip(scales, found, strict=False)]
+        of_scales = [2 * s * float(np.vdot(half, one.value)) for s, one in zip(scales, result, strict=False)]
         of_lengths = np.zeros((len(scales), values.lengths.shape[1]))
-        for at, one in enumerate(found):
+        for at, one in enumerate(result):
             for slot, slope in enumerate(one.slopes):
                 of_lengths[at, slot] = scales[at] ** 2 * float(np.vdot(half, slope))
         of_noise = 2 * values.noise * float(np.diagonal(half) @ (1 / self.data.weights))
@@ -202,7 +201,7 @@ def _at_rows(model: Model, part: ReadTerm, X: np.ndarray) -> Callable[[np.ndarra
     kernel = kernel_of(model, part, rows, rows[:0])
 
     def at(lengths: np.ndarray) -> Sloped:
-        gram = kernel(lengths[:count]).gram
+        gram = split_kernel(kernel(lengths[:count]))[0]
         if is_in_order:
             return gram
         return Sloped(*(leaf[..., place[:, None], place] for leaf in (gram.value, gram.slopes)))

@@ -304,7 +304,7 @@ class Stack:
         whose inputs are standardised. Any recipe can be replaced, as in
         ``layers.recipes | {"f_latent_0": ngp.guides.free_latent()}``.
         """
-        found: dict[str, Recipe] = {}
+        result: dict[str, Recipe] = {}
         for number, part in enumerate(self.parts):
             is_last = part.mean is None
             points, scale, train = part.mean_inducing, 1.0 if is_last else INNER_SCALE, self.train_inducing
@@ -314,9 +314,9 @@ class Stack:
                 recipe = orthogonal(points, natural=is_last, scale=scale, train_inputs=train)
             else:
                 recipe = decoupled_layer(points, self.mean, self.covariance, scale=scale, train_inputs=train)
-            found[f"{self.name}_{number}"] = recipe
+            result[f"{self.name}_{number}"] = recipe
         latent = {f"{self.name}_latent_{n}": amortised(self._reads(encoder())) for n in range(len(self.latent_columns))}
-        return found | latent
+        return result | latent
 
     @property
     def starts(self) -> tuple[dict[str, Recipe], ...]:
