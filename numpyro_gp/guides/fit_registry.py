@@ -152,18 +152,20 @@ def inducing_at_start(engine: object) -> Inducing:
 
 
 def inducing_of_sites(sites: Trace) -> Inducing:
-    """Those of the processes among latent sites."""
-    fns = {name: unwrap(site["fn"]) for name, site in sites.items() if role(site) == "gp"}
-    return {name: _points_of(fn) for name, fn in fns.items()}
+    """Those of the processes among latent sites, where they are known; of neighbours their mark.
 
-
-def _points_of(fn: object) -> dict[str, np.ndarray]:
-    """Inducing inputs by part, named as the primitives report them, where they are known; of neighbours their mark."""
-    found: dict[str, object] = {}
-    if isinstance(fn, RowPrior):
-        found.update(parts_of_neighbours(fn.rows.near))
-    elif isinstance(basis := getattr(fn, "basis", None), Basis):
-        found[""] = basis.inducing
-    elif isinstance(basis, AdditiveBasis):
-        found.update((f", component {name!r}", own) for name, own in zip(basis.names, basis.inducing, strict=True))
-    return {part: np.asarray(own) for part, own in found.items() if isinstance(own, jax.Array) and is_known(own)}
+    Parts are named as the primitives report them.
+    """
+    found: dict[str, dict[str, np.ndarray]] = {}
+    for name, site in sites.items():
+        if role(site) != "gp":
+            continue
+        fn, parts = unwrap(site["fn"]), dict[str, object]()
+        if isinstance(fn, RowPrior):
+            parts.update(parts_of_neighbours(fn.rows.near))
+        elif isinstance(basis := getattr(fn, "basis", None), Basis):
+            parts[""] = basis.inducing
+        elif isinstance(basis, AdditiveBasis):
+            parts.update((f", component {n!r}", x) for n, x in zip(basis.names, basis.inducing, strict=True))
+        found[name] = {part: np.asarray(x) for part, x in parts.items() if isinstance(x, jax.Array) and is_known(x)}
+    return found

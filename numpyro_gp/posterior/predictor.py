@@ -56,19 +56,6 @@ class Plan(NamedTuple):
     rows: tracing.DrawnRows
     place: tuple[int, int, int] | None
 
-    @property
-    def has_others(self) -> bool:
-        """Whether the model has other data sites: under one key their noise is another, and all else is the same."""
-        return sum(isinstance(unwrap(site.get("fn")), Observation) for site in self.found.sites.values()) > 1
-
-    def batch(self, call: Call) -> tuple[int, ...]:
-        """Shape of the data of a call like the one that was looked at, with as many rows or others."""
-        batch: tuple[int, ...] = unwrap(self.found.sites[self.site]["fn"]).batch_shape
-        if self.place is None:
-            return batch
-        axis, number, own = self.place
-        return (*batch[:axis], call.arrays[number].shape[own], *batch[axis + 1 :])
-
 
 def plan_of(posterior: Fitted, call: Call, rows: Sequence[str] | None, site: str | None, new: Sequence[str]) -> Plan:
     """Look at the model, called with new data; refuse what it cannot predict."""
@@ -113,7 +100,12 @@ def predict_rows(
     posterior = plan.posterior
     check_argument_values(plan.found, call.arrays)
     index = posterior.spread(num_samples, plan.is_random)
-    axis, total, places = rows_to_cut(plan.found, call, plan.named, plan.batch(call), chunk_size)
+    sites = plan.found.sites
+    batch = unwrap(sites[plan.site]["fn"]).batch_shape
+    if plan.place is not None:  # as many rows as were looked at, or others
+        at, number, row_axis = plan.place
+        batch = (*batch[:at], call.arrays[number].shape[row_axis], *batch[at + 1 :])
+    axis, total, places = rows_to_cut(plan.found, call, plan.named, batch, chunk_size)
     part = {number: call.arrays[number] for number in places}
     rest = {number: array for number, array in enumerate(call.arrays) if number not in places}
 
@@ -133,7 +125,9 @@ def predict_rows(
         size = total
     fixed, draws = (posterior.source, rest), (key, index)
     chunks = predict_chunks(one_draw, fixed, draws, part, total, size, places, first, known)
-    return Prediction.of_chunks(chunks, key, axis, first, plan.site if plan.has_others else None)
+    # Under one key the noise of other data sites is another, and all else is the same.
+    has_others = sum(isinstance(unwrap(site.get("fn")), Observation) for site in sites.values()) > 1
+    return Prediction.of_chunks(chunks, key, axis, first, plan.site if has_others else None)
 
 
 FEWEST_DRAWS, MOST_DRAWS, DATA_OF_EACH_ROW = 100, 10_000, 8
@@ -177,7 +171,13 @@ def draw_functions(
     asked, index = tracing.AskedProcess(posterior, call, plates, gp), posterior.spread(num_samples, is_random=True)
     if neighbours_in(call.arguments) and not isinstance(X, Functional):
         if (rows := joint_rows_of(asked, key, X, index, neighbours)) is not None:
-            return _local_draws(asked, key, rows, index, is_random)
+            each = index if is_random else index[:1]  # of draws that do not differ blocks are factored once
+            times = index.size // len(each)
+
+            def local(process: LocalProcess, draw: tracing.Draw, rows: JointRows) -> Array:
+                return drawn_together(process, rows, tracing.key_of(draw[0], process.name), times)
+
+            return asked.at_each(local, tracing.draws_of(key, each), rows).reshape(index.size, -1)
     elif neighbours is not None:
         cure = "Leave it out, or pass rows of inputs and the neighbours of the fit."
         fail("neighbours", "left out where there are none among the arguments of the model", neighbours, cure)
@@ -194,16 +194,6 @@ def draw_functions(
         cure = "Take posterior.functions(key, ...), which factorises nothing there, fewer inputs, or float64."
         fail("X", "of inputs at which the posterior covariance has a Cholesky factor", got, cure)
     return drawn
-
-
-def _local_draws(asked: tracing.AskedProcess, key: Array, rows: JointRows, index: np.ndarray, is_random: bool) -> Array:
-    """Functions of a process by neighbours, ``(S, B)``: of draws that do not differ the blocks are factored once."""
-    each = index if is_random else index[:1]
-
-    def one(process: LocalProcess, draw: tracing.Draw, rows: JointRows) -> Array:
-        return drawn_together(process, rows, tracing.key_of(draw[0], process.name), index.size // len(each))
-
-    return asked.at_each(one, tracing.draws_of(key, each), rows).reshape(index.size, -1)
 
 
 class RepeatedPredictor(ABC):

@@ -13,6 +13,7 @@ import os
 import threading
 import types
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -26,22 +27,17 @@ HIDDEN = (str(Path(__file__).parents[1]) + os.sep, handlers.__file__, primitives
 
 def alone(function: Function) -> Function:
     """A function that runs in one thread at a time, with all others of this kind."""
-
-    @functools.wraps(function)
-    def call(*args: object, **kwargs: object) -> Any:
-        with turn:
-            return function(*args, **kwargs)
-
-    return cast("Function", with_short_errors(call))
+    return with_short_errors(function, turn)
 
 
-def with_short_errors(function: Function) -> Function:
-    """A function whose errors show no frames of this library, its own included."""
+def with_short_errors(function: Function, lock: AbstractContextManager[object] = nullcontext()) -> Function:  # noqa: B008
+    """A function whose errors show no frames of this library, its own included; it runs inside of ``lock``."""
 
     @functools.wraps(function)
     def call(*args: object, **kwargs: object) -> Any:
         try:
-            return function(*args, **kwargs)
+            with lock:
+                return function(*args, **kwargs)
         except Exception as error:
             if os.environ.get("NUMPYRO_GP_TRACEBACK_FILTERING") != "off":
                 error.__traceback__ = _shortened(error.__traceback__)

@@ -99,24 +99,19 @@ def call_of(
         fail("args and kwargs", "arguments of the model", str(error).removeprefix("got "), cure, TypeError)
     arguments = {name: value for name, value in _by_name(bound).items() if name not in static}
     for name, value in arguments.items():
-        _check_fits_integers(name, value)
+        if isinstance(value, np.ndarray) and value.dtype.kind in "iu" and value.size:
+            # Whole numbers of eight bytes that four do not hold, where JAX has four, would wrap.
+            limits = np.iinfo(jax.dtypes.canonicalize_dtype(value.dtype))
+            if value.min() < limits.min or value.max() > limits.max:
+                required = f"of whole numbers from {limits.min} to {limits.max}"
+                cure = "Subtract their least and pass them as floats, or use float64 "
+                cure += "(jax.config.update('jax_enable_x64', True))."
+                fail(name, required, f"{value.min()} to {value.max()}", cure)
     arrays, rest = split_arrays((tuple(args), dict(kwargs)))
     given = list(zip(_names_of_places(signature.parameters.values(), len(args)), args, strict=True))
     given += sorted(kwargs.items())  # as JAX orders the entries of a dictionary
     owners = [name for name, value in given for leaf in jax.tree.leaves(value) if is_array(leaf)]
     return Call(arguments, arrays, tuple(owners), rest, static)
-
-
-def _check_fits_integers(name: str, value: object) -> None:
-    """Refuse whole numbers of eight bytes that four do not hold, where JAX has four: they would wrap."""
-    if not isinstance(value, np.ndarray) or value.dtype.kind not in "iu" or value.size == 0:
-        return
-    limits = np.iinfo(jax.dtypes.canonicalize_dtype(value.dtype))
-    if value.min() < limits.min or value.max() > limits.max:
-        required = f"of whole numbers from {limits.min} to {limits.max}"
-        switch = "jax.config.update('jax_enable_x64', True)"
-        cure = f"Subtract their least and pass them as floats, or use float64 ({switch})."
-        fail(name, required, f"{value.min()} to {value.max()}", cure)
 
 
 def check_digits_of(call: Call) -> None:

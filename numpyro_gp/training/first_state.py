@@ -15,7 +15,7 @@ from numpyro.infer.autoguide import AutoGuide, AutoGuideList
 from numpyro_gp.arrays import Array, is_key
 from numpyro_gp.checks import fail, is_known
 from numpyro_gp.guides.fit_registry import FitRecord, begin, fits_of, hand_on, inducing_at_start, is_same
-from numpyro_gp.primitives.inducing import Inducing, noted_inducing
+from numpyro_gp.primitives.inducing import noted_inducing
 from numpyro_gp.programs.compiled import run
 from numpyro_gp.programs.private import unused
 from numpyro_gp.programs.set_up import abstract_trace, in_one_program
@@ -71,7 +71,14 @@ def initial_state(
         vars(engine).update({**vars(own), "guide": engine.guide})
         hand_on(own.guide, engine.guide)
     check_names(engine, state, init_params)
-    begun, given = _begun(engine, own, noted), feed.call.at(feed.arrays()[: len(feed.call.arrays)])
+    owner, started = (engine.guide, own.guide) if isinstance(engine, SVI) else (engine, own)
+    inducing = inducing_at_start(started) or noted
+    fits = [] if started is not owner and owner is not engine else fits_of(owner)
+    # Guides of ours, and particles, have left word of this fit themselves.
+    is_noted = bool(fits) and not fits[-1].arrays and is_same(fits[-1].inducing, inducing)
+    guide = None if owner is engine or own is engine else started
+    begun = fits[-1] if is_noted else begin(owner, guide, inducing)
+    given = feed.call.at(feed.arrays()[: len(feed.call.arrays)])
     begun.given = shapes_in_words(given._replace(kwargs={**given.kwargs, **feed.call.static}))
     return state, begun
 
@@ -81,16 +88,6 @@ def definite(state: object) -> object:
     return jax.tree.map(
         lambda leaf: leaf if is_key(leaf) else lax.convert_element_type(leaf, jnp.result_type(leaf)), state
     )
-
-
-def _begun(engine: object, own: Any, noted: Inducing) -> FitRecord:
-    """The fit of an engine, a copy of which may have started in its place."""
-    owner, started = (engine.guide, own.guide) if isinstance(engine, SVI) else (engine, own)
-    inducing = inducing_at_start(started) or noted
-    fits = [] if started is not owner and owner is not engine else fits_of(owner)
-    if fits and not fits[-1].arrays and is_same(fits[-1].inducing, inducing):
-        return fits[-1]  # of which a guide of ours, and particles, have left word themselves
-    return begin(owner, None if owner is engine or own is engine else started, inducing)
 
 
 def check_latent(started: Any, guide: Any) -> None:

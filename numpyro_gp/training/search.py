@@ -112,7 +112,10 @@ def directions(engine: object, feed: Feed, state: object, names: list[str]) -> n
             with feed.opened(arrays) as given:
                 call = Arguments(given.args, {**given.kwargs, **feed.call.static})
                 found = processes_at(engine, engine.constrain_fn({**free, **unravel(flat)}), call)
-            own = list(fields_of(found))
+            leaves = jax.tree_util.tree_leaves_with_path(dict(found))
+            named = [(getattr(path[-1], "name", None), leaf) for path, leaf in leaves]
+            fields = [(name, jnp.asarray(leaf)) for name, leaf in named if name in FIELDS]
+            own = [(name, x) for name, x in fields if jnp.issubdtype(x.dtype, jnp.floating)]
             powers[:] = [np.broadcast_to(FIELDS[name], (leaf.size, 2)) for name, leaf in own]
             return [jnp.log(leaf.ravel()) for _, leaf in own]
 
@@ -139,11 +142,3 @@ def processes_at(engine: object, params: Mapping[str, object], call: Arguments) 
         model = handlers.replay(handlers.substitute(handlers.seed(engine.model, key), data=params), trace)
         model(*args, **kwargs)
     return found if all(process.noise is not None for process in found.values()) else {}
-
-
-def fields_of(processes: Mapping[str, object]) -> Iterator[tuple[str, Array]]:
-    """Lengthscales, noises and variances among the values that processes hold, by name."""
-    for path, leaf in jax.tree_util.tree_leaves_with_path(dict(processes)):
-        name = getattr(path[-1], "name", None)
-        if name in FIELDS and jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
-            yield name, jnp.asarray(leaf)
