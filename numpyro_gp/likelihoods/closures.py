@@ -70,7 +70,7 @@ class Closure:
     transformation holds in their place.
     """
 
-    # Equal structures do not mean equal functions: globals that the code reads are in neither (`programs.eager`).
+    # Equal structures do not mean equal functions: globals that the code reads are in neither (`programs.compiled`).
     is_users_own = True
 
     def __init__(self, function: Callable[..., object]) -> None:
