@@ -85,3 +85,14 @@ def test_a_fit_tells_nothing_of_the_order_of_its_rows():
     np.testing.assert_allclose(one.predict(new).mean, other.predict(new).mean, rtol=1e-4)
     np.testing.assert_allclose(one.predict(new).variance, other.predict(new).variance, rtol=1e-3)
     assert one.summary().notes == other.summary().notes
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_residuals_and_calibration_count_a_row_as_often_as_its_weight_says(seed):
+    """Of data with outliers; a row of weight three was one, whose copies are three."""
+    rng = np.random.default_rng(seed)
+    x, weights = rng.uniform(size=80), rng.integers(1, 5, 80)
+    y, copies = np.sin(6 * x) + 0.3 * rng.standard_t(3, 80), np.repeat(np.arange(80), weights)
+    weighed = ngp.gam("y ~ s(x)", {"x": x, "y": y}, weights=weights).summary().notes
+    assert weighed
+    assert weighed == ngp.gam("y ~ s(x)", {"x": x[copies], "y": y[copies]}).summary().notes
