@@ -271,13 +271,22 @@ def follow(case: Case) -> Iterator[Finding]:
             continue
         inputs = np.asarray(X, float)  # in float32 a constant column would be 0 / 0
         points = (inputs[seen.rows] - inputs.mean(axis=0)) / np.maximum(inputs.std(axis=0), 1e-300)
+        first = _once(np.column_stack([seen.rows, seen.y]))  # a row that counts twice is not beside itself,
+        first = first[_once(np.column_stack([points, np.round(seen.z, 5)])[first])]  # nor is one that is there twice
+        if len(first) < 20:
+            continue
+        points, ranks = points[first], np.clip(seen.z[first], -3, 3)  # no single row makes a correlation
         beside = nearest(points, points, 1, np.arange(len(points)))[:, 0]
-        ranks = np.clip(seen.z, -3, 3)  # no single row makes a correlation
         with np.errstate(invalid="ignore"):  # of equal numbers there is no correlation
             found = float(np.corrcoef(ranks, ranks[beside])[0, 1])
         if found > (least := max(NEIGHBOURS[0], NEIGHBOURS[1] / np.sqrt(len(ranks)))):
             text = f"Residuals of {name} at neighbouring inputs are correlated, {found:.2f}, so there is more to learn"
             yield Finding("residuals follow the inputs", text, found, least, _cure_of_residuals(case))
+
+
+def _once(rows: np.ndarray) -> np.ndarray:
+    """Numbers of rows, in order, of which no two are equal."""
+    return np.sort(np.unique(rows, axis=0, return_index=True)[1])
 
 
 def _cure_of_residuals(case: Case) -> str:

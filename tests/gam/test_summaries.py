@@ -67,3 +67,14 @@ def test_data_that_a_fit_drew_have_no_notes(kind):
     """At most 5 % of them: "unreliable for n rows" stood in 42 % of trends and in 85 % of gamma data."""
     count = max(20, SEEDS)
     assert len(noted(kind, count)) <= max(2, 0.05 * count)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_residuals_and_calibration_count_a_row_as_often_as_its_weight_says(seed):
+    """Of data with outliers; a row of weight three was one, whose copies are three."""
+    rng = np.random.default_rng(seed)
+    x, weights = rng.uniform(size=80), rng.integers(1, 5, 80)
+    y, copies = np.sin(6 * x) + 0.3 * rng.standard_t(3, 80), np.repeat(np.arange(80), weights)
+    weighed = ngp.gam("y ~ s(x)", {"x": x, "y": y}, weights=weights).summary().notes
+    assert weighed
+    assert weighed == ngp.gam("y ~ s(x)", {"x": x[copies], "y": y[copies]}).summary().notes

@@ -269,15 +269,24 @@ def expected_at_all(draws: Draws, rng: np.random.Generator) -> tuple[np.ndarray,
     return at.log_ratio, np.sum(terms, axis=0)
 
 
+def as_often(mass: np.ndarray) -> np.ndarray:
+    """Numbers of rows, in order, each as often as it counts; of many so many at random."""
+    until = np.cumsum(mass)
+    if until[-1] <= LOOKED_AT:
+        return np.repeat(np.arange(len(mass)), np.diff(np.floor(until + 0.5), prepend=0).astype(int))
+    return np.searchsorted(until, until[-1] * np.sort(np.random.default_rng(0).uniform(size=LOOKED_AT)))
+
+
 def evidence_of(draws: Draws, at: RowDraws, found: Densities, places: np.ndarray) -> FitEvidence:
     """What a verdict judges, from rows of the fit with these ``places``, each of them at one draw of the terms."""
-    few, model, sites = some_rows(len(places), LOOKED_AT), draws.model, {}
+    model, sites = draws.model, {}
+    few = as_often(model.rows.mass[places]) if model.rows.weights is not None else some_rows(len(places), LOOKED_AT)
     base, X, rows = shift_of(model, model.rows.X[places]), model.rows.X, places[few]
     without = None if at.without is None else (at.without[0] - base, at.without[1])
     at = at._replace(mean=at.mean - base, points=at.points - base, f=at.f[:, :1] - base, without=without)
     likelihood = likelihood_at_rows(draws.likelihood, model.layout, X[rows], rows, len(X))
     if (own := _seen(draws, likelihood, at, found, model.rows.y[rows] - base[few], few)) is not None:
-        judgement = judged(own, len(places), isinstance(draws.likelihood, Gaussian))
+        judgement = judged(own, len(few), isinstance(draws.likelihood, Gaussian))
         if are_known(draws, at) or (at.without is None and cannot_leave_out(to_leave_out(draws, at, found, places))):
             judgement = judgement._replace(pit=np.zeros(0), z=np.zeros(0))
         sites["y"] = judgement._replace(rows=rows[: len(judgement.rows)], num_rows=len(X))
