@@ -192,7 +192,7 @@ def smaller_error(rows):
 def terms(rows):
     """Share of simulations in which the dead term is called negligible, and of live terms that are not."""
     lines = []
-    for noise in ("2", "4"):
+    for noise in ("1", "2", "4"):
         for name, shown in NAMES.items():
             own = [row for row in waves_of(rows, noise, name) if row["called_dead"] != ""]
             if own:

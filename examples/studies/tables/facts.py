@@ -132,11 +132,6 @@ SPENT = {
 
 FACTS = {
     **{
-        f"core hours, {name}": functools.partial(core_hours, name=name)
-        for name in ("weights_from_fit", "normality", "stein_paper_model")
-    },
-    "core hours, depth alone": functools.partial(core_hours, name="latent_scores", method=["GP-GP VI"]),
-    **{
         f"spent, {run}": functools.partial(core_hours, name=name, digits=2, **chosen)
         for run, (name, chosen) in SPENT.items()
     },
@@ -164,7 +159,7 @@ FACTS = {
     "coverage, full": functools.partial(coverage, belief="full", metric="coverage"),
     "coverage, mean field": functools.partial(coverage, belief="mean field", metric="coverage"),
     "below, mean field": functools.partial(coverage, belief="mean field", metric="below"),
-    "error, full": functools.partial(coverage, belief="full", metric="error"),
+    "error, structured": functools.partial(coverage, belief="structured", metric="error"),
     **{
         f"{belief}, {inputs}": functools.partial(below_optimum, belief=belief, inputs=inputs)
         for belief in ("structured(20)", "structured(40)")

@@ -67,13 +67,13 @@ def latent_told(folder, names=None, pair=latent_scores.PAIRS[0]):
 
 
 def weights_deeper(folder):
-    """What weights gain with two layers less what they gain with one, by set, of the same starts."""
+    """On which sets weights gain more with two layers than with one, from the same starts."""
     rows = rows_of(folder, "latent_scores")
     both = {
         name: [latent_scores.gains(rows, name, pair=pair) for pair in latent_scores.PAIRS[:0:-2]]
         for name in dict.fromkeys(row["set"] for row in rows)
     }
-    return ", ".join(f"{judged(np.subtract(*own))} on {name}" for name, own in both.items() if all(own))
+    return told({name: direction(np.subtract(*own)) for name, own in both.items() if all(own)})
 
 
 def long_pairs(folder, first, second):
@@ -200,6 +200,7 @@ FACTS = {
     "weights, sets": functools.partial(latent_told, pair=(2, 1)),
     "depth, sets": functools.partial(latent_told, pair=(3, 1)),
     "weights above, sets": functools.partial(latent_told, pair=(4, 3)),
+    "latent, yacht, ten splits": functools.partial(long_apart, name="yacht", first="LV-GP VI", second="GP VI"),
     "latent, bike": functools.partial(latent_gain, name="bike"),
     "latent, power": functools.partial(latent_gain, name="power"),
     "latent, keggdirected": functools.partial(latent_gain, name="keggdirected"),

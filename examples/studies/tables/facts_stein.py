@@ -163,10 +163,10 @@ def calibration_on(folder, name):
     return judged(apart(found[most], found["variational"]).values())
 
 
-def times(folder, other):
-    """Seconds of the leading particles over those of another method on the regression sets."""
-    found = means(stein_regression.with_enough(rows_of(folder, "stein_regression")), "dataset", "method", "seconds")
-    most = stein_regression.leading(rows_of(folder, "stein_regression"))
+def times(folder, other, own=stein_regression.with_enough, name="stein_regression"):
+    """Seconds of the leading particles over those of another method, of ``own`` rows of a file."""
+    rows = own(rows_of(folder, name))
+    found, most = means(rows, "dataset", "method", "seconds"), stein_regression.leading(rows)
     ratios = [found[most][name] / found[other][name] for name in found[most] if name in found[other]]
     return f"{min(ratios):.2g} to {max(ratios):.2g} times on {len(ratios)} sets"
 
@@ -224,5 +224,8 @@ FACTS = {
     "accuracy beside VI": functools.partial(beside_labels, metric="accuracy", other="variational"),
     "accuracy beside NUTS": functools.partial(beside_labels, metric="accuracy", other="NUTS"),
     "particles, times of ML": functools.partial(times, other="maximum likelihood"),
+    "recipe of the paper, times of ML": functools.partial(
+        times, other="maximum likelihood", own=stein_regression.one_kernel, name=PAPER_MODEL
+    ),
     "chains in one mode": chains_in_one_mode,
 }
