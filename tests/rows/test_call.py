@@ -1,10 +1,15 @@
 """Calls of a model: binding, rows, and what is refused."""
 
+import json
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from numpyro_gp.rows.call import call_of, check_not_empty, is_data
+import numpyro_gp as ngp
+from numpyro_gp.rows.argument_shapes import arguments_of, shapes_in_words
+from numpyro_gp.rows.call import Arguments, call_of, check_not_empty, is_data
 
 
 def model(X, y=None, *, W=None, batch=None): ...
@@ -55,3 +60,21 @@ def test_bad_input(call, error, message):
 def test_empty_data_are_refused_by_name():
     with pytest.raises(ValueError, match=r"y of the model must be non-empty data, but got shape \(0,\)"):
         check_not_empty(call_of(model, (np.zeros(2), np.zeros(0)), {}))
+
+
+def test_arguments_come_back_through_a_file_as_their_shapes():
+    rows = {"X": np.ones((4, 2), np.float32), "y": [jnp.arange(4), None]}
+    given = Arguments((rows, (3, "probit")), {"batch": None, "rate": 0.5, "half": jnp.ones(2, jnp.bfloat16)})
+    found = arguments_of(json.loads(json.dumps(shapes_in_words(given))))
+    shape = jax.ShapeDtypeStruct
+    expected = {"X": shape((4, 2), jnp.float32), "y": [shape((4,), jnp.arange(4).dtype), None]}
+    assert found.args == (expected, (3, "probit"))
+    assert found.kwargs == {"batch": None, "rate": 0.5, "half": shape((2,), jnp.bfloat16)}
+    assert shapes_in_words(found) == shapes_in_words(given)
+
+
+def test_objects_have_no_words():
+    others = [len, ngp.kernels.RBF(1.0, 1.0), {1: 2}, jax.random.key(0), ngp.neighbours(np.eye(4), 2).find(np.eye(4))]
+    assert [shapes_in_words(Arguments((other,), {})) for other in others] == [None] * 5
+    assert shapes_in_words(Arguments((), {"f": [others[1]]})) is None
+    assert shapes_in_words(Arguments(([0.5] * 101,), {})) is None  # these are data

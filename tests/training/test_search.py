@@ -17,8 +17,10 @@ from scipy.optimize import minimize
 from scipy.stats import lognorm, multivariate_normal
 
 import numpyro_gp as ngp
+from numpyro_gp.gam.search.engines import BLOCK
 from numpyro_gp.rows.call import Arguments
 from numpyro_gp.rows.feeds import feed_of
+from numpyro_gp.training.plateau import still_rises
 from numpyro_gp.training.search import LENGTHSCALES, NOISES, SHORT, best_start, directions, movable
 from tests.compiling import counted
 from tests.precision import x64
@@ -223,3 +225,10 @@ def test_a_search_compiles_once_and_is_left_out_of_short_fits_and_those_that_go_
     assert named[0] == named[1] > found[0][0] + 50
     with pytest.raises(TypeError, match="search must be True, False or None, but got 'yes'"):
         run(guide, 1, search="yes")
+
+
+def test_a_bound_rises_or_has_arrived():
+    noise = RNG.normal(size=BLOCK)
+    assert not still_rises(100 + noise, BLOCK)
+    assert still_rises(100 + noise - 0.02 * np.arange(BLOCK), BLOCK)
+    assert still_rises(100 + noise[: BLOCK // 2], BLOCK)  # of so few steps nobody can say
