@@ -1,5 +1,6 @@
 """Numbers in the words of the results: from the rows, on a page each, and changed by the rows alone."""
 
+import csv
 import re
 import shutil
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 
 from examples.studies.tables import facts, facts_deep, facts_stein, rebuild
 from examples.tools.tables import path_of, rows_of, save
+from numpyro_gp.programs import scheduler
 
 ROOT = Path(__file__).parents[3]
 PARTICLES = "stein.auto, 20 particles"
@@ -112,3 +114,16 @@ def test_sets_are_told_by_a_t_test_and_splits_by_a_sign_test(tmp_path):
     assert facts_deep.long_told(tmp_path, **pair) == "ahead on housing, behind on energy, not seen on yacht"
     assert facts_deep.long_apart(tmp_path, "yacht", **pair) == "-1.000 ± 2.000 (5)"
     assert facts_deep.splits_ahead(tmp_path, "yacht", **pair) == "4 of 5 splits (sign test, p 0.375)"
+
+
+def test_the_results_say_how_often_it_stopped():
+    """Rows of the benchmark `stops`: the chosen scheduler never, the default of jaxlib 0.10.2 often."""
+    with (ROOT / "examples" / "studies" / "speed" / "stops.csv").open() as file:
+        rows = {row["how"]: row for row in csv.DictReader(file)}
+    assert int(rows["imported"]["stopped"]) == 0
+    assert int(rows["imported"]["runs"]) >= 200
+    assert {scheduler.can_stop(row["jaxlib"]) for row in rows.values()} == {True}
+    page = " ".join((ROOT / "examples" / "guide" / "papers" / "machines.md").read_text().split())
+    counts = {how: f"{row['stopped']} of {row['runs']}" for how, row in rows.items()}
+    plain, imported = counts["plain"], counts["imported"]
+    assert f"stopped in {plain} runs of JAX alone. With the library imported it stopped in {imported}." in page
