@@ -1,11 +1,13 @@
 """A program has no inner calls; its two parts have the values of the whole, the factorisation only in the first."""
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from numpyro_gp.programs.trace import as_function, split, traced
+from numpyro_gp.programs.trace import _parameters, as_function, split, traced
 
 
 def names(program):
@@ -108,3 +110,18 @@ def test_a_callback_is_in_the_part_that_is_run_for_all():
     parts(function, jnp.ones(()), jnp.ones(4))[2](jnp.full((), 2.0), jnp.ones(4))
     jax.effects_barrier()
     assert [float(value) for value in seen] == [2.0]
+
+
+class Pair(NamedTuple):
+    first: object
+    second: object
+
+
+def test_programs_are_found_in_tuples_of_any_kind():
+    """Also in a plain tuple of named ones, in which the first look at a parameter must not end."""
+    sine, cosine = (jax.make_jaxpr(function)(1.0) for function in (jnp.sin, jnp.cos))
+    for parameter in (sine, (sine,), Pair(sine, 3), (Pair(sine, None),), ((1, 2), (Pair((sine,), 0),))):
+        changed = _parameters({"size": (1, 2), "held": parameter}, lambda _: cosine)
+        assert cosine in jax.tree.leaves(changed, is_leaf=lambda leaf: leaf is cosine)
+    plain = {"size": (1, 2), "name": "sin"}
+    assert _parameters(plain, lambda _: cosine) is plain

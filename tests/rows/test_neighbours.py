@@ -93,6 +93,21 @@ def test_rows_of_a_file_in_double_precision_are_said_to_be_rounded(tmp_path):
         ngp.Neighbours.load(tmp_path / "near.npz")
 
 
+@pytest.mark.parametrize("replicates", [True, False])
+def test_others_are_the_nearest_of_all_other_rows(replicates):
+    rows = np.random.default_rng(2).normal(size=(40, 3))
+    rows[7] = rows[9] = rows[3]
+    near = ngp.neighbours(rows, 6, lengthscale=[1.0, 2.0, 0.5], others=True, replicates=replicates)
+    for units, found in (([1.0, 2.0, 0.5], near), (1.0, near.rescaled(1.0))):
+        distances = (((rows[:, None] - rows[None]) / units) ** 2).sum(axis=-1) + np.diag(np.full(40, np.inf))
+        if not replicates:
+            distances[distances == 0] = np.inf
+        wanted = np.sort(distances, axis=1)[:, :6]
+        np.testing.assert_allclose(np.take_along_axis(distances, np.asarray(found.others), 1), wanted)
+    np.testing.assert_array_equal(near[jnp.array([5, 2])].others, np.asarray(near.others)[[5, 2]])
+    assert ngp.neighbours(rows, 6).others is None
+
+
 def test_rows_may_be_numbered_in_one_byte():
     X = np.random.default_rng(0).uniform(size=(400, 2))
     for near in (ngp.neighbours(X, 4), ngp.neighbours(X, 4, rows=np.arange(300))):
