@@ -82,6 +82,15 @@ def test_a_likelihood_with_a_number_for_each_row_is_that_of_all_rows(monkeypatch
     assert len(again.losses) < 20  # a step that moves nothing is not halved: there were 56
 
 
+def test_what_is_kept_of_rows_never_knows_less_than_the_prior():
+    """At other hyper-parameters the belief would have no covariance; its mean stays."""
+    turn = np.linalg.qr(RNG.normal(size=(3, 3)))[0]
+    gram, projected = (turn * [-0.4, 0.5, 3.0]) @ turn.T, RNG.normal(size=3)
+    kept, said = own.without_doubt(gram, projected)
+    np.testing.assert_allclose(kept, (turn * [0, 0.5, 3.0]) @ turn.T, atol=1e-12)
+    np.testing.assert_allclose(np.linalg.solve(np.eye(3) + kept, said), np.linalg.solve(np.eye(3) + gram, projected))
+
+
 @pytest.mark.parametrize(("rows", "shape", "seed"), [(50, 4.0, 1), (50, 4.0, 2), (50, 50.0, 0), (200, 4.0, 0)])
 def test_the_mode_of_positive_data_is_found_where_whole_site_steps_overflow(rows, shape, seed):
     """Ends at a mode: slopes at sites that follow are zero there, and curves are within the noise of the truth."""
