@@ -108,3 +108,16 @@ def test_the_mode_of_positive_data_is_found_where_whole_site_steps_overflow(rows
     assert np.abs(slopes).max() < 0.1
     mean = bound.last.marginals.mean
     assert np.std(mean - np.sin(x)) < 4 / np.sqrt(shape * rows / 10)  # f is the logarithm of the mean over the shape
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("formula", ["y ~ s(x, num_inducing=6) + linear(z)", "y ~ te(x, z, num_inducing=6)"])
+def test_many_rows_start_with_tables_or_some_of_them(monkeypatch, formula):
+    """The mode of all rows, to the same bound, and pseudo-data of all: tables for the first, 20 rows for the second."""
+    model = ngp.gam.model(formula, DATA)
+    whole = own.collapsed(model, 200)
+    monkeypatch.setattr(own, "MANY_ROWS", 20)
+    some = own.collapsed(model, 200)
+    assert abs(some.losses[-1] - whole.losses[-1]) < 0.1
+    np.testing.assert_allclose(some.location, whole.location, atol=0.2)
+    np.testing.assert_allclose(some.shift, whole.shift, rtol=0.2, atol=0.2 * np.abs(whole.shift).max())
