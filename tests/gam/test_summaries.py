@@ -8,6 +8,7 @@ import os
 import numpy as np
 import pytest
 
+import numpyro_gp as ngp
 from numpyro_gp.criticism import leave_one_out as row_evidence
 from numpyro_gp.gam.answers import effects as variance_shares
 from numpyro_gp.gam.answers import report, row_densities
