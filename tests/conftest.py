@@ -142,6 +142,16 @@ def pytest_report_header() -> str:
     return f"second stage: part {PART}"
 
 
+def pytest_collectstart(collector: pytest.Collector) -> None:
+    """Data that a file makes at its import."""
+    rounding.look_at(collector.path)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Data of a test and of its fixtures."""
+    rounding.look_at(item.path)
+
+
 COUNTED = {"programs": 0}
 
 

@@ -80,7 +80,8 @@ def pareto_quantiles(levels: np.ndarray, k: np.ndarray, scale: np.ndarray) -> np
     far = -np.log1p(-levels)
     is_small = np.abs(k) < np.finfo(float).eps
     safe = np.where(is_small, 1.0, k)
-    return scale * np.where(is_small, far, np.expm1(safe * far) / safe)
+    # Beyond e^700 nothing counts: weights are at most the largest.
+    return scale * np.where(is_small, far, np.expm1(np.minimum(safe * far, 700)) / safe)
 
 
 class LeftOut(NamedTuple):

@@ -98,15 +98,22 @@ def survival_draws(chunk: Observation, keys: Array, times: Array, *, each: int) 
     return draws.reshape(-1, *draws.shape[2:])
 
 
-def quantiles_of_draws(draws: Array, probabilities: Array) -> Array:
+def is_discrete(chunk: Observation) -> bool:
+    """Whether data are counts or labels, by the support that their likelihood has; their draws may be floats."""
+    found: list[bool] = []
+
+    def one(o: Observation) -> Array:
+        given = o.likelihood.uncensored.conditional(jnp.zeros(o.mean_latent.shape))
+        found.append(bool(given.support.is_discrete))
+        return jnp.zeros(())
+
+    jax.eval_shape(jax.vmap(one), chunk)
+    return found[0]
+
+
+def quantiles_of_draws(draws: Array, probabilities: Array, is_whole: bool) -> Array:
     """Of draws ``(S, ...)``: of whole numbers one of them, which the mean of two that are next to each other is not."""
-    is_whole = jnp.issubdtype(draws.dtype, jnp.integer) or jnp.issubdtype(draws.dtype, jnp.bool_)
-    lower = jnp.quantile(draws, probabilities, axis=0, method="lower")
-    if is_whole:
-        return lower
-    # Counts are floats too: between two of them there is none.
-    linear = jnp.quantile(draws, probabilities, axis=0, method="linear")
-    return jnp.where(jnp.all(draws == jnp.round(draws)), lower, linear)
+    return jnp.quantile(draws, probabilities, axis=0, method="lower" if is_whole else "linear")
 
 
 @jax.jit

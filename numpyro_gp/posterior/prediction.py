@@ -192,7 +192,8 @@ class Prediction:
         key = self._key_of("quantiles")
         order = jnp.arange(-(-count // self.num_draws) * self.num_draws)
         every = (self._draws(number, order.size, key, order) for number in range(len(self._sizes)))
-        parts = [mixture.quantiles_of_draws(draws, probabilities) for draws in every]
+        is_whole = mixture.is_discrete(self._chunks[0])
+        parts = [mixture.quantiles_of_draws(draws, probabilities, is_whole) for draws in every]
         return self._lifted(jnp.concatenate(parts, axis=1 + self._axis))
 
     def survival(self, times: ArrayLike) -> Array:

@@ -43,3 +43,11 @@ def test_left_out_densities_of_a_normal_mean():
     assert np.abs(inside - wanted).max() > 0.1
     assert found.good_k == 0.7
     assert np.all(found.k < 0.5)
+
+
+def test_weights_of_which_one_is_all_overflow_nothing():
+    """Log weights that fall by 7000: quantiles of their tail would be beyond all numbers, and one draw has all mass."""
+    with np.errstate(over="raise", invalid="raise"):
+        found = smoothed(-np.linspace(0, 7000, 1000)[:, None])
+    np.testing.assert_allclose(np.exp(found.log_weights).sum(), 1.0)
+    assert found.k[0] > 100

@@ -8,7 +8,8 @@ import pytest
 import numpyro_gp as ngp
 from numpyro_gp.criticism.finding import Finding
 from numpyro_gp.criticism.weights import Weights
-from numpyro_gp.gam.answers.advice import AdviceContext, advice, is_even, notes_on
+from numpyro_gp.gam.answers.advice import AdviceContext, advice, notes_on, on_normal_posterior
+from numpyro_gp.gam.answers.row_densities import RowDraws
 
 ROWS, WAVES = 200, "waves ~ s(x, num_inducing="
 
@@ -75,9 +76,31 @@ def test_more_steps_are_a_cure_where_steps_are_stochastic():
     assert "num_steps=200" in advice([Finding("R-hat", "R-hat is 2", 2.0, 1.05, "")], about())[0]
 
 
-def test_weights_that_are_nearly_equal_are_of_no_consequence():
-    assert is_even(Weights(0.1 * np.arange(10.0), 0.9))
-    assert not is_even(Weights(np.array([0.0] * 9 + [9.0]), 0.9))
+def test_a_posterior_that_is_not_normal_is_noted_where_it_moves_the_function():
+    """By moments of two kinds of draws, by hand: 50 of variance 9 with one weight in 20, 50 of variance 1."""
+    wide = np.arange(100) < 50
+    variance = np.where(wide, 9.0, 1.0)[:, None] * np.ones(3)
+    at = RowDraws(np.zeros((100, 3)), variance, *[np.zeros(0)] * 6)
+    logs = np.where(wide, np.log(0.05), 0.0) + 0.01 * np.arange(100)[::-1] % 3
+    share = np.exp(logs) / np.exp(logs).sum()
+    (found,) = on_normal_posterior(at, Weights(np.repeat(logs, 4), 0.3))
+    assert f"some {np.sqrt(5 / (share @ variance[:, 0])):.2f} times as wide" in found.sentence
+    assert not on_normal_posterior(at, Weights(np.zeros(400), 0.9))
+    assert not on_normal_posterior(at._replace(variance=np.ones((100, 3))), Weights(np.repeat(logs, 4), 0.9))
+    moved = at._replace(mean=3.0 * wide[:, None] + np.zeros(3), variance=np.ones((100, 3)))
+    assert "its mean is 0.7" in on_normal_posterior(moved, Weights(np.repeat(logs, 4), 0.3))[0].sentence
+    one = Weights(np.append(np.zeros(396), [50.0] * 4), 1.4)  # what one draw says is no number, but for its k
+    assert [finding.fault for finding in on_normal_posterior(at, one)] == ["Pareto k"]
+
+
+def test_intervals_of_a_trend_that_are_too_wide_are_noted():
+    """Counts that spread, whose ``f`` has intervals 0.65 times as wide in a chain; Pareto k of the fit is below 0.7."""
+    rng = np.random.default_rng(31)
+    rng.choice(4), rng.uniform(size=20), rng.choice(6)
+    y = rng.poisson(rng.gamma(0.5, 4, 20))
+    found = ngp.gam("y ~ trend(t)", {"t": np.arange(20.0), "y": y}, "negative_binomial").summary()
+    (note,) = [note for note in found.notes if "no normal posterior" in note]
+    assert 1.4 < float(note.split("some ")[1].split()[0]) < 1.8
 
 
 def of(y, text="y ~ linear(x)", family="gaussian"):

@@ -19,8 +19,6 @@ from tests.gam.summaries import KINDS, Case, checked, differences, noted, told
 from tests.precision import x64
 
 SEEDS = int(os.environ.get("NUMPYRO_GP_SEEDS", "6"))
-# Scales that may vanish have no normal posterior, and 5 of 20 summaries of trends and of labels say so, 3 of outliers.
-OPEN = pytest.mark.xfail(reason="Pareto k of scales is above 0.7 for up to a fourth of a fit's own data")
 THRESHOLDS = {
     "rows of the evidence of a series": [(evidence, "MOST_ROWS")],
     "rows of which some are fitted first": [(modes, "MANY_ROWS")],
@@ -65,9 +63,7 @@ def test_both_sides_of_a_threshold_agree(kind, threshold, monkeypatch):
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=[OPEN] if kind in ("trend", "labels", "outliers") else []) for kind in KINDS]
-)
+@pytest.mark.parametrize("kind", KINDS)
 def test_data_that_a_fit_drew_have_no_notes(kind):
     """At most 5 % of them: "unreliable for n rows" stood in 42 % of trends and in 85 % of gamma data."""
     count = max(20, SEEDS)

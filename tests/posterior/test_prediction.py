@@ -12,6 +12,7 @@ import pytest
 from scipy import stats
 
 import numpyro_gp as ngp
+from numpyro_gp.posterior.mixture import is_discrete, quantiles_of_draws
 from numpyro_gp.posterior.prediction import Prediction
 from numpyro_gp.sites import Observation
 
@@ -58,6 +59,15 @@ def test_samples_have_the_moments_of_the_mixture_and_quantiles_of_counts_are_cou
 
 
 @pytest.mark.long
+def test_the_likelihood_says_whether_its_data_are_whole():
+    """Amounts above 1e16 have no digits behind the point, and quantiles of them lie between two draws all the same."""
+    levels = jnp.array([0.5])
+    for likelihood, wanted in ((ngp.likelihoods.StudentT(5.0, 1e18), 1.5e18), (ngp.likelihoods.Poisson(), 1e18)):
+        is_whole = is_discrete(prediction(likelihood)._chunks[0])
+        found = quantiles_of_draws(jnp.array([1e18, 2e18]), levels, is_whole)
+        np.testing.assert_allclose(found, [wanted], rtol=1e-12)
+
+
 def test_other_likelihoods_give_quantiles_from_samples():
     every = prediction(ngp.likelihoods.Poisson()).quantiles(np.linspace(0.001, 0.999, 999))
     np.testing.assert_array_equal(every, np.round(every))  # some were the mean of two counts, 4.975
