@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from numpyro_gp.beliefs import Basis, Decoupled, DecoupledLayer, Hybrid, Orthogonal
-from numpyro_gp.beliefs.mean_basis import check_sampled_rows, mean_norm, projected, residual_norm
+from numpyro_gp.beliefs.decoupled import check_sampled_rows, mean_norm, projected, residual_norm
 from numpyro_gp.kernels import Matern32
 from numpyro_gp.linalg import row_times
 from tests.oracles.problems import gram

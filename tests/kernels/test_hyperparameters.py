@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 
-from numpyro_gp.kernels.hyperparameters import inner_products, nonnegative_scalar, per_input, positive_per_input
+from numpyro_gp.kernels.base import inner_products, nonnegative_scalar, per_input, positive_per_input
 
 
 def test_a_value_for_each_input_is_a_row():

@@ -14,9 +14,8 @@ from numpyro_gp.beliefs.basis import AbstractBasis, Basis
 from numpyro_gp.beliefs.neighbours.blocks import least_noise
 from numpyro_gp.checks import check_array, check_finite, check_nonnegative, check_points, check_positive, fail
 from numpyro_gp.kernels.base import Kernel
-from numpyro_gp.kernels.functionals import Functional
+from numpyro_gp.kernels.functionals import Functional, OfFunctionals
 from numpyro_gp.kernels.members import batch_shape
-from numpyro_gp.kernels.of_functionals import OfFunctionals
 from numpyro_gp.means import Mean
 from numpyro_gp.neighbours.value import AnyNeighbours, NeighbourRows, Neighbours
 from numpyro_gp.primitives.neighbours.local_process import LocalProcess
