@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast, datac
 import jax
 import jax.extend.core
 import numpy as np
-from jax.tree_util import PyTreeDef
+from jax.tree_util import Partial, PyTreeDef, all_leaves
 from jax.typing import ArrayLike as ArrayLike  # for the annotations of all other files
 
 # What traces now, to be compared for equality. Its place is jax.extend.core, and jax.core before jax 0.10, which warns
@@ -131,6 +131,11 @@ def store(value: object, /, **fields: object) -> None:
     """Set fields of an immutable value while it is made: ``__post_init__`` keeps what its checks return."""
     for name, item in fields.items():
         object.__setattr__(value, name, item)
+
+
+def as_pytree(function: Function) -> Function:
+    """A callable with its arrays as leaves: one that is a pytree stays as it is, a plain function is structure."""
+    return cast("Function", Partial(function)) if all_leaves([function]) else function
 
 
 def over_axes(function: Function, count: int, in_axes: Any = 0) -> Function:

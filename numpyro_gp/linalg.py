@@ -42,8 +42,8 @@ def row_times(rows: Float[Array, "*batch M"], matrix: Float[Array, "M N"]) -> Fl
     if math.prod(rows.shape[:-1]) != 1:
         return matmul(rows, matrix)
     row = rows.reshape(1, -1)
-    found = matmul(jnp.concatenate([row, jnp.zeros_like(row)]), matrix)
-    return found[0].reshape(*rows.shape[:-1], matrix.shape[-1])
+    product = matmul(jnp.concatenate([row, jnp.zeros_like(row)]), matrix)
+    return product[0].reshape(*rows.shape[:-1], matrix.shape[-1])
 
 
 def einsum(subscripts: str, *operands: ArrayLike) -> Array:
@@ -124,7 +124,11 @@ def inverse_lower(factor: Square) -> Square:
     while -(-size // pieces) > SOLVED_SIZE:
         pieces *= 2
     length = -(-size // pieces)
-    whole = _with_ones(factor, pieces * length - size)
+    whole, more = factor, pieces * length - size
+    if more:  # rows and columns, ones on their diagonal
+        below = jnp.eye(size + more, dtype=factor.dtype)[size:]
+        below = jnp.broadcast_to(below, (*factor.shape[:-2], *below.shape))
+        whole = jnp.concatenate([jnp.pad(factor, [(0, 0)] * (factor.ndim - 1) + [(0, more)]), below], axis=-2)
     blocks = _blocks_of(whole, length, 0)
     inverse = lax.linalg.triangular_solve(blocks, identity_like(blocks), left_side=True, lower=True)
     while inverse.shape[-3] > 1:
@@ -135,15 +139,6 @@ def inverse_lower(factor: Square) -> Square:
         above = jnp.concatenate([upper, jnp.zeros_like(upper)], axis=-1)
         inverse = jnp.concatenate([above, jnp.concatenate([corner, lower], axis=-1)], axis=-2)
     return inverse[..., 0, :size, :size]
-
-
-def _with_ones(factor: Square, more: int) -> Float[Array, "*batch L L"]:
-    """The matrix with more rows and columns, ones on their diagonal."""
-    if not more:
-        return factor
-    size = factor.shape[-1]
-    below = jnp.broadcast_to(jnp.eye(size + more, dtype=factor.dtype)[size:], (*factor.shape[:-2], more, size + more))
-    return jnp.concatenate([jnp.pad(factor, [(0, 0)] * (factor.ndim - 1) + [(0, more)]), below], axis=-2)
 
 
 def _blocks_of(matrix: Square, length: int, below: int) -> Float[Array, "*batch K L L"]:

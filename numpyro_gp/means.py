@@ -13,7 +13,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Float
 
-from numpyro_gp.arrays import Array, ArrayField, ArrayLike, store, value_type
+from numpyro_gp.arrays import Array, ArrayField, ArrayLike, as_pytree, store, value_type
 from numpyro_gp.checks import check_count, check_floating, check_points, fail
 from numpyro_gp.linalg import matmul
 
@@ -172,9 +172,7 @@ class FunctionMean:
     function: Callable[[Array], ArrayLike]
 
     def __post_init__(self) -> None:
-        # A callable that is itself a pytree keeps its parameters as leaves; a plain function is structure.
-        if jax.tree_util.all_leaves([self.function]):
-            store(self, function=jax.tree_util.Partial(self.function))
+        store(self, function=as_pytree(self.function))
 
     def __call__(self, X: ArrayLike) -> Array:
         """The function's value, ``(...)`` or ``(..., P)``."""

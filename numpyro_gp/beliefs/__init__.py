@@ -15,8 +15,7 @@ from numpyro_gp.beliefs.layer import DecoupledLayer
 from numpyro_gp.beliefs.neighbours.pseudo_rows import PseudoRows
 from numpyro_gp.beliefs.optimum import AdditiveOptimum, additive_optimum, coupled_optimum, orthogonal_optimum
 from numpyro_gp.beliefs.paths import corrections
-from numpyro_gp.beliefs.structured import BlockDiagonal, BlockLowRank, Structured
-from numpyro_gp.beliefs.truncation import truncate
+from numpyro_gp.beliefs.structured import BlockDiagonal, BlockLowRank, Structured, truncate
 
 __all__ = ["AbstractBelief", "Conditional", "Coupled", "MeanField", "Point", "PseudoRows"]
 __all__ += ["Decoupled", "DecoupledLayer", "Hybrid", "Orthogonal", "BlockDiagonal", "BlockLowRank", "Structured"]

@@ -20,8 +20,8 @@ from numpyro_gp.beliefs.basis import AbstractBasis, Basis, Frame, batch_of_bases
 from numpyro_gp.beliefs.members import Stacks, alike, picked
 from numpyro_gp.checks import check_points, fail, is_known
 from numpyro_gp.kernels import Kernel
+from numpyro_gp.kernels.functionals import OfFunctionals
 from numpyro_gp.kernels.members import KernelBatches, at_columns, batch_shape, form_and_columns
-from numpyro_gp.kernels.of_functionals import OfFunctionals
 
 
 def slices(sizes: Sequence[int]) -> tuple[slice, ...]:
@@ -60,11 +60,11 @@ class Group:
         """Factorise the Gram matrices of the components together."""
         if len(members) == 1:
             return cls(members, (), batch_of_bases(kernels[members[0]], inducing[members[0]], jitter))
-        mine, points = [kernels[c] for c in members], [inducing[c] for c in members]
-        pairs = [form_and_columns(kernel, tuple(range(points[0].shape[-1]))) for kernel in mine]
-        own, columns = batch_shape(mine[0]), tuple(read for _, read in pairs)
-        forms = jax.tree.map(lambda *leaves: jnp.stack(leaves, len(own)), *[form for form, _ in pairs])
-        return cls.of_forms(members, columns, forms, points, jitter, own)
+        chosen, points = [kernels[c] for c in members], [inducing[c] for c in members]
+        pairs = [form_and_columns(kernel, tuple(range(points[0].shape[-1]))) for kernel in chosen]
+        plates, columns = batch_shape(chosen[0]), tuple(read for _, read in pairs)
+        forms = jax.tree.map(lambda *leaves: jnp.stack(leaves, len(plates)), *[form for form, _ in pairs])
+        return cls.of_forms(members, columns, forms, points, jitter, plates)
 
     @classmethod
     def of_forms(
@@ -74,11 +74,11 @@ class Group:
         forms: Kernel,
         points: Sequence[Array],
         jitter: float | None,
-        own: tuple[int, ...] = (),
+        plates: tuple[int, ...] = (),
     ) -> "Group":
         """Factorise those of forms that are one batch, inside of the axes ``own`` of plates."""
-        build = jax.vmap(lambda one, at: Basis.build(one, at, jitter))
-        return cls(members, columns, over_batch(build, forms, _read_each(points, columns), own, axes=3))
+        build = jax.vmap(lambda kernel, at: Basis.build(kernel, at, jitter))
+        return cls(members, columns, over_batch(build, forms, _read_each(points, columns), plates, axes=3))
 
     @property
     def lead(self) -> tuple[int, ...]:
@@ -96,8 +96,8 @@ class Group:
         if not self.columns:
             return self.basis.matrix(X)
 
-        def add(total: Array, one: tuple[Basis, Array]) -> tuple[Array, None]:
-            return total + one[0].matrix(one[1]), None
+        def add(total: Array, component: tuple[Basis, Array]) -> tuple[Array, None]:
+            return total + component[0].matrix(component[1]), None
 
         rows = _columns_read(X, self.columns)
         start = jnp.zeros((X.shape[0], X.shape[0]), jnp.result_type(self.basis.dtype, X))
@@ -107,11 +107,11 @@ class Group:
         """The basis of each component, over all columns, by its number."""
         if not self.columns:
             return {self.members[0]: self.basis}
-        found = {}
+        bases = {}
         for place, (number, read) in enumerate(zip(self.members, self.columns, strict=True)):
-            one = jax.tree.map(lambda leaf, at=place: lax.index_in_dim(leaf, at, len(self.lead), False), self.basis)
-            found[number] = replace(one, kernel=at_columns(one.kernel, read), inducing=inducing[number])
-        return found
+            basis = jax.tree.map(lambda leaf, at=place: lax.index_in_dim(leaf, at, len(self.lead), False), self.basis)
+            bases[number] = replace(basis, kernel=at_columns(basis.kernel, read), inducing=inducing[number])
+        return bases
 
 
 def _columns_read(X: Float[Array, "N D"], columns: tuple[tuple[int, ...], ...]) -> Float[Array, "C N A"]:
@@ -121,14 +121,14 @@ def _columns_read(X: Float[Array, "N D"], columns: tuple[tuple[int, ...], ...]) 
 
 def _read_each(points: Sequence[Array], columns: tuple[tuple[int, ...], ...]) -> Float[Array, "*batch C M A"]:
     """Those of the inducing inputs ``(..., M, D)`` of each; where all are known, one constant of a program."""
-    if points[0].ndim == 2 and all(own is points[0] for own in points):
+    if points[0].ndim == 2 and all(array is points[0] for array in points):
         return _columns_read(points[0], columns)
-    own = np.asarray(columns)[:, None]
+    array = np.asarray(columns)[:, None]
     if points[0].ndim == 2 and all(map(is_known, points)):
-        read = [np.asarray(one)[:, list(at)] for one, at in zip(points, columns, strict=True)]
+        read = [np.asarray(points_of_one)[:, list(at)] for points_of_one, at in zip(points, columns, strict=True)]
         return jnp.asarray(np.stack(read), points[0].dtype)
     stacked = jnp.stack(points, -3)
-    return jnp.take_along_axis(stacked, jnp.asarray(own)[(None,) * (stacked.ndim - 3)], -1, mode="promise_in_bounds")
+    return jnp.take_along_axis(stacked, jnp.asarray(array)[(None,) * (stacked.ndim - 3)], -1, mode="promise_in_bounds")
 
 
 def _kind(kernel: Kernel, inducing: Array) -> Hashable:
@@ -143,13 +143,13 @@ def _batched(kernels: KernelBatches, points: Sequence[Array], jitter: float | No
     """The batches of the kernels as they are; none where inducing inputs of one batch differ in shape."""
     number = {name: at for at, name in enumerate(kernels.names)}
     members = [tuple(number[name] for name in batch.names) for batch in kernels.batches]
-    if any(points[c].ndim > 2 or points[c].shape != points[own[0]].shape for own in members for c in own):
+    if any(points[c].ndim > 2 or points[c].shape != points[group[0]].shape for group in members for c in group):
         return []
     return [
-        Group.of_forms(own, batch.columns, batch.form, [points[c] for c in own], jitter)
+        Group.of_forms(group, batch.columns, batch.form, [points[c] for c in group], jitter)
         if batch.columns
-        else Group.build(own, {own[0]: batch.form}, points, jitter)
-        for own, batch in zip(members, kernels.batches, strict=True)
+        else Group.build(group, {group[0]: batch.form}, points, jitter)
+        for group, batch in zip(members, kernels.batches, strict=True)
     ]
 
 
@@ -194,17 +194,17 @@ class AdditiveBasis(AbstractBasis):
         points = [inducing[name] for name in kernels]
         groups = _batched(kernels, points, jitter) if isinstance(kernels, KernelBatches) else []
         if not groups:
-            own = list(kernels.values())
-            groups = [Group.build(some, own, points, jitter) for some in alike(map(_kind, own, points))]
+            each = list(kernels.values())
+            groups = [Group.build(some, each, points, jitter) for some in alike(map(_kind, each, points))]
         whole = np.broadcast_shapes(*[group.lead for group in groups])
-        spread_points = tuple(spread(one, one.shape[:-2], whole) for one in points)
+        spread_points = tuple(spread(array, array.shape[:-2], whole) for array in points)
         return cls(tuple(kernels), spread_points, tuple(spread(group, group.lead, whole) for group in groups))
 
     @property
     def parts(self) -> tuple[Basis, ...]:
         """The basis of each component, in order."""
-        found = {number: part for group in self.groups for number, part in group.parts(self.inducing).items()}
-        return tuple(found[number] for number in range(len(self.names)))
+        bases = {number: part for group in self.groups for number, part in group.parts(self.inducing).items()}
+        return tuple(bases[number] for number in range(len(self.names)))
 
     @property
     def lead(self) -> tuple[int, ...]:
@@ -263,10 +263,10 @@ class AdditiveBasis(AbstractBasis):
 
     def white(self) -> tuple["AdditiveBasis", Array]:
         labels = numbered(self.size, self.inducing[0])
-        own = [labels[at] for at in self.slices]
-        bases = [part.white_at(at) for part, at in zip(self.parts, own, strict=True)]
+        labels_of_parts = [labels[at] for at in self.slices]
+        bases = [part.white_at(at) for part, at in zip(self.parts, labels_of_parts, strict=True)]
         groups = tuple(Group((number,), (), basis) for number, basis in enumerate(bases))
-        return AdditiveBasis(self.names, tuple(own), groups), labels
+        return AdditiveBasis(self.names, tuple(labels_of_parts), groups), labels
 
     def component(self, name: str) -> int:
         """Position of a component."""

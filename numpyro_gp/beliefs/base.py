@@ -170,10 +170,10 @@ class AbstractBelief(abc.ABC):
         """
         if basis is not None:
             white, labels = basis.white()
-            found = derived(*self.ready(white).joint(white, labels), white.matrix(labels))
-            agrees = agreement(self.kl(basis), found)
+            whitened = derived(*self.ready(white).joint(white, labels), white.matrix(labels))
+            agrees = agreement(self.kl(basis), whitened)
             if known(agrees) is None or known(agrees):
-                return Whitened(*(jnp.where(agrees, values, jnp.nan) for values in found))
+                return Whitened(*(jnp.where(agrees, values, jnp.nan) for values in whitened))
         required = "one over the inducing values, such as Coupled, or one that they follow from, with the site's basis"
         got = f"a {type(self).__name__} " + ("without it" if basis is None else "of another KL divergence")
         cure = "Draw functions or data with ngp.Posterior(...).predict."
@@ -190,8 +190,8 @@ class AbstractBelief(abc.ABC):
 
     def whitened_moments(self, basis: AbstractBasis | None = None) -> tuple[Array, Array]:
         """Means and standard deviations of the whitened values, shaped as `whitened_mean`."""
-        found = self.whitened(basis)
-        return found.mean, jnp.sqrt(jnp.sum(found.scale_tril**2, axis=-1))
+        whitened = self.whitened(basis)
+        return whitened.mean, jnp.sqrt(jnp.sum(whitened.scale_tril**2, axis=-1))
 
     @property
     def whitened_scale(self) -> Float[Array, "*batch M"]:

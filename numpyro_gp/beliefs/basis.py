@@ -14,9 +14,9 @@ from numpyro_gp.arrays import Array, Shape, over_axes, value_type
 from numpyro_gp.beliefs.products import lower_congruence
 from numpyro_gp.checks import fail
 from numpyro_gp.kernels import FunctionKernel, Kernel
+from numpyro_gp.kernels.functionals import OfFunctionals
 from numpyro_gp.kernels.jitter import steady
 from numpyro_gp.kernels.members import batch_shape
-from numpyro_gp.kernels.of_functionals import OfFunctionals
 from numpyro_gp.linalg import cholesky, einsum, flipped, half_log_det, matmul, moved, nothing, product, row_sums
 
 # --------------------------------------------------------------------------------------
@@ -69,17 +69,17 @@ def derived(
     """
     eye = jnp.eye(prior.shape[0], dtype=covariance.dtype)
     change = (prior - eye)[(None,) * (covariance.ndim - 2)]
-    own = 0.5 * (covariance + jnp.swapaxes(covariance, -1, -2)) - change
+    rounded = 0.5 * (covariance + jnp.swapaxes(covariance, -1, -2)) - change
     # Rounding of values near one, which may have made the smallest eigenvalues of S negative.
-    floor = 8 * jnp.finfo(own.dtype).eps * eye[(None,) * (covariance.ndim - 2)]
-    return Whitened(mean, cholesky(own + floor))
+    floor = 8 * jnp.finfo(rounded.dtype).eps * eye[(None,) * (covariance.ndim - 2)]
+    return Whitened(mean, cholesky(rounded + floor))
 
 
-def agreement(kl: Float[Array, "*batch"], found: Whitened) -> Bool[Array, ""]:
+def agreement(kl: Float[Array, "*batch"], whitened: Whitened) -> Bool[Array, ""]:
     """Whether the KL divergence of a belief, or of all members, is that of its whitened values, up to rounding."""
     kl = jnp.sum(kl)
-    slack = jnp.sqrt(jnp.finfo(kl.dtype).eps) * (found.mean.size + jnp.abs(kl))
-    return jnp.abs(found.kl() - kl) <= slack
+    slack = jnp.sqrt(jnp.finfo(kl.dtype).eps) * (whitened.mean.size + jnp.abs(kl))
+    return jnp.abs(whitened.kl() - kl) <= slack
 
 
 Tree = TypeVar("Tree")
@@ -187,8 +187,8 @@ class AbstractBasis(abc.ABC):
 
     def at_level(self, level: Array) -> "AbstractBasis":
         """The same basis with a mean function at its inducing inputs, for beliefs that read it."""
-        own: Any = self
-        return dataclasses.replace(own, level=level)
+        basis: Any = self
+        return dataclasses.replace(basis, level=level)
 
     def frame(self) -> Frame:
         """Where the whitened values of a single process stand, for beliefs about its values themselves."""
@@ -264,9 +264,9 @@ class Basis(AbstractBasis):
         None is the least that factorises.
         """
         # Values and slopes have units of their own.
-        found = steady(kernel.matrix(inducing), jitter, own=isinstance(kernel, OfFunctionals))
-        turn = turn_of(found.matrix, found.inverse)
-        return cls(kernel, inducing, found.factor, found.inverse, found.amount, found.matrix, turn=turn)
+        steadied = steady(kernel.matrix(inducing), jitter, own=isinstance(kernel, OfFunctionals))
+        turn = turn_of(steadied.matrix, steadied.inverse)
+        return cls(kernel, inducing, steadied.factor, steadied.inverse, steadied.amount, steadied.matrix, turn=turn)
 
     @property
     def size(self) -> int:
@@ -335,17 +335,17 @@ def batch_of_bases(kernel: Kernel, inducing: Array, jitter: float | None = None)
 
     One kernel may serve several sets of inducing inputs, and one set several kernels.
     """
-    return over_batch(lambda one, at: Basis.build(one, at, jitter), kernel, inducing, batch_shape(kernel))
+    return over_batch(lambda member, at: Basis.build(member, at, jitter), kernel, inducing, batch_shape(kernel))
 
 
 def over_batch(
-    build: Callable[[Kernel, Array], Basis], kernel: Kernel, inducing: Array, own: Shape, axes: int = 2
+    build: Callable[[Kernel, Array], Basis], kernel: Kernel, inducing: Array, batch: Shape, axes: int = 2
 ) -> Basis:
     """What ``build`` makes of each kernel of a batch ``own``, and each set of inducing inputs, of ``axes`` axes."""
     points = inducing.shape[:-axes]
-    lead = np.broadcast_shapes(own, points)
-    mapped = (None if not own else 0, None if not points else 0)
-    kernel = spread(kernel, own, lead) if own else kernel
+    lead = np.broadcast_shapes(batch, points)
+    mapped = (None if not batch else 0, None if not points else 0)
+    kernel = spread(kernel, batch, lead) if batch else kernel
     inducing = spread(inducing, points, lead) if points else inducing
     return over_axes(build, len(lead), mapped)(kernel, inducing)
 
@@ -424,13 +424,13 @@ class BatchBasis(AbstractBasis):
         return over_axes(function, self.axes if self.own else 0)(self.members)
 
     def features(self, X: Float[Array, "N D"]) -> Float[Array, "*batch M N"]:
-        return self._each(lambda one: one.features(X))
+        return self._each(lambda member: member.features(X))
 
     def diagonal(self, X: Float[Array, "N D"]) -> Float[Array, "*batch N"]:
-        return self._each(lambda one: one.diagonal(X))
+        return self._each(lambda member: member.diagonal(X))
 
     def matrix(self, X: Float[Array, "N D"]) -> Float[Array, "*batch N N"]:
-        return self._each(lambda one: one.matrix(X))
+        return self._each(lambda member: member.matrix(X))
 
     def white(self) -> tuple[AbstractBasis, Float[Array, "M D"]]:
         return first_member(self).white()

@@ -15,7 +15,7 @@ from numpyro_gp.beliefs.additive_basis import AdditiveBasis
 from numpyro_gp.beliefs.base import AbstractBelief, Marginals, Point, above_rounding
 from numpyro_gp.beliefs.coupled import MeanField
 from numpyro_gp.beliefs.members import Stacks
-from numpyro_gp.beliefs.structured import BlockDiagonal, BlockLowRank, Structured
+from numpyro_gp.beliefs.structured import BlockLowRank, InBlocks, Structured
 from numpyro_gp.checks import fail
 from numpyro_gp.linalg import einsum, flipped, matmul
 
@@ -69,22 +69,16 @@ def _(belief: MeanField, basis: AdditiveBasis, features: Float[Array, "M N"]) ->
 
 
 @change_of.register
-def _(belief: BlockDiagonal, basis: AdditiveBasis, features: Float[Array, "M N"]) -> Change:
-    belief.check_site(basis)
-    return Change(belief.change(features))
-
-
-@change_of.register
 def _(belief: Structured, basis: AdditiveBasis, features: Float[Array, "M N"]) -> Change:
     shared = _component_products(basis, belief.root().T, features)
     return Change(jnp.zeros((shared.shape[0], shared.shape[2]), belief.dtype), shared, -1)
 
 
 @change_of.register
-def _(belief: BlockLowRank, basis: AdditiveBasis, features: Float[Array, "M N"]) -> Change:
+def _(belief: InBlocks, basis: AdditiveBasis, features: Float[Array, "M N"]) -> Change:
     belief.check_site(basis)
-    own, _, shared = belief.pieces(features)
-    return Change(own, shared, -1)
+    change, _, shared = belief.pieces(features)
+    return Change(change, shared, -1)
 
 
 def _mean(belief: AbstractBelief | Point, basis: AdditiveBasis, features: Float[Array, "M N"]) -> Float[Array, "C N"]:
@@ -97,19 +91,18 @@ def _mean(belief: AbstractBelief | Point, basis: AdditiveBasis, features: Float[
 def component_marginals(belief: AbstractBelief | Point, basis: AdditiveBasis, X: Float[Array, "N D"]) -> Marginals:
     """``A_c^T m_c`` and ``var f_c(x_n)`` for each component, both ``(C, N)`` (mathematics.md section 6.1)."""
     features, prior = basis.features(X), basis.diagonals(X)
-    own, shared, sign = change_of(belief, basis, features)
+    change, shared, sign = change_of(belief, basis, features)
     together = 0.0 if shared is None else sign * jnp.sum(shared**2, axis=1)
-    return Marginals(_mean(belief, basis, features), above_rounding(prior + own + together, prior))
+    return Marginals(_mean(belief, basis, features), above_rounding(prior + change + together, prior))
 
 
 def component_covariance(
     belief: AbstractBelief | Point, basis: AdditiveBasis, X: Float[Array, "N D"]
 ) -> Float[Array, "N C C"]:
     """``cov(f_c(x_n), f_e(x_n))``, ``(N, C, C)`` (mathematics.md section 6.1)."""
-    own, shared, sign = change_of(belief, basis, basis.features(X))
-    diagonal = (basis.diagonals(X) + own).T
-    eye = jnp.eye(diagonal.shape[1], dtype=diagonal.dtype)[None]
-    result = diagonal[:, :, None] * eye
+    change, shared, sign = change_of(belief, basis, basis.features(X))
+    diagonal = (basis.diagonals(X) + change).T
+    result = diagonal[:, :, None] * jnp.eye(diagonal.shape[1], dtype=diagonal.dtype)[None]
     return result if shared is None else result + sign * einsum("crn,ern->nce", shared, shared)
 
 
@@ -124,9 +117,9 @@ def covariance_stacks(belief: AbstractBelief, basis: AdditiveBasis) -> list[Floa
     """The same in the stacks of the basis. Beliefs of low rank need no factor of all whitened values."""
     stacks = basis.stacks
     if isinstance(belief, BlockLowRank):
-        own = Stacks.of(belief.precision_trils)
-        return stacks.stacked(own.unstacked(belief.own_covariances())) if own != stacks else belief.own_covariances()
+        held = Stacks.of(belief.precision_trils)
+        return stacks.stacked(held.unstacked(belief.own_covariances())) if held != stacks else belief.own_covariances()
     if isinstance(belief, Structured):
-        rows = [jnp.swapaxes(one, -1, -2) for one in stacks.apart(belief.root().T)]
-        return [jnp.eye(one.shape[-1], dtype=one.dtype)[None] - matmul(jnp.swapaxes(one, -1, -2), one) for one in rows]
-    return [matmul(one, jnp.swapaxes(one, -1, -2)) for one in stacks.apart(_factor(belief, basis))]
+        roots = stacks.apart(belief.root().T)
+        return [jnp.eye(V.shape[-2], dtype=V.dtype)[None] - matmul(V, jnp.swapaxes(V, -1, -2)) for V in roots]
+    return [matmul(stack, jnp.swapaxes(stack, -1, -2)) for stack in stacks.apart(_factor(belief, basis))]

@@ -116,8 +116,8 @@ class Conditional(AbstractBelief):
         frame = basis.frame()
         if self.is_natural:  # whose rule is written in the turn: no zeros go back through the factor
             frame = Frame(*lax.stop_gradient((frame.factor, frame.inverse)), frame.turn)
-        found = over_axes(function, self.shift.ndim - 1, axes)(self.shift, self.precision, frame, level, weight)
-        return Coupled(found.mean, found.root, CovarianceMoments(found.covariance, found.divergence))
+        posterior = over_axes(function, self.shift.ndim - 1, axes)(self.shift, self.precision, frame, level, weight)
+        return Coupled(posterior.mean, posterior.root, CovarianceMoments(posterior.covariance, posterior.divergence))
 
     def whitened(self, basis: AbstractBasis | None = None) -> Whitened:
         return super().whitened() if basis is None else self.at(basis).whitened()
@@ -168,17 +168,17 @@ def _solve_posterior(
     return NormalPosterior(mean, root, covariance, spread - half_log_det(root)), (root_inverse, side, inner, pulled)
 
 
-def _posterior(*said: Any) -> NormalPosterior:
-    return _solve_posterior(*said)[0]
+def _posterior(*arguments: Any) -> NormalPosterior:
+    return _solve_posterior(*arguments)[0]
 
 
 _natural_posterior = jax.custom_vjp(_posterior)
 
 
-def _posterior_forward(*said: object) -> tuple[NormalPosterior, tuple[object, ...]]:
-    given: Said = jax.tree.map(lambda one: one.value, said, is_leaf=lambda one: hasattr(one, "value"))
-    found, kept = _solve_posterior(*given)
-    return found, (found, kept, given)
+def _posterior_forward(*arguments: object) -> tuple[NormalPosterior, tuple[object, ...]]:
+    values: Said = jax.tree.map(lambda leaf: leaf.value, arguments, is_leaf=lambda leaf: hasattr(leaf, "value"))
+    posterior, kept = _solve_posterior(*values)
+    return posterior, (posterior, kept, values)
 
 
 def _posterior_backward(residuals: tuple[Any, ...], cotangents: NormalPosterior) -> tuple[object, ...]:
@@ -189,14 +189,13 @@ def _posterior_backward(residuals: tuple[Any, ...], cotangents: NormalPosterior)
     divergence nothing is solved for: it is the pseudo-data (mathematics.md section 14.3). A step on what is stored is
     that on the weighted pseudo-data by the weight, whose own gradient is ``(tr G H + p.q) / weight``.
     """
-    (mean, root, covariance, _), (root_inverse, side, inner, pulled), given = residuals
-    shift, precision, frame, level, weight = given
-    asked: list[Any] = [one.aval if isinstance(one, SymbolicZero) else None for one in cotangents]
-    d_mean, d_root, d_spread, d_kl = (
-        one if aval is None else jnp.zeros(aval.shape, aval.dtype) for one, aval in zip(cotangents, asked, strict=True)
-    )
+    (mean, root, covariance, _), (root_inverse, side, inner, pulled), values = residuals
+    shift, precision, frame, level, weight = values
+    unused: list[Any] = [slope.aval if isinstance(slope, SymbolicZero) else None for slope in cotangents]
+    pairs = zip(cotangents, unused, strict=True)
+    d_mean, d_root, d_spread, d_kl = (d if aval is None else jnp.zeros(aval.shape, aval.dtype) for d, aval in pairs)
     d_spread = 0.5 * (d_spread + d_spread.T)
-    if asked[1] is None:
+    if unused[1] is None:
         d_spread = d_spread + symmetric_gradient(root, root_inverse, d_root)
     q = matmul(covariance, d_mean + d_kl * mean)
     half = matmul(d_spread - 0.5 * d_kl * inner, covariance)  # 2 G H with G S = I - S

@@ -2,15 +2,177 @@
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayField, ArrayLike, over_axes, store, value_type
 from numpyro_gp.beliefs.base import AbstractBelief, Joint, Marginals, above_rounding
 from numpyro_gp.beliefs.basis import AbstractBasis, Whitened
-from numpyro_gp.beliefs.moments import open_variance, whitened_marginals
+from numpyro_gp.beliefs.products import (
+    Factor,
+    Moments,
+    Vector,
+    at_blocks,
+    lower_moved,
+    lower_outer_square,
+    lower_times,
+    outer_square_in_forms,
+    quadratic_forms,
+    symmetric_moved,
+    triangle_rows,
+)
 from numpyro_gp.checks import check_floating, check_positive, check_triangle, fail
-from numpyro_gp.linalg import matmul
+from numpyro_gp.linalg import flipped, half_diagonal, identity_like, matmul, outer_square, row_times
+
+# --------------------------------------------------------------------------------------
+# Mean and variance at each input of ``N(m, S)`` over whitened values: the plain form, and two that cost less.
+#
+# With ``A = W k(Z, X)``, ``W = L^-1``, both are ``A^T m`` and ``k_nn + A_n^T (S - I) A_n``; `plain_marginals` has
+# two products of ``M x M`` by ``M x N``. It is what the others are tested against, and what a basis without
+# `AbstractBasis.cross` gets. `whitened_marginals` chooses by shape:
+#
+# * few rows, ``N < M / 8``: the plain form;
+# * a derivative is asked for: four products over the rows in place of six (`_marginals_jvp`);
+# * no derivative, ``N >= 4 M``: half of one product or one, with a root of ``I - S`` found once (`_at_many_rows`).
+
+# Rows for each inducing point from which an eigendecomposition is repaid by the product that it saves, and
+# inducing points below which nothing is gained.
+ROWS_TO_REPAY = 4
+SMALLEST = 64
+
+
+def plain_marginals(
+    features: Float[Array, "M N"],
+    prior: Float[Array, " N"],
+    mean: Vector,
+    factor: Factor,
+    left: Float[Array, "M M"] | None = None,
+) -> Marginals:
+    """``A^T m`` and ``k_nn - |A_n|^2 - |R^T A_n|^2 + |C^T A_n|^2``; ``R`` is `AbstractBasis.left_by_jitter`.
+
+    What the inducing values leave open is kept from being negative by itself: the last term may be far smaller than
+    its rounding errors.
+    """
+    rooted = matmul(flipped(factor), features)
+    spread = jnp.sum(rooted**2, axis=-2)
+    rest = open_variance(features, prior, left)
+    return Marginals(matmul(mean, features), jnp.broadcast_to(jnp.where(rest < 0, 0, rest), spread.shape) + spread)
+
+
+def open_variance(
+    features: Float[Array, "M N"], prior: Float[Array, " N"], left: Float[Array, "M M"] | None
+) -> Float[Array, " N"]:
+    """``k_nn - |A_n|^2 - |R^T A_n|^2``, which rounding can make negative."""
+    rest = prior - jnp.sum(features**2, axis=0)
+    return rest if left is None else rest - jnp.sum(matmul(flipped(left), features) ** 2, axis=0)
+
+
+def whitened_marginals(
+    basis: AbstractBasis, X: Float[Array, "N D"], mean: Vector, factor: Factor, covariance: Factor | None = None
+) -> Marginals:
+    """``A^T m`` and ``k_nn + A_n^T (C C^T - I) A_n`` at each row, kept above rounding error.
+
+    Parameters
+    ----------
+    basis : AbstractBasis
+    X : Array (N, D)
+    mean, factor : Array (M,) and (M, M), or with P on the left
+        ``m`` and lower ``C``.
+    covariance : Array like ``factor``, optional
+        ``S = C C^T`` where it is at hand: derivatives then reach it without passing through its factor.
+    """
+    prior, size, left = basis.diagonal(X), basis.size, basis.left_by_jitter()
+    cross = basis.cross(X) if 8 * X.shape[0] >= size else None
+    if cross is None:
+        mean, variance = plain_marginals(basis.features(X), prior, mean, factor, left)
+    else:
+        inverse, turn, values = cross
+        many = X.shape[0] >= ROWS_TO_REPAY * size and size >= SMALLEST
+        moments = _at_many_rows(basis, X, inverse, mean, factor, left) if many else None
+        moving = outer_square_in_forms(factor) if covariance is None else covariance
+        spread = lower_outer_square(factor) if covariance is None else covariance
+        if left is not None:
+            of_jitter = jnp.broadcast_to(outer_square(left), spread.shape)
+            moving, spread = moving - of_jitter, spread - of_jitter
+        mean, variance = _marginals(turn, values, prior, mean, moving, spread, factor, inverse, left, moments)
+    return Marginals(mean, above_rounding(variance, prior))
+
+
+def _at_many_rows(
+    basis: AbstractBasis, X: Array, inverse: Array, mean: Vector, factor: Factor, left: Array | None
+) -> Moments:
+    """Both moments without a derivative, from the inputs themselves: ``k(Z, X)`` need not be held whole."""
+    basis, X, inverse, mean, factor, left = lax.stop_gradient((basis, X, inverse, mean, factor, left))
+
+    def at(points: Array) -> tuple[Array, Array]:
+        cross = basis.cross(points)
+        assert cross is not None
+        return cross.values, basis.diagonal(points)
+
+    def in_full(cross: Array, prior: Array) -> Array:
+        return plain_marginals(lower_times(inverse, cross), prior, mean, factor, left).variance
+
+    return lax.stop_gradient(at_blocks(triangle_rows(inverse, mean, factor, left), at, X, basis.size, in_full))
+
+
+@jax.custom_jvp
+def _marginals(
+    turn: Float[Array, "M M"],  # noqa: ARG001
+    cross: Float[Array, "M N"],
+    prior: Float[Array, " N"],
+    mean: Float[Array, "*batch M"],
+    moving: Float[Array, "*batch M M"],  # noqa: ARG001
+    covariance: Float[Array, "*batch M M"],  # noqa: ARG001
+    factor: Float[Array, "*batch M M"],
+    inverse: Float[Array, "M M"],
+    left: Float[Array, "M M"] | None,
+    moments: Moments | None,
+) -> Moments:
+    """Mean and variance; ``covariance`` is of ``factor``, less that of ``left``; ``turn`` is of ``inverse``.
+
+    ``moving`` has the derivative of ``covariance`` in quadratic forms, and no value that is read.
+
+    What is already ``found`` is returned: ``cross`` is then made for derivatives alone, which in turn need nothing of
+    what is found, and a compiled program holds one of both.
+    """
+    if moments is None:
+        loc, variance = plain_marginals(lower_times(inverse, cross), prior, mean, factor, left)
+        return loc, variance
+    return moments
+
+
+@_marginals.defjvp
+def _marginals_jvp(
+    primals: tuple[Array, ...], tangents: tuple[Array, ...]
+) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+    """With ``P = Phi(d turn)``, ``dW = -P W`` (`beliefs.basis.Frame`), and ``E = (S - I) A``.
+
+    ``dloc = (dm - P^T m)^T A + m^T W dk`` and ``dvar = dk_nn + A_n^T Y A_n + 2 E_n^T W dk_n`` with
+    ``Y = dS - 2 (S - I) P``. Transposed, the rows of data enter ``Y``, and with it ``S`` and ``K``, through the one
+    product ``A diag(h) A^T``. The derivatives of ``S`` and ``K`` are taken where they are matrices, so those of
+    ``C`` and ``W`` are left out here; they are followed when this rule is differentiated again.
+    """
+    _, cross, prior, mean, _, covariance, _, inverse, left, _ = primals
+    turn_dot, cross_dot, prior_dot, mean_dot, moving_dot, *_ = tangents
+    features, change = lower_times(inverse, cross), covariance - identity_like(covariance)
+    excess, lead = matmul(change, features), (None,) * (mean.ndim - 1)
+    variance = jnp.sum(features[lead] * excess, axis=-2)
+    shrink = half_diagonal(turn_dot)
+    turned = moving_dot - 2 * symmetric_moved(change, shrink)
+    lifted = lower_moved(inverse, cross_dot)
+    mean_change = matmul(mean_dot - matmul(mean, shrink), features) + matmul(mean, lifted)
+    variance_change = quadratic_forms(turned, features) + 2 * jnp.sum(excess * lifted[lead], axis=-2)
+    # As `plain_marginals` has it: JAX takes the batch axes of a value from there where a compiled function is mapped.
+    rest = open_variance(features, prior, left)
+    prior = jnp.broadcast_to(prior - jnp.where(rest < 0, rest, 0), variance.shape)
+    variance_change = jnp.broadcast_to(prior_dot, variance.shape) + variance_change
+    return (row_times(mean, features), prior + variance), (mean_change, variance_change)
+
+
+# --------------------------------------------------------------------------------------
+# The beliefs.
 
 
 def check_mean(argument: str, mean: ArrayLike) -> Array:

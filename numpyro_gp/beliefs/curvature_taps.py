@@ -12,7 +12,6 @@ from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, over_axes, value_type
 from numpyro_gp.beliefs.basis import Basis
-from numpyro_gp.beliefs.mean_basis import gamma_scale
 from numpyro_gp.kernels.jitter import ample_jitter, jittered
 from numpyro_gp.linalg import add_to_diagonal, factorise, flipped, matmul
 
@@ -70,7 +69,7 @@ class BlockRoot(NamedTuple):
     def whitened(self, stacks: Sequence[Array]) -> Float[Array, "M K"]:
         """``V^T X`` of stacks ``(C_s, M_s, K)``."""
         white = [matmul(*pair) for pair in zip(self.own, stacks, strict=True)]
-        return self._inner(jnp.concatenate([one.reshape(-1, one.shape[-1]) for one in white]))
+        return self._inner(jnp.concatenate([stack.reshape(-1, stack.shape[-1]) for stack in white]))
 
     def twice(self, stacks: Sequence[Array]) -> list[Array]:
         """``V V^T x`` of stacks ``(C_s, M_s)``, in stacks."""
@@ -129,8 +128,8 @@ class BlockProbe:
     ) -> Float[Array, " N"]:
         """Variances as they are, given the features of the components, also in stacks ``(C_s, M_s, N)``."""
         apart = [lax.stop_gradient(stack) for stack in stacks]
-        for own, block in zip(apart, self.blocks, strict=True):
-            variance = variance + jnp.sum(own * matmul(block, own), axis=(0, 1))
+        for rows, block in zip(apart, self.blocks, strict=True):
+            variance = variance + jnp.sum(rows * matmul(block, rows), axis=(0, 1))
         if self.spare is not None:
             variance = variance + self.spare.seen(features)
         return watched(self.top, variance, lax.stop_gradient(self.root.whitened(apart)), 1)
@@ -156,6 +155,16 @@ def whiten(
         assert eps is not None
         return lax.stop_gradient(jnp.sqrt(gamma_scale(site, points, eps))[:, None] * values)
     return lax.stop_gradient(matmul(factorise(steadied(prior_curvature(site, points), eps))[1], values))
+
+
+def residual_variance(basis: Basis, points: Float[Array, "G D"]) -> Float[Array, " G"]:
+    """``diag(H)_i = k_ii - |R_i|^2``, at least zero."""
+    return jnp.maximum(basis.diagonal(points) - jnp.sum(basis.features(points) ** 2, axis=0), 0)
+
+
+def gamma_scale(basis: Basis, points: Float[Array, "G D"], eps: float) -> Float[Array, " G"]:
+    """``1 / (diag(H) + eps)`` (mathematics.md section 4.5)."""
+    return 1 / (residual_variance(basis, points) + eps)
 
 
 def prior_curvature(site: Basis, points: Float[Array, "G D"]) -> Float[Array, "G G"]:
@@ -208,8 +217,8 @@ def _watched_backward(axes: int, kept: tuple[Array, Array], slope: Array) -> tup
 
         return largest_eigenvalue(times, features.shape[0], features.dtype)
 
-    found = over_axes(largest, slope.ndim - axes)(slope)
-    return jnp.broadcast_to(found, top.shape), slope, jnp.zeros_like(features)
+    largest_of_each = over_axes(largest, slope.ndim - axes)(slope)
+    return jnp.broadcast_to(largest_of_each, top.shape), slope, jnp.zeros_like(features)
 
 
 watched.defvjp(lambda *given: (watched(*given), (given[0], given[2])), _watched_backward)

@@ -8,37 +8,114 @@ objective never exceeds the evidence, whether the two bases are disjoint, overla
 
 import abc
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
-from numpyro_gp.arrays import Array, ArrayField, same_fields, store, value_type
+from numpyro_gp.arrays import Array, ArrayField, ArrayLike, same_fields, store, value_type
 from numpyro_gp.beliefs.base import AbstractBelief, Joint, Marginals, above_rounding
 from numpyro_gp.beliefs.basis import AbstractBasis, Basis, Whitened, covariance_kl
-from numpyro_gp.beliefs.coupled import check_mean, joint_covariance
+from numpyro_gp.beliefs.coupled import check_mean, joint_covariance, whitened_marginals
 from numpyro_gp.beliefs.curvature_taps import (
     Probe,
+    gamma_scale,
     largest_eigenvalue,
     prior_curvature,
     residual_features,
+    residual_variance,
     watched,
     whiten,
 )
-from numpyro_gp.beliefs.mean_basis import (
-    check_coefficients,
-    check_sampled_rows,
-    gamma_scale,
-    mean_norm,
-    projected,
-    residual_norm,
-    residual_variance,
-    single,
-)
-from numpyro_gp.beliefs.moments import whitened_marginals
-from numpyro_gp.checks import check_points, check_triangle, fail
+from numpyro_gp.checks import check_points, check_triangle, fail, when_known
+from numpyro_gp.kernels import Kernel
 from numpyro_gp.linalg import einsum, factorise, half_log_det, matmul, row_times
+
+# --------------------------------------------------------------------------------------
+# Norms of a mean with points of its own, exact or by sampled rows, and its checks.
+
+# Indices of the rows of a mean basis that stand for all of them.
+Rows = Int[Array, " J"] | None
+
+
+def mean_norm(
+    kernel: Kernel, points: Float[Array, "G D"], a: Float[Array, "*batch G"], columns: Rows = None
+) -> Float[Array, ""]:
+    """``a^T K a``, or its unbiased estimate ``(M/|J|) a_J^T K_J a`` from rows ``J`` (mathematics.md section 4.6).
+
+    The result is summed over outputs. No jitter: it would enter the
+    full form and not the sampled one.
+    """
+    if columns is None:
+        return jnp.sum(a * row_times(a, kernel.matrix(points)))
+    rows = row_times(a, kernel.matrix(points, points[columns]))
+    return points.shape[0] / columns.shape[0] * jnp.sum(a[..., columns] * rows)
+
+
+def projected(basis: Basis, points: Float[Array, "G D"], a: Float[Array, "*batch G"]) -> Float[Array, "*batch M"]:
+    """``t = R a = L^-1 (K_beta,gamma a)``, never forming ``R`` (mathematics.md section 4.4)."""
+    return matmul(row_times(a, basis.kernel.matrix(basis.inducing, points).T), basis.inverse.T)
+
+
+def residual_norm(
+    basis: Basis, points: Float[Array, "G D"], a: Float[Array, "*batch G"], t: Float[Array, "*batch M"], columns: Rows
+) -> Float[Array, ""]:
+    """``a^T H a = a^T K a - |t|^2``, or ``(M/|J|) a_J^T (K_J a - K_J,beta L^-T t)`` (mathematics.md section 4.6).
+
+    The sampled form takes rows of ``H a``. The other unbiased form, which samples ``a^T K a`` and subtracts
+    an exact ``|t|^2``, has about a hundred times its variance.
+    """
+    if columns is None:
+        return mean_norm(basis.kernel, points, a) - jnp.sum(t**2)
+    sampled = points[columns]
+    rows = row_times(a, basis.kernel.matrix(points, sampled))
+    rows = rows - row_times(matmul(t, basis.inverse), basis.kernel.matrix(basis.inducing, sampled))
+    return points.shape[0] / columns.shape[0] * jnp.sum(a[..., columns] * rows)
+
+
+def check_coefficients(argument: str, a: ArrayLike, name: str, points: Float[Array, "G D"]) -> Float[Array, "*batch G"]:
+    """Return mean coefficients, one for each row of ``points``."""
+    array = check_mean(argument, a)
+    if array.shape[-1] != points.shape[0]:
+        required = f"of shape ({points.shape[0]},), or (P, {points.shape[0]}): one coefficient for each row of {name}"
+        fail(argument, required, f"shape {array.shape}", f"Pass jnp.zeros({points.shape[0]}) to start at a zero mean.")
+    return array
+
+
+def check_sampled_rows(columns: ArrayLike | None, size: int) -> Rows:
+    """Return an index set of the mean basis: whole numbers, at most one of each."""
+    if columns is None:
+        return None
+    array = jnp.asarray(columns)
+    cure = "Draw jax.random.choice(key, M_gamma, (number,), replace=False), or pass None for the exact form."
+    if array.ndim != 1 or not jnp.issubdtype(array.dtype, jnp.integer):
+        fail("columns", "a vector of whole numbers", f"dtype {array.dtype}, shape {array.shape}", cure)
+    if not 0 < array.shape[0] <= size:
+        fail("columns", f"1 to {size} indices, one for each sampled row of the mean basis", array.shape[0], cure)
+
+    def check(indices: np.ndarray) -> None:
+        if indices.min() < 0 or indices.max() >= size:
+            fail("columns", f"indices from 0 to {size - 1}", f"{indices.min()} to {indices.max()}", cure)
+        if len(np.unique(indices)) != len(indices):
+            fail("columns", "drawn without replacement", "a repeated index", cure)
+
+    when_known(check, array)
+    return array
+
+
+def single(belief: AbstractBelief, basis: AbstractBasis) -> Basis:
+    """The site's basis; refuse those that are not of one Gaussian process: a mean basis has one kernel."""
+    if not isinstance(basis, Basis):
+        required = "a single Gaussian process, made by gp()"
+        cure = "For an additive site use Coupled or one of the additive beliefs."
+        fail(f"the site of a {type(belief).__name__} belief", required, f"a {type(basis).__name__}", cure, TypeError)
+    return basis
+
+
+# --------------------------------------------------------------------------------------
+# The beliefs.
 
 
 class InverseCovariance(NamedTuple):
@@ -58,21 +135,6 @@ class InverseCovariance(NamedTuple):
     projection: Float[Array, "*batch M M"]
     kl: Float[Array, ""]
 
-    def _explained(self, site: Basis, X: Float[Array, "N D"]) -> Float[Array, "*batch M N"]:
-        """``E``."""
-        return matmul(self.projection, site.kernel.matrix(site.inducing, X))
-
-    def marginals(self, site: Basis, X: Float[Array, "N D"], mean: Float[Array, "*batch N"]) -> Marginals:
-        """The mean, and ``k_nn - |E_n|^2``."""
-        prior = jnp.broadcast_to(site.diagonal(X), mean.shape)
-        return Marginals(mean, above_rounding(prior - jnp.sum(self._explained(site, X) ** 2, axis=-2), prior))
-
-    def joint(self, site: Basis, X: Float[Array, "N D"], mean: Float[Array, "*batch N"]) -> Joint:
-        """The mean, and ``k(X, X) - E^T E``."""
-        reduction = self._explained(site, X)
-        explained = matmul(jnp.swapaxes(reduction, -1, -2), reduction)
-        return Joint(mean, jnp.broadcast_to(site.matrix(X), explained.shape) - explained)
-
 
 def inverse_covariance(gram: Float[Array, "M M"], B_tril: Float[Array, "*batch M M"]) -> InverseCovariance:
     """The inverse-parametrised covariance of Cheng and Boots (mathematics.md section 4.2).
@@ -89,8 +151,63 @@ def inverse_covariance(gram: Float[Array, "M M"], B_tril: Float[Array, "*batch M
     return InverseCovariance(inverse, matmul(inverse, transposed), kl)
 
 
+class WithMeanPoints(AbstractBelief):
+    """A belief with the mean ``K_X,points a``, besides that of inducing values, of one Gaussian process."""
+
+    a: Any  # coefficients, where `coefficients` does not say otherwise
+    scale_tril: Any  # whitened factor of the covariance, where `covariance` is None
+    B_tril: Any  # that of an `InverseCovariance`
+
+    @property
+    @abc.abstractmethod
+    def mean_points(self) -> Float[Array, "G D"]:
+        """The points of the mean."""
+
+    def coefficients(self, site: Basis) -> Float[Array, "*batch G"]:  # noqa: ARG002
+        """``a``, at the kernel of the moment."""
+        return self.a
+
+    def remaining(self, site: Basis) -> Float[Array, "*batch M"] | None:  # noqa: ARG002
+        """The whitened mean that is left to the inducing values; None for zeros."""
+        return None
+
+    def covariance(self, site: Basis) -> InverseCovariance | None:  # noqa: ARG002
+        """The covariance, where that is no whitened factor ``scale_tril``."""
+        return None
+
+    def marginals(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Marginals:
+        """``K_X,points a + A^T remaining``, and ``k_nn - |E_n|^2`` or the variance of `Coupled`."""
+        site = single(self, basis)
+        mean, covariance = (
+            row_times(self.coefficients(site), site.kernel.matrix(self.mean_points, X)),
+            self.covariance(site),
+        )
+        if covariance is not None:
+            prior = jnp.broadcast_to(site.diagonal(X), mean.shape)
+            explained = matmul(covariance.projection, site.kernel.matrix(site.inducing, X))
+            return Marginals(mean, above_rounding(prior - jnp.sum(explained**2, axis=-2), prior))
+        rest = self.remaining(site)
+        whitened = whitened_marginals(site, X, self.whitened_mean if rest is None else rest, self.scale_tril)
+        return Marginals(mean if rest is None else mean + whitened.mean, whitened.variance)
+
+    def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:
+        """The same with full covariance."""
+        site = single(self, basis)
+        mean, covariance = (
+            row_times(self.coefficients(site), site.kernel.matrix(self.mean_points, X)),
+            self.covariance(site),
+        )
+        if covariance is not None:
+            explained = matmul(covariance.projection, site.kernel.matrix(site.inducing, X))
+            square = matmul(jnp.swapaxes(explained, -1, -2), explained)
+            return Joint(mean, jnp.broadcast_to(site.matrix(X), square.shape) - square)
+        features, rest = site.features(X), self.remaining(site)
+        mean = mean if rest is None else mean + matmul(rest, features)
+        return Joint(mean, joint_covariance(features, site.matrix(X), self.scale_tril))
+
+
 @value_type()
-class Decoupled(AbstractBelief):
+class Decoupled(WithMeanPoints):
     """More points for the mean than for the covariance (Cheng and Boots 2017). Prefer `Orthogonal`: it trains better.
 
     The mean is ``k(., Z_alpha) a``, the covariance ``(K^-1 + B)^-1`` on the site's inducing inputs. It costs
@@ -134,36 +251,27 @@ class Decoupled(AbstractBelief):
     def whitened_mean(self) -> Float[Array, "*batch M"]:
         return jnp.zeros_like(self.B_tril[..., 0])
 
-    def ready(self, basis: AbstractBasis) -> "Decoupled":
-        return replace(self, shared=replace(self, shared=None)._covariance(basis)) if isinstance(basis, Basis) else self
+    @property
+    def mean_points(self) -> Float[Array, "G D"]:
+        return self.Z_alpha
 
-    def _covariance(self, site: Basis) -> InverseCovariance:
+    def ready(self, basis: AbstractBasis) -> "Decoupled":
+        return replace(self, shared=replace(self, shared=None).covariance(basis)) if isinstance(basis, Basis) else self
+
+    def covariance(self, site: Basis) -> InverseCovariance:
         """Of one factorisation, for marginals and KL divergence."""
         if self.shared is not None:
             return self.shared
         return inverse_covariance(site.kernel.matrix(site.inducing), jnp.asarray(self.B_tril))
 
-    def _mean(self, site: Basis, X: Float[Array, "N D"]) -> Float[Array, "*batch N"]:
-        return row_times(self.a, site.kernel.matrix(self.Z_alpha, X))
-
-    def marginals(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Marginals:
-        """``K_X,alpha a`` and ``k_nn - |E_n|^2``."""
-        site = single(self, basis)
-        return self._covariance(site).marginals(site, X, self._mean(site, X))
-
-    def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:
-        """``K_X,alpha a`` and ``k(X, X) - E^T E``."""
-        site = single(self, basis)
-        return self._covariance(site).joint(site, X, self._mean(site, X))
-
     def kl(self, basis: AbstractBasis) -> Float[Array, ""]:
         """``a^T K a / 2 + sum_i log L_T,ii - (M - |L_T^-1|^2) / 2``."""
         site = single(self, basis)
-        return 0.5 * mean_norm(site.kernel, self.Z_alpha, self.a, self.columns) + self._covariance(site).kl
+        return 0.5 * mean_norm(site.kernel, self.Z_alpha, self.a, self.columns) + self.covariance(site).kl
 
 
 @value_type()
-class WithMeanBasis(AbstractBelief):
+class WithMeanBasis(WithMeanPoints):
     """A belief with the covariance of `Coupled` whose mean has points of its own besides."""
 
     Z_gamma: ArrayField
@@ -182,27 +290,9 @@ class WithMeanBasis(AbstractBelief):
         rows = check_sampled_rows(self.columns, points.shape[0])
         store(self, Z_gamma=points, a=weights, mean=mean, scale_tril=factor, columns=rows)
 
-    def coefficients(self, site: Basis) -> Float[Array, "*batch G"]:  # noqa: ARG002
-        """``a``, at the kernel of the moment."""
-        return self.a
-
-    @abc.abstractmethod
-    def remaining(self, site: Basis) -> Float[Array, "*batch M"]:
-        """The whitened mean that is left to the inducing values besides ``K_X,gamma a``."""
-
-    def marginals(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Marginals:
-        """``K_X,gamma a + A^T remaining`` and the variance of `Coupled`."""
-        site = single(self, basis)
-        mean, variance = whitened_marginals(site, X, self.remaining(site), self.scale_tril)
-        return Marginals(row_times(self.coefficients(site), site.kernel.matrix(self.Z_gamma, X)) + mean, variance)
-
-    def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:
-        """The same with full covariance."""
-        site = single(self, basis)
-        features = site.features(X)
-        own = row_times(self.coefficients(site), site.kernel.matrix(self.Z_gamma, X))
-        mean = own + matmul(self.remaining(site), features)
-        return Joint(mean, joint_covariance(features, site.matrix(X), self.scale_tril))
+    @property
+    def mean_points(self) -> Float[Array, "G D"]:
+        return self.Z_gamma
 
 
 @same_fields
@@ -287,12 +377,12 @@ class Orthogonal(WithMeanBasis):
         return self.mean - projected(site, self.Z_gamma, self.coefficients(site))
 
     def marginals(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Marginals:
-        found = super().marginals(basis, X)
-        return Marginals(found.mean, self._probed(single(self, basis), X, found.variance, 1))
+        plain = super().marginals(basis, X)
+        return Marginals(plain.mean, self._probed(single(self, basis), X, plain.variance, 1))
 
     def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:
-        found = super().joint(basis, X)
-        return Joint(found.mean, self._probed(single(self, basis), X, found.covariance, 2))
+        plain = super().joint(basis, X)
+        return Joint(plain.mean, self._probed(single(self, basis), X, plain.covariance, 2))
 
     def _probed(self, site: Basis, X: Float[Array, "N D"], spread: Array, axes: int) -> Array:
         """Variances or covariances as they are, in sight of the probe."""

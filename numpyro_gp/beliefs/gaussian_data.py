@@ -49,8 +49,8 @@ def ridge_factor(features: Float[Array, "M N"], penalty: ArrayLike = 1.0) -> Flo
         turned = matmul(first.T, held)
         return matmul(first, inverse_factor(ridge * matmul(first.T, first) + matmul(turned, turned.T)))
 
-    found = lax.cond(rounding > ROUNDED * ridge, in_two, lambda: inverse_factor(matrix))
-    return inverse_factor_from(gram, found)
+    factor = lax.cond(rounding > ROUNDED * ridge, in_two, lambda: inverse_factor(matrix))
+    return inverse_factor_from(gram, factor)
 
 
 @jax.custom_jvp
@@ -110,6 +110,11 @@ class GaussianData(NamedTuple):
         """``k_nn / noise_n - |B_n|^2``, row by row: sums over all of them would leave their rounding."""
         return jnp.maximum(self.prior - jnp.sum(self.features**2, axis=0), 0)
 
+    @property
+    def constant(self) -> Float[Array, ""]:
+        """``sum log scale + N log(2 pi) / 2``."""
+        return jnp.sum(jnp.log(self.scale)) + 0.5 * self.scale.shape[0] * math.log(2 * math.pi)
+
     def weights(
         self, root: Float[Array, "M M"], residuals: Float[Array, " N"], penalty: ArrayLike = 1.0
     ) -> Float[Array, " M"]:
@@ -135,8 +140,7 @@ class GaussianData(NamedTuple):
         variance given the inducing values is fitted too.
         """
         unexplained = jnp.sum(jnp.log1p(self.unexplained) if is_tight else self.unexplained)
-        constant = jnp.sum(jnp.log(self.scale)) + 0.5 * self.scale.shape[0] * math.log(2 * math.pi)
-        return -half_log_det - constant - 0.5 * (quadratic + unexplained)
+        return -half_log_det - self.constant - 0.5 * (quadratic + unexplained)
 
     def tight_bound(self, residuals: Float[Array, " N"]) -> Float[Array, ""]:
         """The bound of `optimum` by itself, of a function whose variance given the inducing values is fitted too."""
@@ -155,8 +159,7 @@ class GaussianData(NamedTuple):
         a = (residuals - row_times(weights, self.features)) / (1 + left)
         pulled = matmul(self.features, a)
         quadratic = 2 * matmul(a, residuals) - (1 + left) * matmul(a, a) - matmul(pulled, pulled)
-        constant = jnp.sum(jnp.log(self.scale)) + 0.5 * self.scale.shape[0] * math.log(2 * math.pi)
-        return half_log_det(ridge_factor(self.features)) - constant - 0.5 * quadratic
+        return half_log_det(ridge_factor(self.features)) - self.constant - 0.5 * quadratic
 
     def leave_one_out(self, residuals: Float[Array, " N"]) -> tuple[Float[Array, " N"], Float[Array, " N"]]:
         """Mean and variance of ``y_n`` given all others under ``Q + noise``, in units of the noise, less the mean.
@@ -236,7 +239,7 @@ def _scaled_pseudo_data(
     values, vectors = jnp.linalg.eigh(matmul(inverse.T, inverse) - identity_like(inverse))
     root = vectors * jnp.sqrt(jnp.maximum(values, 0))[None]
     pulled = mean + matmul(root, matmul(root.T, mean))  # S^-1 mean
-    found = solve_lower(factor, jnp.concatenate([root, pulled[:, None]], axis=-1), transpose=True)
-    side, shift = found[:, :-1], found[:, -1]
+    solved = solve_lower(factor, jnp.concatenate([root, pulled[:, None]], axis=-1), transpose=True)
+    side, shift = solved[:, :-1], solved[:, -1]
     precision = matmul(side, side.T)
     return shift + matmul(precision, jnp.broadcast_to(level, shift.shape)), precision

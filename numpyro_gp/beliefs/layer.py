@@ -1,21 +1,25 @@
 """The belief of decoupled deep processes: mean and covariance on two sets of points (mathematics.md section 5.1)."""
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayField, store, value_type
-from numpyro_gp.beliefs.base import AbstractBelief, Joint, Marginals
 from numpyro_gp.beliefs.basis import AbstractBasis, Basis, covariance_kl
-from numpyro_gp.beliefs.coupled import joint_covariance
-from numpyro_gp.beliefs.decoupled import InverseCovariance, inverse_covariance
-from numpyro_gp.beliefs.mean_basis import check_coefficients, check_sampled_rows, mean_norm, single
-from numpyro_gp.beliefs.moments import whitened_marginals
+from numpyro_gp.beliefs.decoupled import (
+    InverseCovariance,
+    WithMeanPoints,
+    check_coefficients,
+    check_sampled_rows,
+    inverse_covariance,
+    mean_norm,
+    single,
+)
 from numpyro_gp.checks import check_choice, check_points, check_triangle, fail
 from numpyro_gp.kernels.jitter import least_factor, unit_of
-from numpyro_gp.linalg import add_to_diagonal, factorise_from, matmul, row_times
+from numpyro_gp.linalg import add_to_diagonal, factorise_from, matmul
 
 
 class LayerParts(NamedTuple):
@@ -27,7 +31,7 @@ class LayerParts(NamedTuple):
 
 
 @value_type(static=("mean",))
-class DecoupledLayer(AbstractBelief):
+class DecoupledLayer(WithMeanPoints):
     """A layer of a deep process with its own points for the mean (Havasi et al. 2018).
 
     Its mean stands on ``Z_mean``, its covariance on the site's inducing inputs, ``Z_b`` in mathematics.md
@@ -88,15 +92,13 @@ class DecoupledLayer(AbstractBelief):
         store(self, Z_mean=points, mean_parameter=parameter, columns=rows, **{name: factor})
 
     @property
-    def whitened_mean(self) -> Float[Array, "*batch M"]:
-        return jnp.zeros_like(self._factor[..., 0])
+    def mean_points(self) -> Float[Array, "G D"]:
+        return self.Z_mean
 
     @property
-    def _factor(self) -> Float[Array, "*batch M M"]:
-        """The one of the two that is given."""
-        factor = self.scale_tril if self.scale_tril is not None else self.B_tril
-        assert factor is not None
-        return factor
+    def whitened_mean(self) -> Float[Array, "*batch M"]:
+        factor: Any = self.B_tril if self.scale_tril is None else self.scale_tril
+        return jnp.zeros_like(factor[..., 0])
 
     def _inverse_factor(self, basis: Basis) -> Float[Array, "G G"]:
         """``L_a^-1``, with the jitter of the covariance basis, or the least above it that factorises."""
@@ -118,36 +120,23 @@ class DecoupledLayer(AbstractBelief):
             inverse = self._inverse_factor(site)
             white = parameter if self.mean == "gpcent" else matmul(parameter, inverse.T)
             parameter, norm = matmul(white, inverse), jnp.sum(white**2)
-        own = None if self.B_tril is None else inverse_covariance(site.kernel.matrix(site.inducing), self.B_tril)
-        return LayerParts(parameter, norm, own)
+        covariance = None
+        if self.B_tril is not None:
+            covariance = inverse_covariance(site.kernel.matrix(site.inducing), self.B_tril)
+        return LayerParts(parameter, norm, covariance)
 
-    def coefficients(self, basis: Basis) -> Float[Array, "*batch G"]:
+    def coefficients(self, site: Basis) -> Float[Array, "*batch G"]:
         """``a`` of the mean ``K_Xa a``: once, so that data cost ``N M_a``."""
-        return self._parts(basis).coefficients
+        return self._parts(site).coefficients
 
-    def marginals(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Marginals:
-        """Mean on ``Z_mean``, variance on ``Z_b``."""
-        site = single(self, basis)
-        a, _, own = self._parts(site)
-        mean = row_times(a, site.kernel.matrix(self.Z_mean, X))
-        if own is not None:
-            return own.marginals(site, X, mean)
-        return Marginals(mean, whitened_marginals(site, X, self.whitened_mean, self._factor).variance)
-
-    def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:
-        """The same with full covariance."""
-        site = single(self, basis)
-        a, _, own = self._parts(site)
-        mean = row_times(a, site.kernel.matrix(self.Z_mean, X))
-        if own is not None:
-            return own.joint(site, X, mean)
-        return Joint(mean, joint_covariance(site.features(X), site.matrix(X), self._factor))
+    def covariance(self, site: Basis) -> InverseCovariance | None:
+        return self._parts(site).covariance
 
     def kl(self, basis: AbstractBasis) -> Float[Array, ""]:
         """``q_mean / 2`` plus the KL of the covariance, summed over outputs."""
         site = single(self, basis)
         parts = self._parts(site)
-        norm = parts.norm
+        norm, spread = parts.norm, parts.covariance
         if norm is None:
             norm = mean_norm(site.kernel, self.Z_mean, self.mean_parameter, self.columns)
-        return 0.5 * norm + (covariance_kl(self._factor) if parts.covariance is None else parts.covariance.kl)
+        return 0.5 * norm + (covariance_kl(jnp.asarray(self.scale_tril)) if spread is None else spread.kl)

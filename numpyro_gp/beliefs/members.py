@@ -37,8 +37,8 @@ def each_member(function: Callable[..., Result], process: object, basis: BatchBa
     if basis.level is None:
         return over_axes(function, basis.axes, axes)(process, basis.members, *own)
 
-    def at_level(one: object, members: Any, level: Array, *rest: object) -> Result:
-        return function(one, members.at_level(level), *rest)
+    def at_level(member: object, members: Any, level: Array, *rest: object) -> Result:
+        return function(member, members.at_level(level), *rest)
 
     return over_axes(at_level, basis.axes, (*axes[:2], 0, *axes[2:]))(process, basis.members, basis.level, *own)
 
@@ -53,18 +53,18 @@ def over_members(method: Function) -> Function:
     def mapped(self: object, basis: object = None, *arguments: object) -> Any:
         if not isinstance(basis, BatchBasis):
             return method(self, basis, *arguments)
-        found = each_member(lambda own, one: mapped(own, one, *arguments), self, basis)
-        return jnp.sum(found) if method.__name__ == "kl" and basis.batch is None else found
+        results = each_member(lambda member, member_basis: mapped(member, member_basis, *arguments), self, basis)
+        return jnp.sum(results) if method.__name__ == "kl" and basis.batch is None else results
 
     return cast("Function", mapped)
 
 
 def alike(kinds: Iterable[Hashable]) -> tuple[tuple[int, ...], ...]:
     """Numbers of the entries that are equal to each other, in the order in which they come first."""
-    found: dict[Hashable, list[int]] = {}
+    places: dict[Hashable, list[int]] = {}
     for number, kind in enumerate(kinds):
-        found.setdefault(kind, []).append(number)
-    return tuple(map(tuple, found.values()))
+        places.setdefault(kind, []).append(number)
+    return tuple(map(tuple, places.values()))
 
 
 def picked(values: Values, places: np.ndarray) -> Values:
@@ -101,8 +101,8 @@ class Stacks(NamedTuple):
     @classmethod
     def of_sizes(cls, sizes: Iterable[int]) -> "Stacks":
         """Those of components of these sizes."""
-        found = tuple(sizes)
-        return cls(found, alike(found))
+        counts = tuple(sizes)
+        return cls(counts, alike(counts))
 
     @property
     def first(self) -> np.ndarray:
@@ -118,16 +118,17 @@ class Stacks(NamedTuple):
         """One array for each component as one for each stack."""
         if isinstance(blocks, Stacked):
             return list(blocks.arrays)
-        return [jnp.stack([blocks[number] for number in own]) for own in self.members]
+        return [jnp.stack([blocks[number] for number in stack]) for stack in self.members]
 
     def unstacked(self, stacks: Sequence[Array]) -> list[Array]:
         """The other way round."""
-        found = {c: stack[at] for own, stack in zip(self.members, stacks, strict=True) for at, c in enumerate(own)}
-        return [found[number] for number in range(len(self.sizes))]
+        pairs = zip(self.members, stacks, strict=True)
+        parts = {number: stack[at] for numbers, stack in pairs for at, number in enumerate(numbers)}
+        return [parts[number] for number in range(len(self.sizes))]
 
     def apart(self, values: Values) -> list[Values]:
         """All values ``(M, ...)``, one component after the other, as stacks ``(C_s, M_s, ...)``."""
-        return [picked(values, own) for own in self.places]
+        return [picked(values, places) for places in self.places]
 
     def together(self, stacks: Sequence[Values]) -> Values:
         """Stacks ``(C_s, M_s, ...)`` as all values ``(M, ...)``, one component after the other."""
@@ -141,8 +142,8 @@ class Stacks(NamedTuple):
         """Matrices ``(C_s, M_s, M_s)`` of all components as blocks on one diagonal."""
         size = sum(self.sizes)
         whole = jnp.zeros((size, size), jnp.result_type(*stacks))
-        for own, stack in zip(self.places, stacks, strict=True):
-            whole = whole.at[own[:, :, None], own[:, None, :]].set(stack)
+        for places, stack in zip(self.places, stacks, strict=True):
+            whole = whole.at[places[:, :, None], places[:, None, :]].set(stack)
         return whole
 
     def squares(self, stacks: Sequence[Array]) -> Float[Array, "C N"]:
@@ -154,8 +155,8 @@ class Stacks(NamedTuple):
 def _orders(stacks: Stacks) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
     """The places of the values in each stack, and those of values and of components in all stacks behind each other."""
     first = stacks.first
-    places = [first[list(own), None] + np.arange(stacks.sizes[own[0]]) for own in stacks.members]
-    of_values = np.argsort(np.concatenate([own.ravel() for own in places]))
+    places = [first[list(numbers), None] + np.arange(stacks.sizes[numbers[0]]) for numbers in stacks.members]
+    of_values = np.argsort(np.concatenate([numbers.ravel() for numbers in places]))
     return places, of_values, np.argsort(np.concatenate(stacks.members))
 
 
@@ -180,7 +181,7 @@ class Stacked(Sequence[Array]):
         return len(self.stacks.sizes)
 
     def __getitem__(self, number: object) -> Any:
-        for own, array in zip(self.stacks.members, self.arrays, strict=True):
-            if number in own:
-                return array[..., own.index(number), :, :]
+        for numbers, array in zip(self.stacks.members, self.arrays, strict=True):
+            if number in numbers:
+                return array[..., numbers.index(number), :, :]
         raise IndexError(number)

@@ -196,15 +196,15 @@ def check_components(
     points: dict[str, Array] = {}
     converted: dict[int, Array] = {}  # one array for one object, so that shared inputs stay recognisable
     for name in kernels:
-        given = inducing[name]
-        if id(given) not in converted:
-            converted[id(given)] = check_points(f"inducing[{name!r}]", given, columns, leading)
-        points[name] = converted[id(given)]
+        array = inducing[name]
+        if id(array) not in converted:
+            converted[id(array)] = check_points(f"inducing[{name!r}]", array, columns, leading)
+        points[name] = converted[id(array)]
         columns = points[name].shape[-1]
     if isinstance(kernels, KernelBatches):
         return kernels, points
-    own = {name: as_kernel(kernel) for name, kernel in kernels.items()}
-    return {name: one.of_integers() if are_integers(inducing[name]) else one for name, one in own.items()}, points
+    values = {name: as_kernel(kernel) for name, kernel in kernels.items()}
+    return {name: k.of_integers() if are_integers(inducing[name]) else k for name, k in values.items()}, points
 
 
 def additive_optimum(

@@ -15,9 +15,7 @@ from numpyro_gp.arrays import Array, value_type
 from numpyro_gp.beliefs.additive_basis import AdditiveBasis, slices
 from numpyro_gp.beliefs.base import AbstractBelief, Point, Process
 from numpyro_gp.beliefs.basis import AbstractBasis, Basis
-from numpyro_gp.beliefs.decoupled import Decoupled, WithMeanBasis, inverse_covariance
-from numpyro_gp.beliefs.layer import DecoupledLayer
-from numpyro_gp.beliefs.mean_basis import single
+from numpyro_gp.beliefs.decoupled import WithMeanPoints, single
 from numpyro_gp.checks import fail
 from numpyro_gp.kernels import Kernel
 from numpyro_gp.kernels.features import Features, features
@@ -101,7 +99,7 @@ def corrections(process: Process, basis: AbstractBasis, priors: Priors, normal: 
     Examples
     --------
     >>> import numpyro_gp as ngp
-    >>> ngp.beliefs.Decoupled in ngp.beliefs.corrections.registry   # no distribution of whitened values
+    >>> ngp.beliefs.Point in ngp.beliefs.corrections.registry
     True
     """
     cure = "Register a function with numpyro_gp.beliefs.corrections.register."
@@ -111,14 +109,14 @@ def corrections(process: Process, basis: AbstractBasis, priors: Priors, normal: 
 def _given_values(basis: AbstractBasis, v: Float[Array, "*batch M"], priors: Priors, normal: Normal) -> Corrections:
     """``k(x, Z) L^-T (v - L^-1 (f0(Z) + eps^(1/2) xi))``: the prior given the whitened values ``v``."""
     parts = basis.parts if isinstance(basis, AdditiveBasis) else (basis,)
-    noise, found = normal("jitter", v.shape), []
+    noise, corrections_of_parts = normal("jitter", v.shape), []
     for part, prior, at in zip(parts, priors, slices([part.size for part in parts]), strict=True):
         assert isinstance(part, Basis)
-        own = prior(part.inducing)
-        own = own + jnp.broadcast_to(root(part.jitter), own.shape) * noise[..., at]
-        coefficients = matmul(v[..., at] - matmul(own, part.inverse.T), part.inverse)
-        found.append(Correction(part.kernel, part.inducing, coefficients))
-    return tuple(found)
+        drawn = prior(part.inducing)
+        drawn = drawn + jnp.broadcast_to(root(part.jitter), drawn.shape) * noise[..., at]
+        coefficients = matmul(v[..., at] - matmul(drawn, part.inverse.T), part.inverse)
+        corrections_of_parts.append(Correction(part.kernel, part.inducing, coefficients))
+    return tuple(corrections_of_parts)
 
 
 @corrections.register
@@ -137,33 +135,16 @@ def _draw_values(mean: Float[Array, "*batch M"], factor: Float[Array, "*batch M 
 
 
 @corrections.register
-def _(process: WithMeanBasis, basis: AbstractBasis, priors: Priors, normal: Normal) -> Corrections:
+def _(process: WithMeanPoints, basis: AbstractBasis, priors: Priors, normal: Normal) -> Corrections:
     site = single(process, basis)
-    v = _draw_values(process.remaining(site), process.scale_tril, normal)
-    own = Correction(site.kernel, process.Z_gamma, process.coefficients(site))
-    return (*_given_values(site, v, priors, normal), own)
-
-
-@corrections.register
-def _(process: Decoupled, basis: AbstractBasis, priors: Priors, normal: Normal) -> Corrections:
-    site = single(process, basis)
-    own = Correction(site.kernel, process.Z_alpha, process.a)
-    return (_inverse(site, process.B_tril, priors[0], normal), own)
-
-
-@corrections.register
-def _(process: DecoupledLayer, basis: AbstractBasis, priors: Priors, normal: Normal) -> Corrections:
-    site = single(process, basis)
-    own = Correction(site.kernel, process.Z_mean, process.coefficients(site))
-    if process.scale_tril is None:
-        return (_inverse(site, process._factor, priors[0], normal), own)
-    v = _draw_values(jnp.zeros_like(process.whitened_mean), process.scale_tril, normal)
-    return (*_given_values(site, v, priors, normal), own)
-
-
-def _inverse(site: Basis, B_tril: Float[Array, "*batch M M"], prior: PriorDraw, normal: Normal) -> Correction:
-    """``-E(x)^T (E f0 + L_T^-1 xi)``: the prior that saw zeros through ``L_B^T f(Z)`` with unit noise."""
-    found = inverse_covariance(site.kernel.matrix(site.inducing), B_tril)
-    pulled = einsum("...ji,...j->...i", B_tril, prior(site.inducing))
-    explained = einsum("...ij,...j->...i", found.inverse, pulled + normal("value", B_tril.shape[:-1]))
-    return Correction(site.kernel, site.inducing, -einsum("...ij,...i->...j", found.projection, explained))
+    of_mean = Correction(site.kernel, process.mean_points, process.coefficients(site))
+    covariance, rest = process.covariance(site), process.remaining(site)
+    if covariance is None:
+        mean = jnp.zeros_like(process.whitened_mean) if rest is None else rest
+        return (*_given_values(site, _draw_values(mean, process.scale_tril, normal), priors, normal), of_mean)
+    # ``-E(x)^T (E f0 + L_T^-1 xi)``: the prior that saw zeros through ``L_B^T f(Z)`` with unit noise.
+    B_tril = process.B_tril
+    pulled = einsum("...ji,...j->...i", B_tril, priors[0](site.inducing))
+    explained = einsum("...ij,...j->...i", covariance.inverse, pulled + normal("value", B_tril.shape[:-1]))
+    coefficients = -einsum("...ij,...i->...j", covariance.projection, explained)
+    return Correction(site.kernel, site.inducing, coefficients), of_mean

@@ -103,8 +103,8 @@ def lower_outer_square(lower: Float[Array, "*batch M M"]) -> Float[Array, "*batc
     rows = []
     for n, (start, end) in enumerate(bands):
         before = [columns[m][..., start - first : end - first, :] for m, (first, _) in enumerate(bands[:n])]
-        own, below = columns[n][..., : end - start, :], columns[n][..., end - start :, :]
-        rows.append(jnp.concatenate([*before, own, _transpose(below)], axis=-1))
+        square, below = columns[n][..., : end - start, :], columns[n][..., end - start :, :]
+        rows.append(jnp.concatenate([*before, square, _transpose(below)], axis=-1))
     return jnp.concatenate(rows, axis=-2)
 
 
@@ -135,13 +135,13 @@ def _moved_by_transpose(lower: Array, change: Array) -> Array:
 def quadratic_forms(inner: Float[Array, "*batch M M"], rows: Float[Array, "M N"]) -> Float[Array, "*batch N"]:
     """``A_n^T Y A_n`` in a derivative, linear in ``Y``; its transpose is ``A diag(h) A^T``, one corner by the other."""
     blocks = [_with_bands(part, -1, few=True) for _, _, part in _with_bands(inner, -2, few=True)]
-    found, lead = [], (None,) * (inner.ndim - 2)
-    for n, own in enumerate(blocks):
-        start, end, diagonal = own[n]
-        band = [own[m][-1] + _transpose(blocks[m][n][-1]) for m in range(n)]
+    forms, lead = [], (None,) * (inner.ndim - 2)
+    for n, row in enumerate(blocks):
+        start, end, diagonal = row[n]
+        band = [row[m][-1] + _transpose(blocks[m][n][-1]) for m in range(n)]
         times = matmul(jnp.concatenate([*band, diagonal], axis=-1), rows[:end])
-        found.append(jnp.sum(rows[lead][..., start:end, :] * times, axis=-2))
-    return sum(found[1:], found[0])
+        forms.append(jnp.sum(rows[lead][..., start:end, :] * times, axis=-2))
+    return sum(forms[1:], forms[0])
 
 
 # --------------------------------------------------------------------------------------
@@ -269,7 +269,7 @@ def at_blocks(
         return moments(X)
     length = -(-len(X) // count)
     padded = jnp.concatenate([X, jnp.broadcast_to(X[-1:], (length * count - len(X), X.shape[1]))])
-    found = lax.map(moments, jnp.swapaxes(padded.reshape(length, count, -1), 0, 1))
+    results = lax.map(moments, jnp.swapaxes(padded.reshape(length, count, -1), 0, 1))
     # From (count, ..., length) to the rows in their order.
-    mean, variance = (jnp.moveaxis(one, 0, -1).reshape(*one.shape[1:-1], -1)[..., : len(X)] for one in found)
+    mean, variance = (jnp.moveaxis(part, 0, -1).reshape(*part.shape[1:-1], -1)[..., : len(X)] for part in results)
     return mean, variance

@@ -3,10 +3,14 @@
 `Coupled` is the full posterior of such a site; here are the three that never form an ``M x M`` matrix.
 """
 
+import abc
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.linalg import block_diag
 from jaxtyping import Float
 
@@ -17,7 +21,7 @@ from numpyro_gp.beliefs.basis import AbstractBasis, Whitened, covariance_kl
 from numpyro_gp.beliefs.curvature_taps import BlockProbe
 from numpyro_gp.beliefs.gaussian_data import ridge_factor
 from numpyro_gp.beliefs.members import Stacked, Stacks
-from numpyro_gp.checks import check_shape, check_triangle, fail
+from numpyro_gp.checks import check_positive, check_shape, check_triangle, check_type, fail
 from numpyro_gp.linalg import factorise, flipped, half_log_det, inverse_factor, inverse_lower, matmul
 
 # --------------------------------------------------------------------------------------
@@ -29,18 +33,15 @@ BlocksField = Converted[Blocks, Mapping[str, ArrayLike] | Sequence[ArrayLike]]
 
 
 def check_mean_of_one(mean: ArrayLike) -> Array:
-    """Whitened means ``(M,)``, with the axes of plates on their left."""
+    """Return whitened means ``(M,)``, with the axes of plates on their left."""
     axes = (None,) * max(1, jnp.ndim(mean))
     return check_shape("mean", mean, axes, "whitened values of all components", "Stack them in component order.")
 
 
-def check_factors(argument: str, value: object, mean: Array) -> tuple[Blocks, tuple[str, ...] | None]:
+def check_factors(argument: str, value: Any, mean: Array) -> tuple[Blocks, tuple[str, ...] | None]:
     """Factors as a tuple in component order, and the names where a dictionary gave them."""
     if isinstance(value, Stacked):
         return value, None
-    if not isinstance(value, (Mapping, tuple, list)) or not value:
-        cure = "Pass {name: jnp.eye(M)} with an entry for each component."
-        fail(argument, "a dictionary or a tuple with one factor for each component", f"{value!r:.60}", cure, TypeError)
     names = tuple(value) if isinstance(value, Mapping) else None
     blocks = []
     for number, block in enumerate(value.values() if isinstance(value, Mapping) else value):
@@ -67,11 +68,6 @@ def check_components_of(
         cure = "Build it with the names of kernels: {name: jnp.eye(len(inducing[name])) for name in kernels}."
         fail(argument, f"one for each component of the site, in its order: {wanted}", got, cure)
     return basis
-
-
-def sum_of_squares(stacks: Sequence[Array]) -> Float[Array, ""]:
-    """Of all numbers in stacks."""
-    return jnp.sum(jnp.stack([jnp.sum(stack**2) for stack in stacks]))
 
 
 def stacked_rows(stacks: Sequence[Array]) -> Float[Array, "R N"]:
@@ -126,19 +122,66 @@ class LowRankBelief(AbstractBelief):
         if self.ndim > 1:
             return super().draw_whitened(key, sample_shape, basis)
         key_own, key_shared = jax.random.split(key)
-        own = jax.random.normal(key_own, sample_shape + self.W.shape[:1], self.W.dtype)
+        noise = jax.random.normal(key_own, sample_shape + self.W.shape[:1], self.W.dtype)
         shared = jax.random.normal(key_shared, sample_shape + self.W.shape[1:], self.W.dtype)
         B = self.divided(self.W)
         inverse = half_of(B)[1]
         scaled = matmul(matmul(shared.reshape(-1, B.shape[1]), inverse.T), inverse)  # rows e_2^T H^-1
-        columns = own.reshape(-1, B.shape[0]).T
+        columns = noise.reshape(-1, B.shape[0]).T
         root = matmul(inverse, B.T)  # L_H^-1 B^T: rows of length below one
         drawn = self.divided_back(columns - matmul(root.T, matmul(root, columns)) + matmul(B, scaled.T))
-        return self.mean[(None,) * len(sample_shape)] + drawn.T.reshape(own.shape)
+        return self.mean[(None,) * len(sample_shape)] + drawn.T.reshape(noise.shape)
+
+
+class InBlocks(AbstractBelief):
+    """A belief with a factor for each component, in the field ``factors``, and perhaps a part of low rank."""
+
+    factors: ClassVar[str]
+    names: Any
+    probe: BlockProbe | None = None
+
+    def __post_init__(self) -> None:
+        mean = check_mean_of_one(self.mean)
+        blocks, names = check_factors(self.factors, self.blocks, mean)
+        store(self, mean=mean, names=self.names if names is None else names, **{self.factors: blocks})
+
+    @property
+    def blocks(self) -> Blocks:
+        """The factors of the components."""
+        return getattr(self, self.factors)
+
+    def check_site(self, basis: AbstractBasis) -> AdditiveBasis:
+        """Return the site's basis, if its components are those of this belief."""
+        return check_components_of(self.factors, self.blocks, self.names, basis)
+
+    @abc.abstractmethod
+    def pieces(
+        self, features: Float[Array, "M N"]
+    ) -> tuple[Float[Array, "C N"], Float[Array, "M N"], Float[Array, "C r N"] | None]:
+        """``|B_cn|^2 - |A_cn|^2``, rows of all ``B_c``, and what the part of low rank explains, ``E_c``."""
+
+    def marginals(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Marginals:
+        """``A^T m`` and ``k_n - sum |A_c|^2 + sum |B_c|^2 - |E_n|^2``."""
+        features, prior = self.check_site(basis).features(X), basis.diagonal(X)
+        change, _, explained = self.pieces(features)
+        variance = prior + jnp.sum(change, axis=0)
+        if explained is not None:
+            variance = variance - jnp.sum(jnp.sum(explained, axis=0) ** 2, axis=0)
+        variance = probed(self.probe, basis, features, above_rounding(variance, prior))
+        return Marginals(matmul(self.mean, features), variance)
+
+    def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:
+        features = self.check_site(basis).features(X)
+        _, rooted, explained = self.pieces(features)
+        covariance = basis.matrix(X) - matmul(features.T, features) + matmul(rooted.T, rooted)
+        if explained is not None:
+            total = jnp.sum(explained, axis=0)
+            covariance = covariance - matmul(total.T, total)
+        return Joint(matmul(self.mean, features), covariance)
 
 
 @value_type(static=("names",))
-class BlockDiagonal(AbstractBelief):
+class BlockDiagonal(InBlocks):
     """Mean field over the components of an additive site: ``q(v) = prod_c N(m_c, C_c C_c^T)``, full within each.
 
     Its component bands are too narrow wherever components compete for the same data: `Structured` has the couplings.
@@ -160,41 +203,18 @@ class BlockDiagonal(AbstractBelief):
     mean: ArrayField
     scale_trils: BlocksField
     names: tuple[str, ...] | None = None
-
-    def __post_init__(self) -> None:
-        mean = check_mean_of_one(self.mean)
-        blocks, names = check_factors("scale_trils", self.scale_trils, mean)
-        store(self, mean=mean, scale_trils=blocks, names=self.names if names is None else names)
+    factors = "scale_trils"
 
     def whitened(self, basis: AbstractBasis | None = None) -> Whitened:  # noqa: ARG002
         return Whitened(self.mean, over_axes(block_diag, self.ndim - 1)(*self.scale_trils))
 
-    def check_site(self, basis: AbstractBasis) -> AdditiveBasis:
-        """The site's basis, if its components are those of this belief."""
-        return check_components_of("scale_trils", self.scale_trils, self.names, basis)
-
-    def rooted(self, features: Float[Array, "M N"]) -> list[Array]:
-        """``C_c^T A_c``, in stacks of components of one size."""
+    def pieces(self, features: Float[Array, "M N"]) -> tuple[Float[Array, "C N"], Float[Array, "M N"], None]:
+        """With ``B_c = C_c^T A_c``."""
         stacks = Stacks.of(self.scale_trils)
-        pairs = zip(stacks.stacked(self.scale_trils), stacks.apart(features), strict=True)
-        return [matmul(flipped(factor), A) for factor, A in pairs]
-
-    def change(self, features: Float[Array, "M N"]) -> Float[Array, "C N"]:
-        """``|C_c^T A_cn|^2 - |A_cn|^2`` of each component."""
-        stacks = Stacks.of(self.scale_trils)
-        return stacks.squares(self.rooted(features)) - stacks.squares(stacks.apart(features))
-
-    def marginals(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Marginals:
-        """``A^T m`` and ``sum_c (k_c - |A_c|^2 + |C_c^T A_c|^2)``."""
-        features, prior = self.check_site(basis).features(X), basis.diagonal(X)
-        variance = prior + jnp.sum(self.change(features), axis=0)
-        return Marginals(matmul(self.mean, features), above_rounding(variance, prior))
-
-    def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:
-        features = self.check_site(basis).features(X)
-        rooted = stacked_rows(self.rooted(features))
-        covariance = basis.matrix(X) - matmul(features.T, features) + matmul(rooted.T, rooted)
-        return Joint(matmul(self.mean, features), covariance)
+        blocks = stacks.apart(features)
+        pairs = zip(stacks.stacked(self.scale_trils), blocks, strict=True)
+        rooted = [matmul(flipped(factor), A) for factor, A in pairs]
+        return stacks.squares(rooted) - stacks.squares(blocks), stacked_rows(rooted), None
 
     def kl(self, basis: AbstractBasis) -> Float[Array, ""]:
         """``|m|^2/2 + sum_c kl(C_c)``."""
@@ -272,7 +292,7 @@ class Structured(LowRankBelief):
 
 
 @value_type(static=("names",))
-class BlockLowRank(LowRankBelief):
+class BlockLowRank(InBlocks, LowRankBelief):
     """The richest belief of an additive site in few numbers: ``q(v) = N(m, (blockdiag(P_c P_c^T) + W W^T)^-1)``.
 
     ``W = 0`` is mean field over components, ``P_c = I`` is `Structured`: no worse than either at the same rank
@@ -297,16 +317,11 @@ class BlockLowRank(LowRankBelief):
     W: ArrayField
     names: tuple[str, ...] | None = None
     probe: BlockProbe | None = None
+    factors = "precision_trils"
 
     def __post_init__(self) -> None:
-        mean = check_mean_of_one(self.mean)
-        blocks, names = check_factors("precision_trils", self.precision_trils, mean)
-        W = check_low_rank(self.W, mean)
-        store(self, mean=mean, precision_trils=blocks, W=W, names=self.names if names is None else names)
-
-    def check_site(self, basis: AbstractBasis) -> AdditiveBasis:
-        """The site's basis, if its components are those of this belief."""
-        return check_components_of("precision_trils", self.precision_trils, self.names, basis)
+        super().__post_init__()
+        store(self, W=check_low_rank(self.W, self.mean))
 
     def roots(self) -> tuple[list[Array], list[Array], Array]:
         """``P_c^-1``, ``V_c = U_c P_c^-1`` ``(r, M_c)`` and ``L_H``: ``S_ce = d_ce P_c^-T P_c^-1 - V_c^T V_e``.
@@ -318,21 +333,21 @@ class BlockLowRank(LowRankBelief):
         scaled = [matmul(inverse, rows) for inverse, rows in zip(inverses, stacks.apart(self.W), strict=True)]
         factor, inner = half_of(stacked_rows(scaled))
         pairs = zip(scaled, inverses, strict=True)
-        shared = [matmul(matmul(inner, jnp.swapaxes(one, -1, -2)), inverse) for one, inverse in pairs]
+        shared = [matmul(matmul(inner, jnp.swapaxes(block, -1, -2)), inverse) for block, inverse in pairs]
         return inverses, shared, factor
 
     def whitened(self, basis: AbstractBasis | None = None) -> Whitened:  # noqa: ARG002
         def factor(W: Array, blocks: Blocks) -> Array:
             stacks = Stacks.of(blocks)
-            own = [matmul(P, jnp.swapaxes(P, -1, -2)) for P in stacks.stacked(blocks)]
-            return inverse_factor(stacks.diagonal(own) + matmul(W, W.T))
+            squares = [matmul(P, jnp.swapaxes(P, -1, -2)) for P in stacks.stacked(blocks)]
+            return inverse_factor(stacks.diagonal(squares) + matmul(W, W.T))
 
         return Whitened(self.mean, over_axes(factor, self.ndim - 1)(self.W, self.precision_trils))
 
     def times_precision(self, x: Float[Array, "M K"]) -> Float[Array, "M K"]:
         """``S^-1 X``."""
-        own = self._of_each(lambda P, rows: matmul(P, matmul(jnp.swapaxes(P, -1, -2), rows)), x)
-        return own + matmul(self.W, matmul(self.W.T, x))
+        product = self._of_each(lambda P, rows: matmul(P, matmul(jnp.swapaxes(P, -1, -2), rows)), x)
+        return product + matmul(self.W, matmul(self.W.T, x))
 
     def _of_each(self, function: Callable[[Array, Array], Array], x: Array) -> Array:
         """A function of the factors ``P_c`` of components of one size, and of their rows of ``X (M, K)``."""
@@ -343,7 +358,7 @@ class BlockLowRank(LowRankBelief):
         """``S_cc`` of each component, in stacks of components of one size."""
         inverses, shared, _ = self.roots()
         pairs = zip(inverses, shared, strict=True)
-        return [matmul(jnp.swapaxes(one, -1, -2), one) - matmul(jnp.swapaxes(V, -1, -2), V) for one, V in pairs]
+        return [matmul(jnp.swapaxes(R, -1, -2), R) - matmul(jnp.swapaxes(V, -1, -2), V) for R, V in pairs]
 
     def own_precisions(self) -> list[Array]:
         """``S_cc^-1`` of each component, in stacks of components of one size."""
@@ -351,42 +366,83 @@ class BlockLowRank(LowRankBelief):
         return [matmul(jnp.swapaxes(root, -1, -2), root) for root in roots]
 
     def divided(self, rows: Float[Array, "M K"]) -> Float[Array, "M K"]:
-        return self._of_each(lambda P, own: matmul(inverse_lower(P), own), rows)
+        return self._of_each(lambda P, x: matmul(inverse_lower(P), x), rows)
 
     def divided_back(self, rows: Float[Array, "M K"]) -> Float[Array, "M K"]:
-        return self._of_each(lambda P, own: matmul(jnp.swapaxes(inverse_lower(P), -1, -2), own), rows)
+        return self._of_each(lambda P, x: matmul(jnp.swapaxes(inverse_lower(P), -1, -2), x), rows)
 
     def pieces(
         self, features: Float[Array, "M N"]
     ) -> tuple[Float[Array, "C N"], Float[Array, "M N"], Float[Array, "C r N"]]:
-        """``|B_cn|^2 - |A_cn|^2``, rows of all ``B_c = P_c^-1 A_c``, and ``E_c = V_c A_c``."""
+        """With ``B_c = P_c^-1 A_c`` and ``E_c = V_c A_c``."""
         stacks, (inverses, shared, _) = Stacks.of(self.precision_trils), self.roots()
         blocks = stacks.apart(features)
-        own = [matmul(inverse, A) for inverse, A in zip(inverses, blocks, strict=True)]
-        explained = stacks.in_order([matmul(one, A) for one, A in zip(shared, blocks, strict=True)])
-        return stacks.squares(own) - stacks.squares(blocks), stacked_rows(own), explained
-
-    def marginals(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Marginals:
-        """``A^T m`` and ``k_n - sum |A_c|^2 + sum |B_c|^2 - |E_n|^2``."""
-        features, prior = self.check_site(basis).features(X), basis.diagonal(X)
-        change, _, explained = self.pieces(features)
-        variance = prior + jnp.sum(change, axis=0) - jnp.sum(jnp.sum(explained, axis=0) ** 2, axis=0)
-        variance = probed(self.probe, basis, features, above_rounding(variance, prior))
-        return Marginals(matmul(self.mean, features), variance)
-
-    def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:
-        features = self.check_site(basis).features(X)
-        _, rooted, explained = self.pieces(features)
-        total = jnp.sum(explained, axis=0)
-        covariance = basis.matrix(X) - matmul(features.T, features) + matmul(rooted.T, rooted) - matmul(total.T, total)
-        return Joint(matmul(self.mean, features), covariance)
+        rooted = [matmul(inverse, A) for inverse, A in zip(inverses, blocks, strict=True)]
+        explained = stacks.in_order([matmul(root, A) for root, A in zip(shared, blocks, strict=True)])
+        return stacks.squares(rooted) - stacks.squares(blocks), stacked_rows(rooted), explained
 
     def kl(self, basis: AbstractBasis) -> Float[Array, ""]:
         """``(|m|^2 + tr S - M + log |Lambda|)/2``."""
         self.check_site(basis)
         inverses, shared, factor = self.roots()
-        trace = sum_of_squares(inverses) - sum_of_squares(shared)
+        trace, taken = (jnp.sum(jnp.stack([jnp.sum(x**2) for x in stacks])) for stacks in (inverses, shared))
         # log |P_c^-1| is minus log |P_c|.
         half_log = half_log_det(factor) - sum(jnp.sum(half_log_det(inverse)) for inverse in inverses)
-        value = 0.5 * (jnp.sum(self.mean**2) + trace - self.mean.shape[0]) + half_log
+        value = 0.5 * (jnp.sum(self.mean**2) + (trace - taken) - self.mean.shape[0]) + half_log
         return value if self.probe is None else value + self.probe.kl()
+
+
+# --------------------------------------------------------------------------------------
+# The rank that a belief of low rank needs, by the spectrum of what it holds beyond its blocks.
+
+LowRank = TypeVar("LowRank", Structured, BlockLowRank)
+
+
+def truncate(belief: LowRank, nats: float = 0.5) -> LowRank:
+    """A belief of low rank without the columns that matter least: fit a generous rank, and see which one is enough.
+
+    With the singular values ``s_i`` of ``W`` (of ``P^-1 W`` for `BlockLowRank`) leaving out a direction moves the
+    belief by ``(s_i^2 - log(1 + s_i^2)) / 2`` nats of divergence (mathematics.md section 6.3). As many of the smallest
+    are left out as lose ``nats`` together, summed over the members of plates; the mean and the blocks stay. Where all
+    columns are kept, the rank of the fit may be too small.
+
+    Parameters
+    ----------
+    belief : Structured or BlockLowRank
+        That of a fit, ``guide.beliefs(params)["f"]``.
+    nats : float
+        The most to lose.
+
+    Returns
+    -------
+    Structured or BlockLowRank
+        Its ``W.shape[-1]`` is the rank: fit again with this number, or go on from ``W``.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> belief = ngp.beliefs.Structured(jnp.zeros(3), jnp.diag(jnp.array([9.0, 2.0, 0.1])))
+    >>> ngp.beliefs.truncate(belief).W.shape
+    (3, 2)
+    """
+    check_positive("nats", nats)
+    cure = 'Pass guide.beliefs(params)["f"].'
+    check_type("belief", belief, (Structured, BlockLowRank), "a Structured or a BlockLowRank", cure)
+    blocks: Blocks = belief.precision_trils if isinstance(belief, BlockLowRank) else ()
+    sizes = Stacks.of(blocks)
+
+    def by_blocks(W: Array, factors: Blocks, invert: bool) -> Array:
+        """``P W``, or ``P^-1 W``, with the factors of all components on a diagonal; ``W`` itself without factors."""
+        if not factors:
+            return W
+        stacks = (inverse_lower(P) if invert else P for P in sizes.stacked(factors))
+        return sizes.together([matmul(P, rows) for P, rows in zip(stacks, sizes.apart(W), strict=True)])
+
+    def spectrum(W: Array, factors: Blocks) -> tuple[Array, Array]:
+        vectors, values, _ = jnp.linalg.svd(by_blocks(W, factors, True), full_matrices=False)
+        return by_blocks(vectors * values[None], factors, False), 0.5 * (values**2 - jnp.log1p(values**2))
+
+    columns, losses = over_axes(spectrum, belief.ndim - 1)(belief.W, blocks)
+    each = np.asarray(jax.device_get(losses), float).reshape(-1, losses.shape[-1]).sum(0)
+    rest = np.cumsum(each[::-1])[::-1]  # lost where this column and all after it are left out
+    return replace(belief, W=columns[..., : max(1, int(np.sum(rest > nats)))], probe=None)

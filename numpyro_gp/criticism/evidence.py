@@ -24,8 +24,7 @@ from numpyro_gp.checks import known
 from numpyro_gp.criticism.leave_one_out import COPIES, ROWS, Seen, judged
 from numpyro_gp.kernels import RBF, Kernel, Matern12, Matern32, Matern52, RationalQuadratic
 from numpyro_gp.kernels.base import Active, Product, Scaled, Sum
-from numpyro_gp.kernels.functionals import terms
-from numpyro_gp.kernels.of_functionals import OfFunctionals
+from numpyro_gp.kernels.functionals import OfFunctionals, terms
 from numpyro_gp.likelihoods import Gaussian, PointPattern
 from numpyro_gp.linalg import matmul
 from numpyro_gp.posterior.draws import (

@@ -5,47 +5,107 @@ like an array. Hyper-parameters are plain arrays: priors live in the user's mode
 """
 
 import abc
+import dataclasses
 import operator
-from collections.abc import Sequence
-from typing import Protocol, TypeGuard
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from numpyro_gp.arrays import Array, ArrayField, ArrayLike, Converted, same_fields, store, value_type
-from numpyro_gp.checks import are_integers, check_count, check_points, fail
-from numpyro_gp.kernels.hyperparameters import as_integers, positive_scalar
+from numpyro_gp.arrays import Array, ArrayField, ArrayLike, Converted, as_pytree, same_fields, store, value_type
+from numpyro_gp.checks import (
+    are_integers,
+    check_count,
+    check_nonnegative,
+    check_points,
+    check_positive,
+    fail,
+    when_known,
+)
+from numpyro_gp.linalg import matmul
 
 # --------------------------------------------------------------------------------------
-# What stands on the other side of a sign: functions that are kernels, numbers, and the start of a sum.
+# Hyper-parameters: their shapes, and how they meet the columns of inputs.
 
 
-OPERAND = "a kernel or a positive number"
+def require_axes(argument: str, array: Array, most: int) -> Array:
+    """Return an array of at most so many axes; else name the batch of kernels, or the plate, that gave it more."""
+    if array.ndim > most:
+        required = "a scalar" if most == 0 else "a scalar or one value for each input, shape (D,)"
+        cure = "For a batch of kernels use ngp.kernels.stack([...]), or jax.vmap over one value for each kernel."
+        if array.ndim > 1 and array.shape[-1] == 1:  # what a sample site in a plate has, whose rows have the last axis
+            cure = (
+                f"A value sampled in plate(..., dim=-2) has an axis for rows: take {argument}[..., 0] and make a "
+                f"kernel for each member, jax.vmap(lambda own: ngp.kernels.RBF(1.0, own))({argument}[..., 0]). A value "
+                "that all members share is sampled outside of the plate."
+            )
+        fail(argument, required, f"shape {array.shape}", cure)
+    return array
 
 
-def is_start(value: object) -> bool:
-    """Whether it is what the builtin sum(kernels) starts from."""
-    return isinstance(value, int) and value == 0
+def positive_scalar(argument: str, value: ArrayLike) -> Float[Array, ""]:
+    """A positive scalar hyper-parameter, which may be traced."""
+    return require_axes(argument, check_positive(argument, value), 0)
 
 
-def operand(sign: str, value: object, required: str) -> "KernelLike":
-    """The kernel on the other side of a sign."""
-    if not callable(value):
-        fail(f"the other side of {sign}", required, f"a {type(value).__name__}", "Use kernels.Constant(c).", TypeError)
-    return value
+def nonnegative_scalar(argument: str, value: ArrayLike) -> Float[Array, ""]:
+    """A scalar hyper-parameter that may be zero."""
+    return require_axes(argument, check_nonnegative(argument, value), 0)
+
+
+def positive_per_input(argument: str, value: ArrayLike) -> Array:
+    """A positive hyper-parameter, ``()`` or ``(D,)``."""
+    return require_axes(argument, check_positive(argument, value), 1)
+
+
+def per_input(argument: str, value: Array, X: Float[Array, "N D"]) -> Float[Array, "1 #D"]:
+    """``value`` as a row ``(1, D)`` or ``(1, 1)`` that multiplies the inputs; its length must be theirs."""
+    if value.ndim == 1 and value.shape[0] != X.shape[1]:
+        required = f"a scalar or of shape ({X.shape[1]},), one value for each column of the inputs"
+        cure = "Choose the columns with kernel.on(dims), pass one value for each, or map over members with jax.vmap."
+        fail(argument, required, f"shape {value.shape}", cure)
+    return value.reshape(1, -1)
+
+
+def inner_products(A: Float[Array, "N1 D"], B: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
+    """``A B^T`` in full precision: accelerators would round float32 inputs to fewer bits by default."""
+    return matmul(A, B.T)
+
+
+def as_integers(X: Float[Array, "N D"]) -> Array:
+    """Inputs as the integers that they are."""
+
+    def check(values: np.ndarray) -> None:
+        if (values != np.round(values)).any():
+            cure = "Pass numbers of nodes, or give the process inducing inputs that are floats."
+            fail("X", "whole numbers, as the inducing inputs are", f"{values[values != np.round(values)][0]}", cure)
+
+    when_known(check, X)
+    return X.astype(int)
+
+
+# --------------------------------------------------------------------------------------
+# Kernels, and how they are combined.
+
+# What a constructor makes of a field, by name and value.
+Check = Callable[[str, Any], object]
+
+
+def by_field(**checks: Check) -> Mapping[str, Check]:
+    """Return the checks of a kernel's fields."""
+    return checks
+
+
+NUMBERS = (int, float, np.ndarray, np.generic, jax.Array)  # what scales a kernel
 
 
 class KernelLike(Protocol):
     """A function of two sets of points, ``(N1, D)`` and ``(N2, D)``, that returns their covariances ``(N1, N2)``."""
 
     def __call__(self, X1: Array, X2: Array, /) -> Array: ...
-
-
-def is_scaling(value: object) -> TypeGuard[ArrayLike]:
-    """Whether it scales a kernel."""
-    return isinstance(value, (int, float, np.ndarray, np.generic, jax.Array))
 
 
 class Kernel(abc.ABC):
@@ -69,6 +129,18 @@ class Kernel(abc.ABC):
     """
 
     __array_ufunc__ = None  # so that NumPy scalars hand ``c * k`` over to ``__rmul__``
+    # For fields by name: the check of what the constructor is given, which returns what is held.
+    checks: ClassVar[Mapping[str, Check]] = by_field()
+    # What functions of the kernel are that have no slopes, and what to do about it.
+    without_slopes: tuple[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        store(self, **{name: check(name, getattr(self, name)) for name, check in self.checks.items()})
+
+    @property
+    def parts(self) -> dict[str, "Kernel"]:
+        """The kernels that this one is made of, by field."""
+        return {name: getattr(self, name) for name, check in self.checks.items() if check is kernel_field}
 
     def matrix(self, X1: ArrayLike, X2: ArrayLike | None = None) -> Float[Array, "N1 N2"]:
         """Covariance ``k(X1, X2)`` of points ``(N1, D)`` and ``(N2, D)``.
@@ -76,26 +148,28 @@ class Kernel(abc.ABC):
         With one argument, or the same array twice, the square Gram matrix: exactly symmetric,
         with ``diagonal(X1)`` on its diagonal.
         """
-        own = self.of_integers() if are_integers(X1) else self
+        kernel = self.of_integers() if are_integers(X1) else self
         if X2 is None or X2 is X1:
-            return own._gram(check_points("X1", X1))
+            return kernel._gram(check_points("X1", X1))
         first, second = check_points("X1", X1), check_points("X2", X2)
         if first.shape[1] != second.shape[1]:
             cure = "Pass the same inputs in the same order, or choose columns with kernel.on(dims)."
             fail("X2", f"an array with {first.shape[1]} columns, as X1 has", f"shape {second.shape}", cure)
-        return own._cross(first, second)
+        return kernel._cross(first, second)
 
     def diagonal(self, X: ArrayLike) -> Float[Array, " N"]:
         """Variances ``k(x_n, x_n)`` of points ``(N, D)``."""
-        own = self.of_integers() if are_integers(X) else self
-        return own._diagonal(check_points("X", X))
+        kernel = self.of_integers() if are_integers(X) else self
+        return kernel._diagonal(check_points("X", X))
 
     def of_integers(self) -> "Kernel":
         """The kernel of inputs that are integers: those of its parts that are functions get them as they are.
 
         Inputs are floats elsewhere, also those of kernels that are classes.
         """
-        return self
+        value: Any = self
+        parts = {name: part.of_integers() for name, part in self.parts.items()}
+        return self if parts == self.parts else dataclasses.replace(value, **parts)
 
     def __call__(self, X1: ArrayLike, X2: ArrayLike | None = None) -> Float[Array, "N1 N2"]:
         """The same as :meth:`matrix`."""
@@ -120,47 +194,55 @@ class Kernel(abc.ABC):
         return jnp.where(np.eye(X.shape[0], dtype=bool), diagonal, 0.5 * (matrix + matrix.T))
 
     def __add__(self, other: "KernelLike | int") -> "Kernel":
-        return self if is_start(other) else Sum(self, operand("+", other, "a kernel"))
+        return self if isinstance(other, int) and other == 0 else Sum(self, other)  # type: ignore[arg-type]
 
-    def __radd__(self, other: "KernelLike | int") -> "Kernel":
-        return self if is_start(other) else Sum(operand("+", other, "a kernel"), self)
+    def __radd__(self, other: "KernelLike | int") -> "Kernel":  # sum(kernels) starts from 0
+        return self if isinstance(other, int) and other == 0 else Sum(other, self)  # type: ignore[arg-type]
 
     def __mul__(self, other: "KernelLike | ArrayLike") -> "Kernel":
-        return Scaled(self, other) if is_scaling(other) else Product(self, operand("*", other, OPERAND))
+        return Scaled(self, other) if isinstance(other, NUMBERS) else Product(self, other)  # type: ignore[arg-type]
 
     def __rmul__(self, other: "KernelLike | ArrayLike") -> "Kernel":
-        return Scaled(self, other) if is_scaling(other) else Product(operand("*", other, OPERAND), self)
+        return Scaled(self, other) if isinstance(other, NUMBERS) else Product(other, self)  # type: ignore[arg-type]
 
 
 KernelField = Converted[Kernel, KernelLike]
 
 
+class _Combined(Kernel):
+    """What ``_combine`` makes of the values that other kernels have at columns of the inputs."""
+
+    _combine: Callable[..., Array]  # one value of those of the parts
+
+    def _columns(self, X: Float[Array, "N D"]) -> Float[Array, "N A"]:
+        """Return the columns that the parts read."""
+        return X
+
+    def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
+        X1, X2 = self._columns(X1), self._columns(X2)
+        return self._combine(*[part._cross(X1, X2) for part in self.parts.values()])
+
+    def _gram(self, X: Float[Array, "N D"]) -> Float[Array, "N N"]:
+        X = self._columns(X)
+        return self._combine(*[part._gram(X) for part in self.parts.values()])
+
+    def _diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
+        X = self._columns(X)
+        return self._combine(*[part._diagonal(X) for part in self.parts.values()])
+
+
+def kernel_field(_: str, value: "KernelLike") -> Kernel:
+    """Check a field that is a kernel."""
+    return as_kernel(value)
+
+
 @value_type()
-class _OfTwo(Kernel):
-    """What ``combine`` makes of the values of two kernels."""
+class _OfTwo(_Combined):
+    """A kernel made of two."""
 
     first: KernelField
     second: KernelField
-
-    @staticmethod
-    @abc.abstractmethod
-    def combine(first: Array, second: Array, /) -> Array:
-        """One value of the values of both."""
-
-    def __post_init__(self) -> None:
-        store(self, first=as_kernel(self.first), second=as_kernel(self.second))
-
-    def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
-        return self.combine(self.first._cross(X1, X2), self.second._cross(X1, X2))
-
-    def _gram(self, X: Float[Array, "N D"]) -> Float[Array, "N N"]:
-        return self.combine(self.first._gram(X), self.second._gram(X))
-
-    def _diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
-        return self.combine(self.first._diagonal(X), self.second._diagonal(X))
-
-    def of_integers(self) -> Kernel:
-        return type(self)(self.first.of_integers(), self.second.of_integers())
+    checks = by_field(first=kernel_field, second=kernel_field)
 
 
 @same_fields
@@ -179,7 +261,7 @@ class Sum(_OfTwo):
     [1.0, 3.0]
     """
 
-    combine = staticmethod(operator.add)
+    _combine = staticmethod(operator.add)
 
 
 @same_fields
@@ -200,11 +282,11 @@ class Product(_OfTwo):
     [3.0]
     """
 
-    combine = staticmethod(operator.mul)
+    _combine = staticmethod(operator.mul)
 
 
 @value_type()
-class Scaled(Kernel):
+class Scaled(_Combined):
     """A kernel with more or less variance, ``c k(x, y)`` with a positive scalar ``c``: what ``c * k`` builds.
 
     Parameters
@@ -221,25 +303,14 @@ class Scaled(Kernel):
 
     kernel: KernelField
     factor: ArrayField
+    checks = by_field(kernel=kernel_field, factor=positive_scalar)
 
-    def __post_init__(self) -> None:
-        store(self, kernel=as_kernel(self.kernel), factor=positive_scalar("factor", self.factor))
-
-    def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
-        return self.factor * self.kernel._cross(X1, X2)
-
-    def _gram(self, X: Float[Array, "N D"]) -> Float[Array, "N N"]:
-        return self.factor * self.kernel._gram(X)
-
-    def _diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
-        return self.factor * self.kernel._diagonal(X)
-
-    def of_integers(self) -> Kernel:
-        return Scaled(self.kernel.of_integers(), self.factor)
+    def _combine(self, value: Array) -> Array:
+        return self.factor * value
 
 
 @value_type(static=("dims",))
-class Active(Kernel):
+class Active(_Combined):
     """A kernel that reads only some columns of its inputs: what ``kernel.on(dims)`` builds.
 
     Parameters
@@ -258,16 +329,16 @@ class Active(Kernel):
 
     kernel: KernelField
     dims: Converted[tuple[int, ...], int | Sequence[int] | np.ndarray]
+    checks = by_field(kernel=kernel_field)
 
     def __post_init__(self) -> None:
-        dims: object = np.atleast_1d(self.dims).tolist() if isinstance(self.dims, np.ndarray) else self.dims
-        dims = (dims,) if isinstance(dims, (int, np.integer)) else dims
-        if not isinstance(dims, (tuple, list, range)):
+        if not isinstance(self.dims, (int, np.integer, np.ndarray, tuple, list, range)):
             fail("dims", "an int or a sequence of ints", repr(self.dims), "Pass kernel.on([0, 2]).", TypeError)
-        checked = tuple(check_count("dims", dim, minimum=0) for dim in dims)
+        checked = tuple(check_count("dims", dim, minimum=0) for dim in np.atleast_1d(self.dims).tolist())
         if not checked or len(set(checked)) < len(checked):
             fail("dims", "one or more different columns", repr(self.dims), "Name each column once: kernel.on([0, 2]).")
-        store(self, kernel=as_kernel(self.kernel), dims=checked)
+        super().__post_init__()
+        store(self, dims=checked)
 
     def of_columns(self, columns: tuple[int, ...]) -> tuple[int, ...]:
         """Those of the columns that it reads."""
@@ -278,20 +349,11 @@ class Active(Kernel):
 
     def _columns(self, X: Float[Array, "N D"]) -> Float[Array, "N A"]:
         every = tuple(range(X.shape[1]))
-        own = self.of_columns(every)
-        return X if own == every else jnp.stack([X[:, dim] for dim in own], axis=1)
+        dims = self.of_columns(every)
+        return X if dims == every else jnp.stack([X[:, dim] for dim in dims], axis=1)
 
-    def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
-        return self.kernel._cross(self._columns(X1), self._columns(X2))
-
-    def _gram(self, X: Float[Array, "N D"]) -> Float[Array, "N N"]:
-        return self.kernel._gram(self._columns(X))
-
-    def _diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
-        return self.kernel._diagonal(self._columns(X))
-
-    def of_integers(self) -> Kernel:
-        return Active(self.kernel.of_integers(), self.dims)
+    def _combine(self, value: Array) -> Array:
+        return value
 
 
 @value_type(static=("is_of_integers",))
@@ -318,9 +380,7 @@ class FunctionKernel(Kernel):
     is_of_integers: bool = False
 
     def __post_init__(self) -> None:
-        # A callable that is itself a pytree keeps its parameters as leaves; a plain function is structure.
-        if jax.tree_util.all_leaves([self.function]):
-            store(self, function=jax.tree_util.Partial(self.function))
+        store(self, function=as_pytree(self.function))
 
     def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
         first, second = (as_integers(X1), as_integers(X2)) if self.is_of_integers else (X1, X2)
@@ -364,10 +424,9 @@ def as_kernel(kernel: KernelLike) -> Kernel:
     """
     if isinstance(kernel, Kernel):
         return kernel
-    if isinstance(kernel, type):
-        cure = f"Pass a value, such as {kernel.__name__}(...)."
-        fail("kernel", "a kernel or a function k(X1, X2)", f"the class {kernel.__name__}", cure, TypeError)
-    if not callable(kernel):
-        cure = "Pass ngp.kernels.RBF(1.0, 1.0)."
-        fail("kernel", "a kernel or a function k(X1, X2)", f"a {type(kernel).__name__}", cure, TypeError)
+    if isinstance(kernel, type) or not callable(kernel):
+        got, cure = f"a {type(kernel).__name__}", "Pass ngp.kernels.RBF(1.0, 1.0), or Constant(c) for a number c."
+        if isinstance(kernel, type):
+            got, cure = f"the class {kernel.__name__}", f"Pass a value, such as {kernel.__name__}(...)."
+        fail("kernel", "a kernel or a function k(X1, X2)", got, cure, TypeError)
     return FunctionKernel(kernel)

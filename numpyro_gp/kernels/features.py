@@ -12,11 +12,10 @@ import numpy as np
 from jax.tree_util import Partial
 from jaxtyping import Float
 
-from numpyro_gp.arrays import Array, value_type
+from numpyro_gp.arrays import Array
 from numpyro_gp.kernels import stationary
-from numpyro_gp.kernels.base import Active, Kernel, Product, Scaled, Sum
-from numpyro_gp.kernels.functionals import applied, terms
-from numpyro_gp.kernels.hyperparameters import inner_products, per_input
+from numpyro_gp.kernels.base import Active, Kernel, Product, Scaled, Sum, inner_products, per_input
+from numpyro_gp.kernels.functionals import OfFunctionals, applied, terms
 from numpyro_gp.kernels.measures import Empirical, Uniform, mean_of_measure
 from numpyro_gp.kernels.nonstationary import (
     ArcCosine,
@@ -29,7 +28,6 @@ from numpyro_gp.kernels.nonstationary import (
     around_average,
     at_codes,
 )
-from numpyro_gp.kernels.of_functionals import OfFunctionals
 from numpyro_gp.kernels.stationary import SpectralMixture
 from numpyro_gp.kernels.varying import Modulated
 from numpyro_gp.kernels.zero_mean import ZeroMean, ZeroMeanLinear
@@ -43,54 +41,39 @@ from numpyro_gp.linalg import matmul
 Blocks = tuple[Array, ...]
 
 
-def _one_group(values: Float[Array, "N R"]) -> Blocks:
-    return (values[:, None, :],)
-
-
-def _linear(kernel: Linear, X: Array) -> Blocks:
-    return _one_group(X * jnp.sqrt(per_input("variance", kernel.variance, X)))
-
-
-def _centred_line(kernel: ZeroMeanLinear, X: Array) -> Blocks:
-    return _one_group(jnp.sqrt(kernel.variance) * (X - mean_of_measure(kernel.measure)))
-
-
-def _constant(kernel: Constant, X: Array) -> Blocks:
-    return _one_group(jnp.sqrt(kernel._diagonal(X))[:, None])
-
-
-def _monomials(kernel: Polynomial, X: Array) -> Blocks:
+def _monomials(kernel: Polynomial, X: Array) -> Float[Array, "N R"]:
     """Monomials of the degree in the scaled inputs and the root of the offset: the multinomial theorem."""
     inside = kernel.offset > 0
     offset = jnp.where(inside, jnp.sqrt(jnp.where(inside, kernel.offset, 1)), 0)
     terms = [*(X * jnp.sqrt(per_input("variance", kernel.variance, X))).T, jnp.full(X.shape[:1], offset)]
-    found = []
+    monomials = []
     for choice in combinations_with_replacement(range(len(terms)), kernel.degree):
         orders = math.factorial(kernel.degree) // math.prod(map(math.factorial, Counter(choice).values()))
-        found.append(math.sqrt(orders) * math.prod(terms[at] for at in choice))
-    return _one_group(jnp.stack(found, axis=1))
+        monomials.append(math.sqrt(orders) * math.prod(terms[at] for at in choice))
+    return jnp.stack(monomials, axis=1)
 
 
-def _coregion(kernel: Coregion, X: Array) -> Blocks:
-    has_own = kernel.diagonal_values > 0
-    own = jnp.where(has_own, jnp.sqrt(jnp.where(has_own, kernel.diagonal_values, 1)), 0)
-    each = jnp.eye(kernel.weights.shape[0], dtype=own.dtype) * jnp.reshape(own, (1, -1))
-    return _one_group(at_codes(jnp.concatenate([kernel.weights, each], axis=1), X))
+def _coregion(kernel: Coregion, X: Array) -> Float[Array, "N R"]:
+    is_positive = kernel.diagonal_values > 0
+    roots = jnp.where(is_positive, jnp.sqrt(jnp.where(is_positive, kernel.diagonal_values, 1)), 0)
+    each = jnp.eye(kernel.weights.shape[0], dtype=roots.dtype) * jnp.reshape(roots, (1, -1))
+    return at_codes(jnp.concatenate([kernel.weights, each], axis=1), X)
 
 
-def _centred(kernel: ZeroMeanCategory, X: Array) -> Blocks:
-    """The covariance of the levels is ``variance`` times a projection, its own root."""
-    return _one_group(at_codes(jnp.sqrt(kernel.variance) * around_average(kernel.probabilities), X))
-
-
-FINITE = {
-    Linear: _linear,
-    ZeroMeanLinear: _centred_line,
-    Constant: _constant,
+FINITE: dict[type, Callable[..., Float[Array, "N R"]]] = {
+    Linear: lambda kernel, X: X * jnp.sqrt(per_input("variance", kernel.variance, X)),
+    ZeroMeanLinear: lambda kernel, X: jnp.sqrt(kernel.variance) * (X - mean_of_measure(kernel.measure)),
+    Constant: lambda kernel, X: jnp.sqrt(kernel._diagonal(X))[:, None],
     Polynomial: _monomials,
     Coregion: _coregion,
-    ZeroMeanCategory: _centred,
+    # The covariance of the levels is ``variance`` times a projection, its own root.
+    ZeroMeanCategory: lambda kernel, X: at_codes(jnp.sqrt(kernel.variance) * around_average(kernel.probabilities), X),
 }
+
+
+def _finite(kernel: Kernel, X: Array) -> Blocks:
+    make = next(make for kind, make in FINITE.items() if isinstance(kernel, kind))
+    return (make(kernel, X)[:, None, :],)
 
 
 Features = Callable[[Array], Blocks]
@@ -133,9 +116,9 @@ def features(kernel: Kernel, key: Array, num: int, points: Float[Array, "N D"]) 
 @features.register(Sum)
 @features.register(Product)
 def _of_sum(kernel: Sum | Product, key: Array, num: int, points: Float[Array, "N D"]) -> Features | None:
-    combine, keys = _sum_blocks if isinstance(kernel, Sum) else _product_blocks, jax.random.split(key)
-    parts = [features(part, own, num, points) for part, own in zip((kernel.first, kernel.second), keys, strict=True)]
-    return None if None in parts else Partial(combine, *parts)
+    keys = jax.random.split(key)
+    parts = [features(part, each, num, points) for part, each in zip(kernel.parts.values(), keys, strict=True)]
+    return None if None in parts else Partial(_sum_blocks if isinstance(kernel, Sum) else _product_blocks, *parts)
 
 
 def _sum_blocks(first: Features, second: Features, X: Array) -> Blocks:
@@ -152,51 +135,28 @@ def _outer(a: Float[Array, "N Ga Ra"], b: Float[Array, "N Gb Rb"]) -> Float[Arra
     return (a[:, :, :, None] * b[:, :, None, :]).reshape(a.shape[0], groups, -1)
 
 
-@features.register
-def _of_scaled(kernel: Scaled, key: Array, num: int, points: Float[Array, "N D"]) -> Features | None:
+@features.register(Scaled)
+@features.register(Modulated)
+@features.register(Active)
+@features.register(OfFunctionals)
+def _of_one_kernel(
+    kernel: Scaled | Modulated | Active | OfFunctionals, key: Array, num: int, points: Float[Array, "N W"]
+) -> Features | None:
+    if isinstance(kernel, Active):
+        points = kernel._columns(points)
+    elif isinstance(kernel, OfFunctionals):
+        points = terms(points, kernel.columns).points.reshape(-1, kernel.columns)
     part = features(kernel.kernel, key, num, points)
-    return None if part is None else Partial(_scaled, part, jnp.sqrt(kernel.factor))
+    return None if part is None else Partial(_one_kernel, kernel, part)
 
 
-def _scaled(part: Features, scale: Array, X: Array) -> Blocks:
+def _one_kernel(kernel: Scaled | Modulated | Active | OfFunctionals, part: Features, X: Array) -> Blocks:
+    if isinstance(kernel, Active):
+        return part(kernel._columns(X))
+    if isinstance(kernel, OfFunctionals):
+        return applied(part, X, kernel.columns, axis=-3)
+    scale = kernel.at(X)[:, None, None] if isinstance(kernel, Modulated) else jnp.sqrt(kernel.factor)
     return tuple(scale * block for block in part(X))
-
-
-@features.register
-def _of_modulated(kernel: Modulated, key: Array, num: int, points: Float[Array, "N D"]) -> Features | None:
-    part = features(kernel.kernel, key, num, points)
-    return None if part is None else Partial(_modulated, kernel, part)
-
-
-def _modulated(kernel: Modulated, part: Features, X: Array) -> Blocks:
-    return tuple(kernel.at(X)[:, None, None] * block for block in part(X))
-
-
-@features.register
-def _of_active(kernel: Active, key: Array, num: int, points: Float[Array, "N D"]) -> Features | None:
-    part = features(kernel.kernel, key, num, kernel._columns(points))
-    return None if part is None else Partial(_active, Active(kernel.kernel, kernel.dims), part)
-
-
-def _active(kernel: Active, part: Features, X: Array) -> Blocks:
-    return part(kernel._columns(X))
-
-
-@features.register
-def _of_functionals_kernel(kernel: OfFunctionals, key: Array, num: int, points: Float[Array, "N W"]) -> Features | None:
-    part = features(kernel.kernel, key, num, terms(points, kernel.columns).points.reshape(-1, kernel.columns))
-    return None if part is None else Partial(_of_functionals, OfColumns(kernel.columns), part)
-
-
-@value_type(static=("number",))
-class OfColumns:
-    """A number of columns, in a function that is a pytree."""
-
-    number: int
-
-
-def _of_functionals(columns: OfColumns, part: Features, X: Array) -> Blocks:
-    return applied(part, X, columns.number, axis=-3)
 
 
 # ------------------------------------------------------------- waves: kernels with a spectral measure
@@ -261,8 +221,8 @@ def _harmonics(
     fold = np.where(np.arange(count + 1) == 0, 1, 2) / nodes
     weights = matmul(jnp.asarray(np.cos(turns) * fold[:, None], precision.dtype), profile)
     weights = weights / jnp.sum(weights)  # one, where these are all harmonics
-    known = weights > jnp.finfo(weights.dtype).eps
-    roots = jnp.where(known, jnp.sqrt(jnp.where(known, weights, 1)), 0) * jnp.sqrt(kernel.variance)
+    is_large = weights > jnp.finfo(weights.dtype).eps
+    roots = jnp.where(is_large, jnp.sqrt(jnp.where(is_large, weights, 1)), 0) * jnp.sqrt(kernel.variance)
     angles = 2 * math.pi * (X - centre) / per_input("period", kernel.period, X) * numbers[None, :]
     return ((_cosine_and_sine(angles) * roots[None, :, None]).reshape(X.shape[0], 1, -1),)
 
@@ -290,22 +250,20 @@ def _of_spectral_mixture(kernel: SpectralMixture, key: Array, num: int, points: 
 
 def _spectral_waves(kernel: SpectralMixture, centre: Array, normal: Array, sign: Array, X: Array) -> Blocks:
     frequencies = 2 * math.pi * (sign * kernel.means[:, None, :] + kernel.scales[:, None, :] * normal)
-    angles = jnp.stack([inner_products(X - centre, own) for own in frequencies], axis=-1)
+    angles = jnp.stack([inner_products(X - centre, component) for component in frequencies], axis=-1)
     return ((_cosine_and_sine(angles) * jnp.sqrt(kernel.weights)[None, None, :, None]).reshape(*angles.shape[:2], -1),)
 
 
 @features.register
 def _of_zero_mean(kernel: ZeroMean, key: Array, num: int, points: Float[Array, "N D"]) -> Features:
-    parts = kernel.factors(points.shape[1])
-    columns = [points[:, d : d + 1] for d in range(len(parts))]
-    triples = zip(parts, jax.random.split(key, len(parts)), columns, strict=True)
-    own = [
-        Partial(_less_average, part, features(part.kernel, key, num, x))
-        if isinstance(part.measure, Empirical)
-        else Partial(_integrated, part, _frequencies(part.kernel, key, num, x))
-        for part, key, x in triples
-    ]
-    return Partial(_zero_mean, jnp.sqrt(kernel.kernel.variance), own)
+    parts, made = kernel.factors(points.shape[1]), []
+    for d, (part, each) in enumerate(zip(parts, jax.random.split(key, len(parts)), strict=True)):
+        x = points[:, d : d + 1]
+        if isinstance(part.measure, Empirical):
+            made.append(Partial(_less_average, part, features(part.kernel, each, num, x)))
+        else:
+            made.append(Partial(_integrated, part, _frequencies(part.kernel, each, num, x)))
+    return Partial(_zero_mean, jnp.sqrt(kernel.kernel.variance), made)
 
 
 def _zero_mean(scale: Array, parts: list[Callable[[Array], Array]], X: Array) -> Blocks:
@@ -347,8 +305,8 @@ def _integrated(part: ZeroMean, frequencies: Float[Array, "G 1"], X: Float[Array
 # --------------------------------------------------------------------------- kernels of finite rank
 
 
-for _family, _values in FINITE.items():
-    features.register(_family)(lambda kernel, key, num, points, values=_values: Partial(values, kernel))  # noqa: ARG005
+for _family in FINITE:
+    features.register(_family)(lambda kernel, key, num, points: Partial(_finite, kernel))  # noqa: ARG005
 
 
 # ------------------------------------------------------------------------ other random features

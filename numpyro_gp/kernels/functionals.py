@@ -16,6 +16,8 @@ from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayField, ArrayLike, store, value_type
 from numpyro_gp.checks import check_count, check_floating, check_points, check_values, fail, known
+from numpyro_gp.kernels.base import Active, Kernel, KernelField, KernelLike, as_kernel, by_field, kernel_field
+from numpyro_gp.linalg import matmul
 
 Values_ = TypeVar("Values_")
 
@@ -24,7 +26,7 @@ class FunctionalTerms(NamedTuple):
     """What rows are made of; None for weights of one, and where there are no slopes."""
 
     points: Float[Array, "*batch N Q D"]
-    weights: Float[Array, "*batch N Q"] | None
+    weights: Any  # (*batch, N, Q)
     directions: Float[Array, "*batch N Q D"] | None
 
 
@@ -58,9 +60,9 @@ def applied(
     weights = of_terms.reshape(points.shape[:-1])
 
     def total(value: Array, slope: Array | float = 0.0) -> Array:
-        own = weights.reshape((1,) * (value.ndim + axis + 1 - weights.ndim) + weights.shape + (1,) * (-axis - 1))
+        scale = weights.reshape((1,) * (value.ndim + axis + 1 - weights.ndim) + weights.shape + (1,) * (-axis - 1))
         place = value.ndim + axis
-        each = (own * value + slope).reshape(*value.shape[:place], *of_terms.shape[-2:], *value.shape[place + 1 :])
+        each = (scale * value + slope).reshape(*value.shape[:place], *of_terms.shape[-2:], *value.shape[place + 1 :])
         return jnp.sum(each, axis=place + 1)
 
     return jax.tree.map(total, values) if slopes is None else jax.tree.map(total, values, slopes)
@@ -150,12 +152,7 @@ class Functional:
         """Some of the rows; an index has no place for columns."""
         places = index if isinstance(index, tuple) else (index,)
         rest = slice(None) if any(place is Ellipsis for place in places) else Ellipsis
-        return self._with(self.rows[(*places, rest)])
-
-    def _with(self, rows: Array) -> Self:
-        found = object.__new__(type(self))
-        store(found, rows=rows, columns=self.columns, slopes=self.slopes)
-        return found
+        return jax.tree.map(lambda rows: rows[(*places, rest)], self)
 
     @property
     def terms(self) -> FunctionalTerms:
@@ -166,7 +163,6 @@ class Functional:
     def in_full(self) -> tuple[Array, Array, Array]:
         """Points, weights and directions, which are zero where there are no slopes."""
         points, weights, directions = self.terms
-        assert weights is not None
         return points, weights, jnp.zeros_like(points) if directions is None else directions
 
     def of(self, function: Callable[[Array], Array], axis: int = -1) -> Array:
@@ -178,25 +174,24 @@ class Functional:
         if self.shape != other.shape:
             cure = "Add row to row; ngp.functionals.stack puts rows below each other."
             fail("the other functional", f"of shape {self.shape}", f"shape {other.shape}", cure)
-        first, second = (one.terms for one in of_one_form([self, other]))
-
-        def side_by_side(one: Array | None, two: Array | None, axis: int) -> Any:
-            return None if one is None or two is None else jnp.concatenate([one, two], axis)
-
-        points, weights = side_by_side(first.points, second.points, -2), side_by_side(first.weights, second.weights, -1)
-        along = side_by_side(first.directions, second.directions, -2)
-        return _functional(points, weights, along, tuple(sorted({*self.slopes, *other.slopes})))
+        pair = [side.terms for side in of_one_form([self, other])]
+        points, weights = (
+            jnp.concatenate([at.points for at in pair], -2),
+            jnp.concatenate([at.weights for at in pair], -1),
+        )
+        directions = [at.directions for at in pair if at.directions is not None]
+        slopes = tuple(sorted({*self.slopes, *other.slopes}))
+        return _functional(points, weights, jnp.concatenate(directions, -2) if directions else None, slopes)
 
     def __mul__(self, factor: ArrayLike) -> "Functional":
         """``c L``, of a number or of one for each row."""
-        own, at = check_floating("the factor", factor), self.terms
-        if own.shape not in ((), self.shape[:-1]):
+        scale, at = check_floating("the factor", factor), self.terms
+        if scale.shape not in ((), self.shape[:-1]):
             cure = "Pass a number, or one for each row."
-            fail("the factor", f"a number or of shape {self.shape[:-1]}", f"shape {own.shape}", cure)
-        own = jnp.broadcast_to(own, self.shape[:-1])[..., None].astype(self.rows.dtype)
-        assert at.weights is not None
-        along = None if at.directions is None else own[..., None] * at.directions
-        return _functional(at.points, own * at.weights, along, self.slopes)
+            fail("the factor", f"a number or of shape {self.shape[:-1]}", f"shape {scale.shape}", cure)
+        scale = jnp.broadcast_to(scale, self.shape[:-1])[..., None].astype(self.rows.dtype)
+        along = None if at.directions is None else scale[..., None] * at.directions
+        return _functional(at.points, scale * at.weights, along, self.slopes)
 
     __rmul__ = __mul__
 
@@ -216,27 +211,25 @@ class Functional:
 def _functional(
     points: Array, weights: Array, directions: Array | None, slopes: tuple[int, ...] | None = None
 ) -> Functional:
-    found = object.__new__(Functional)
-    found._hold(points, weights, directions, slopes)
-    return found
+    functional = object.__new__(Functional)
+    functional._hold(points, weights, directions, slopes)
+    return functional
 
 
 def as_functionals(rows: Array, columns: int | None) -> Functional | Array:
     """Functionals again of their rows; plain points, or rows of anything where no number of columns is given."""
     if columns is None or rows.shape[-1] == columns:
         return rows
-    at = terms(rows, columns)
-    assert at.weights is not None
-    return _functional(at.points, at.weights, at.directions)
+    return _functional(*terms(rows, columns))
 
 
 def check_weights(weights: ArrayLike, points: Array) -> Array:
     """Weights of points ``(..., N, Q, D)``: ``(..., N, Q)``, or ``(Q,)`` for all rows."""
-    own, wanted = check_floating("weights", weights), points.shape[:-1]
-    if own.shape not in (wanted, wanted[-1:]):
+    array, wanted = check_floating("weights", weights), points.shape[:-1]
+    if array.shape not in (wanted, wanted[-1:]):
         required = f"of shape {wanted}, or {wanted[-1:]} for all rows"
-        fail("weights", required, f"shape {own.shape}", "Pass one weight for each point.")
-    return jnp.broadcast_to(own, wanted)
+        fail("weights", required, f"shape {array.shape}", "Pass one weight for each point.")
+    return jnp.broadcast_to(array, wanted)
 
 
 @value_type(static=("columns", "slopes"))
@@ -302,21 +295,19 @@ def as_functional(X: Functional | ArrayLike) -> Functional:
 
 def of_one_form(functionals: Sequence[Functional | ArrayLike]) -> list[Functional]:
     """The same functionals with equally many terms, all with directions if any has them."""
-    parts = [as_functional(one) for one in functionals]
-    counts = [part.terms.points.shape[-2] for part in parts]
-    with_slopes = any(part.terms.directions is not None for part in parts)
-
-    def whole(part: Functional, missing: int) -> Functional:
-        at = part.terms
-        assert at.weights is not None
-        along = jnp.zeros_like(at.points) if at.directions is None and with_slopes else at.directions
-        pad = [(0, 0)] * (at.points.ndim - 2) + [(0, missing)]
+    parts = [as_functional(functional) for functional in functionals]
+    most = max(part.terms.points.shape[-2] for part in parts)
+    with_slopes, filled = any(part.terms.directions is not None for part in parts), []
+    for part in parts:
+        points, weights, along = part.terms
+        missing = most - points.shape[-2]
+        pad = [(0, 0)] * (points.ndim - 2) + [(0, missing)]
+        along = jnp.zeros_like(points) if along is None and with_slopes else along
+        along = None if along is None else jnp.pad(along, [*pad, (0, 0)])
         # Copies of the last point, which have no weight: a point of zeros may be none that a kernel knows.
-        points = jnp.concatenate([at.points, jnp.repeat(at.points[..., -1:, :], missing, axis=-2)], axis=-2)
-        directions = None if along is None else jnp.pad(along, [*pad, (0, 0)])
-        return _functional(points, jnp.pad(at.weights, pad), directions, part.slopes)
-
-    return [whole(part, max(counts) - count) for part, count in zip(parts, counts, strict=True)]
+        points = jnp.concatenate([points, jnp.repeat(points[..., -1:, :], missing, axis=-2)], axis=-2)
+        filled.append(_functional(points, jnp.pad(weights, pad), along, part.slopes))
+    return filled
 
 
 # --------------------------------------------------------------------------------------
@@ -343,12 +334,12 @@ class Derivative(Functional):
     """
 
     def __init__(self, X: ArrayLike, column: int) -> None:
-        points, own = check_points("X", X, leading=True), check_count("column", column, minimum=0)
-        if own >= points.shape[-1]:
-            fail("column", f"less than {points.shape[-1]}, the number of columns of X", own, "Count columns from 0.")
-        unit = jnp.asarray(np.arange(points.shape[-1]) == own, points.dtype)
+        points, column = check_points("X", X, leading=True), check_count("column", column, minimum=0)
+        if column >= points.shape[-1]:
+            fail("column", f"less than {points.shape[-1]}, the number of columns of X", column, "Count columns from 0.")
+        unit = jnp.asarray(np.arange(points.shape[-1]) == column, points.dtype)
         directions = jnp.broadcast_to(unit, points.shape)[..., None, :]
-        self._hold(points[..., None, :], jnp.zeros((*points.shape[:-1], 1), points.dtype), directions, (own,))
+        self._hold(points[..., None, :], jnp.zeros((*points.shape[:-1], 1), points.dtype), directions, (column,))
 
 
 @value_type(static=("columns", "slopes"))
@@ -378,5 +369,96 @@ class Average(Functional):
         if weights is None:
             weights = jnp.full(at.shape[-2:-1], 1 / max(1, *at.shape[-2:-1]), at.dtype)
         cure = "For differences subtract one average from another, or write out an ngp.functionals.Functional."
-        own = check_values("weights", weights, lambda array: array >= 0, "zero or positive", cure)
-        Functional.__init__(self, at, own)
+        checked = check_values("weights", weights, lambda array: array >= 0, "zero or positive", cure)
+        Functional.__init__(self, at, checked)
+
+
+# --------------------------------------------------------------------------------------
+# What kernels say of them: covariances of slopes, averages and values (mathematics.md section 15.1).
+
+
+@value_type(static=("columns",))
+class OfFunctionals(Kernel):
+    """The covariance of functionals of a function with this kernel, ``cov(L f, L' f) = L L' k``, of plain points too.
+
+    Both are taken by directional derivatives of ``k(X1, X2)``, each row along its own direction, so that the price is
+    some four Gram matrices of the points, whatever D is.
+    """
+
+    kernel: KernelField
+    columns: int
+    checks = by_field(kernel=kernel_field)
+
+    def matrix(self, X1: ArrayLike, X2: ArrayLike | None = None) -> Float[Array, "N1 N2"]:
+        """Covariances of rows, of which those of the two sides may be of several kinds."""
+        if X2 is None or X2 is X1:
+            return self._gram(check_points("X1", X1))
+        return self._cross(check_points("X1", X1), check_points("X2", X2))
+
+    def _cross(self, X1: Float[Array, "N1 W1"], X2: Float[Array, "N2 W2"]) -> Float[Array, "N1 N2"]:
+        def of_second(points: Array) -> Array:
+            return applied(lambda others: self.kernel._cross(points, others), X2, self.columns)
+
+        return applied(of_second, X1, self.columns, axis=-2)
+
+    def _gram(self, X: Float[Array, "N W"]) -> Float[Array, "N N"]:
+        return self.kernel._gram(X) if X.shape[1] == self.columns else super()._gram(X)
+
+    def _diagonal(self, X: Float[Array, "N W"]) -> Float[Array, " N"]:
+        if X.shape[1] == self.columns:
+            return self.kernel._diagonal(X)
+        if X.shape[1] % 2:
+            return jax.vmap(lambda row: self._cross(row[None], row[None])[0, 0])(X)
+
+        def variance(points: Array, weights: Any) -> Array:
+            return matmul(matmul(weights, self.kernel._gram(points)), weights)
+
+        return jax.vmap(variance)(*terms(X, self.columns)[:2])
+
+
+def covariance(
+    kernel: KernelLike, first: Functional | ArrayLike, second: Functional | ArrayLike | None = None
+) -> Float[Array, "N1 N2"]:
+    """Covariances of functionals of a function with this kernel: ``cov(L_i f, L'_j f)``.
+
+    Parameters
+    ----------
+    kernel : Kernel or callable
+        Any whose functions have the slopes that are asked for; a callable must be twice differentiable.
+    first, second : Functional or array (N, D)
+        Arrays stand for values. Without the second, those of the first among themselves.
+
+    Returns
+    -------
+    Array (N1, N2)
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> slope = ngp.functionals.Derivative(jnp.array([[0.0]]), 0)
+    >>> ngp.functionals.covariance(ngp.kernels.RBF(1.0, 0.5), slope).tolist()   # variance / lengthscale^2
+    [[4.0]]
+    """
+    kernel, sides = as_kernel(kernel), [side for side in (first, second) if side is not None]
+    shapes = [side.shape for side in map(as_functional, sides)]
+    if len({shape[-1] for shape in shapes}) > 1:
+        fail("second", f"of {shapes[0][-1]} columns, as the first", f"shape {shapes[1]}", "Pass the same inputs.")
+    for side in sides:
+        check_slopes(kernel, getattr(side, "slopes", ()))
+    rows = [side.rows if isinstance(side, Functional) else side for side in sides]
+    return OfFunctionals(kernel, shapes[0][-1]).matrix(*rows)
+
+
+def check_slopes(kernel: Kernel, columns: Sequence[int]) -> None:
+    """Refuse a kernel whose functions have no slopes in these columns."""
+    if not columns:
+        return
+    places = columns
+    if isinstance(kernel, Active):
+        places = [place for place, dim in enumerate(kernel.dims) if dim in columns]
+    for part in kernel.parts.values():
+        check_slopes(part, places)
+    if kernel.without_slopes is not None:
+        why, cure = kernel.without_slopes
+        got = f"{type(kernel).__name__}, {why}"
+        fail(f"the kernel of a slope in column {columns[0]}", "one whose functions have a slope", got, cure)

@@ -110,8 +110,8 @@ def least_factor(
         return tried(first)[:2]
     # The first try is a turn of the loop: a second copy of it would be traced and compiled beside.
     begin = (jnp.zeros((), int), first, jnp.zeros_like(matrix), jnp.ones(first.shape, bool))
-    found = lax.while_loop(lambda state: (state[0] <= TRIES) & jnp.any(state[3]), once_more, begin)
-    return found[1], found[2]
+    last = lax.while_loop(lambda state: (state[0] <= TRIES) & jnp.any(state[3]), once_more, begin)
+    return last[1], last[2]
 
 
 def least_jitter_of(matrix: np.ndarray, dtype: np.dtype) -> float:

@@ -1,15 +1,16 @@
 """Probability measures over the inputs, with their quadrature: functions of `ZeroMean` integrate to zero under one."""
 
 import math
-from typing import cast
+from typing import Self, cast
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayField, ArrayLike, store, value_type
 from numpyro_gp.checks import check_count, check_floating, check_nonnegative, fail, known, when_known
-from numpyro_gp.kernels.hyperparameters import positive_per_input, require_axes
+from numpyro_gp.kernels.base import positive_per_input, require_axes
 
 # Nodes and weights of a quadrature.
 Rule = tuple[Float[Array, " Q"], Float[Array, " Q"]]
@@ -36,8 +37,18 @@ def _interior(breaks: ArrayLike | None, like: Array) -> Float[Array, " B"]:
     return jnp.zeros((0,), like.dtype) if breaks is None else jnp.reshape(jnp.asarray(breaks, like.dtype), (-1,))
 
 
+class OfColumns:
+    """A measure of one column, or of several that are independent: arrays of one axis more."""
+
+    axes = 0  # of the arrays of one column
+
+    def column(self, index: int) -> Self:
+        """The one-dimensional measure of one input; what has no axis for columns serves all."""
+        return jax.tree.map(lambda value: value[index] if value.ndim > self.axes else value, self)
+
+
 @value_type()
-class Uniform:
+class Uniform(OfColumns):
     """Inputs that are spread evenly: the uniform probability measure on ``[low, high]``, for `ZeroMean` kernels.
 
     Parameters
@@ -66,10 +77,6 @@ class Uniform:
         when_known(check, low, high)
         store(self, low=low, high=high)
 
-    def column(self, index: int) -> "Uniform":
-        """The one-dimensional measure of one input."""
-        return Uniform(*(column_of(value, index) for value in (self.low, self.high)))
-
     def density(self, x: Array) -> Array:
         """Density at ``x``, for a one-dimensional measure."""
         return jnp.where((x >= self.low) & (x <= self.high), 1 / (self.high - self.low), 0)
@@ -87,7 +94,7 @@ class Uniform:
 
 
 @value_type()
-class Gaussian:
+class Gaussian(OfColumns):
     """Inputs that are normally distributed: the probability measure ``N(mean, sd^2)``, for `ZeroMean` kernels.
 
     Parameters
@@ -109,10 +116,6 @@ class Gaussian:
     def __post_init__(self) -> None:
         store(self, mean=_floating_axis("mean", self.mean), sd=positive_per_input("sd", self.sd))
 
-    def column(self, index: int) -> "Gaussian":
-        """The one-dimensional measure of one input."""
-        return Gaussian(*(column_of(value, index) for value in (self.mean, self.sd)))
-
     def density(self, x: Array) -> Array:
         """Density at ``x``, for a one-dimensional measure."""
         return jnp.exp(-0.5 * ((x - self.mean) / self.sd) ** 2) / (self.sd * math.sqrt(2 * math.pi))
@@ -123,14 +126,14 @@ class Gaussian:
         Pieces reach nine standard deviations from the mean and are at most 1.5 of them long.
         """
         mean, sd = (jnp.reshape(value, (1,)) for value in (self.mean, self.sd))
-        own = mean + sd * jnp.asarray(np.linspace(-9, 9, 13), mean.dtype)
-        inside = jnp.clip(_interior(breaks, own), own[:1], own[-1:])
-        nodes, weights = _piecewise_rule(jnp.sort(jnp.concatenate([own, inside])), check_count("order", order))
+        edges = mean + sd * jnp.asarray(np.linspace(-9, 9, 13), mean.dtype)
+        inside = jnp.clip(_interior(breaks, edges), edges[:1], edges[-1:])
+        nodes, weights = _piecewise_rule(jnp.sort(jnp.concatenate([edges, inside])), check_count("order", order))
         return nodes, weights * self.density(nodes)
 
 
 @value_type()
-class Empirical:
+class Empirical(OfColumns):
     """Inputs as they occur: the measure with weights on the values of the data themselves, for `ZeroMean` kernels.
 
     Functions average to zero over the data. `of` makes it of a column: all its values where they are few, else the
@@ -155,6 +158,7 @@ class Empirical:
 
     points: ArrayField
     weights: ArrayField = cast("ArrayField", None)
+    axes = 1
 
     def __post_init__(self) -> None:
         points = require_axes("points", check_floating("points", self.points), 2)
@@ -195,13 +199,7 @@ class Empirical:
             total, first = np.bincount(number, mass), np.bincount(number, mass * values)
             values, mass = first[total > 0] / total[total > 0], total[total > 0]
         # In their type before JAX takes them, which would compile a program that converts them.
-        return cls(*(jnp.asarray(np.asarray(one, x.dtype)) for one in (values, mass / mass.sum())))
-
-    def column(self, index: int) -> "Empirical":
-        """The one-dimensional measure of one input."""
-        if self.points.ndim == 1:
-            return self
-        return Empirical(self.points[index], self.weights[index])
+        return cls(*(jnp.asarray(np.asarray(array, x.dtype)) for array in (values, mass / mass.sum())))
 
     def quadrature(self, breaks: ArrayLike | None = None, order: int = 16) -> Rule:  # noqa: ARG002
         """The points and their weights, of a one-dimensional measure: exact for every function."""

@@ -1,6 +1,7 @@
 """Batches of kernels: a kernel whose leaves have a leading axis, one entry for each of them."""
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +12,6 @@ from numpyro_gp.arrays import value_type
 from numpyro_gp.checks import fail
 from numpyro_gp.kernels.base import Active, FunctionKernel, Kernel, KernelLike, Product, Scaled, Sum, as_kernel
 from numpyro_gp.kernels.nonstationary import Coregion, Linear, Polynomial
-from numpyro_gp.kernels.of_functionals import MADE_OF
 from numpyro_gp.kernels.stationary import SpectralMixture
 
 # The field of a kernel whose number of axes never varies, and that number; "variance", a scalar, for all others.
@@ -52,24 +52,19 @@ def stack(kernels: Sequence[KernelLike]) -> Kernel:
         cure = "Pass stack([RBF(1.0, 0.5), RBF(2.0, 0.1)])."
         fail("kernels", "a list of kernels", f"{kernels!r:.60}", cure, TypeError)
     parts = [as_kernel(kernel) for kernel in kernels]
-    like = _described(parts[0])
-    for number, part in enumerate(parts[1:], start=1):
-        if _described(part) != like:
-            got = f"kernel {number} is {_described(part)}, kernel 0 is {like}"
+    trees = map(jax.tree.flatten, parts)
+    like, *others = [f"{structure}, shapes {[*map(jnp.shape, leaves)]}" for leaves, structure in trees]
+    for number, form in enumerate(others, start=1):
+        if form != like:
             cure = "Give all the same form: a lengthscale for each input in all or in none, "
             cure += "or 1e-6 times what one lacks."
+            got = f"kernel {number} is {form}, kernel 0 is {like}"
             fail("kernels", "of one form, with hyper-parameters of the same shapes", got, cure)
     batch: Kernel = jax.tree.map(lambda *leaves: jnp.stack(leaves), *parts)
     if batch_shape(batch)[:1] != (len(parts),) and not isinstance(parts[0], FunctionKernel):
         required = "of classes with a field variance, a scalar, by whose axes a batch is known"
         fail("kernels", required, like, "Add the field variance to your class.", TypeError)
     return batch
-
-
-def _described(kernel: Kernel) -> str:
-    """The form of a kernel: its structure, with the shapes of its leaves."""
-    leaves, structure = jax.tree.flatten(kernel)
-    return f"{structure}, shapes {[jnp.shape(leaf) for leaf in leaves]}"
 
 
 def batch_shape(kernel: Kernel) -> tuple[int, ...]:
@@ -87,18 +82,14 @@ def batch_shape(kernel: Kernel) -> tuple[int, ...]:
 
 
 def _shapes(kernel: Kernel) -> set[tuple[int, ...]]:
-    found: set[tuple[int, ...]] = set()
-    for name in MADE_OF.get(type(kernel), ()):
-        found |= _shapes(getattr(kernel, name))
-    if type(kernel) in MADE_OF and type(kernel) not in FIXED:
-        return found
-    if isinstance(kernel, Linear):
-        return found | {kernel.variance.shape[: kernel.variance.ndim - kernel.per_column]}
+    shapes = {shape for part in kernel.parts.values() for shape in _shapes(part)}
     name, axes = FIXED.get(type(kernel), ("variance", 0))
-    leaf = getattr(kernel, name, None)
-    if isinstance(kernel, FunctionKernel) or leaf is None or not hasattr(leaf, "shape"):
-        return found
-    return found | {leaf.shape[: leaf.ndim - axes]}
+    if isinstance(kernel, Linear):
+        axes = int(kernel.per_column)
+    leaf: Any = getattr(kernel, name, None)
+    if hasattr(leaf, "shape"):
+        shapes.add(leaf.shape[: leaf.ndim - axes])
+    return shapes
 
 
 def form_and_columns(kernel: Kernel, columns: tuple[int, ...], start: int = 0) -> tuple[Kernel, tuple[int, ...]]:
@@ -123,8 +114,8 @@ def form_and_columns(kernel: Kernel, columns: tuple[int, ...], start: int = 0) -
     parts, structure = jax.tree.flatten(kernel, is_leaf=lambda node: node is not kernel)
     for place, part in enumerate(parts):
         if isinstance(part, Kernel):
-            parts[place], own = form_and_columns(part, columns, start + len(read))
-            read += own
+            parts[place], more = form_and_columns(part, columns, start + len(read))
+            read += more
     return jax.tree.unflatten(structure, parts), read
 
 
@@ -164,11 +155,11 @@ class Batch:
     form: Kernel
 
     def kernel(self, at: int) -> Kernel:
-        """That of one component."""
+        """Return that of one component."""
         if not self.columns:
             return self.form
-        one = jax.tree.map(lambda leaf: lax.index_in_dim(leaf, at, 0, False), self.form)
-        return at_columns(one, self.columns[at])
+        form = jax.tree.map(lambda leaf: lax.index_in_dim(leaf, at, 0, False), self.form)
+        return at_columns(form, self.columns[at])
 
 
 @value_type(static=("names",))
@@ -215,19 +206,19 @@ def kernel_batch_of(
     count = len(columns[0])
     read: tuple[int, ...] = ()
 
-    def form(*own: object) -> Kernel:
+    def form(*values: object) -> Kernel:
         nonlocal read
-        found, read = form_and_columns(make(*own), tuple(range(count)))
-        return found
+        made, read = form_and_columns(make(*values), tuple(range(count)))
+        return made
 
     batch = jax.vmap(form)(*arguments)
     places = read or tuple(range(count))
-    return Batch(tuple(names), tuple(tuple(own[at] for at in places) for own in columns), batch)
+    return Batch(tuple(names), tuple(tuple(each[at] for at in places) for each in columns), batch)
 
 
 def stacked(values: Sequence[object], dtype: np.dtype) -> object:
     """Trees of NumPy's arrays as one tree with an axis for each on the left: a constant, and no operation."""
-    return jax.tree.map(lambda *leaves: jnp.asarray(np.stack([np.asarray(one) for one in leaves]), dtype), *values)
+    return jax.tree.map(lambda *leaves: jnp.asarray(np.stack([np.asarray(leaf) for leaf in leaves]), dtype), *values)
 
 
 def shapes_of(value: object) -> Hashable:

@@ -13,8 +13,9 @@ from jaxtyping import Bool, Float, Int
 
 from numpyro_gp.arrays import Array, ArrayField, ArrayLike, Values, same_fields, store, value_type
 from numpyro_gp.checks import check_count, check_floating, check_nonnegative, check_positive, fail, when_known
-from numpyro_gp.kernels.base import Kernel
-from numpyro_gp.kernels.hyperparameters import (
+from numpyro_gp.kernels.base import (
+    Kernel,
+    by_field,
     inner_products,
     nonnegative_scalar,
     per_input,
@@ -22,6 +23,9 @@ from numpyro_gp.kernels.hyperparameters import (
     positive_scalar,
 )
 from numpyro_gp.kernels.stationary import OfOneVariance, safe_root
+
+# Why a kernel that reads codes of categories has no slopes.
+CODES = "which reads codes of categories there", "Take slopes in the other columns."
 
 
 @value_type(static=("per_column",))
@@ -78,10 +82,7 @@ class Polynomial(Kernel):
     variance: ArrayField
     offset: ArrayField = cast("ArrayField", 1.0)
     degree: int = 2
-
-    def __post_init__(self) -> None:
-        variance, offset = positive_per_input("variance", self.variance), nonnegative_scalar("offset", self.offset)
-        store(self, variance=variance, offset=offset, degree=check_count("degree", self.degree))
+    checks = by_field(variance=positive_per_input, offset=nonnegative_scalar, degree=check_count)
 
     def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
         return (inner_products(X1 * per_input("variance", self.variance, X1), X2) + self.offset) ** self.degree
@@ -181,13 +182,17 @@ class ArcCosine(Kernel):
     weight_variance: ArrayField = cast("ArrayField", 1.0)
     bias_variance: ArrayField = cast("ArrayField", 1.0)
     order: int = 1
+    checks = by_field(variance=positive_scalar, weight_variance=positive_per_input, bias_variance=positive_scalar)
 
     def __post_init__(self) -> None:
         if isinstance(self.order, bool) or not isinstance(self.order, int) or self.order not in (0, 1, 2):
             fail("order", "0, 1 or 2", repr(self.order), "Pass order=1 for rectified linear units.")
-        variance, bias = (positive_scalar(name, getattr(self, name)) for name in ("variance", "bias_variance"))
-        weights = positive_per_input("weight_variance", self.weight_variance)
-        store(self, variance=variance, weight_variance=weights, bias_variance=bias)
+        super().__post_init__()
+
+    @property
+    def without_slopes(self) -> tuple[str, str] | None:  # type: ignore[override]
+        """Functions of order 0 are steps."""
+        return None if self.order else ("of order 0, whose functions are steps", "Pass order=1 or order=2.")
 
     def _squared_norm(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
         return jnp.sum(per_input("weight_variance", self.weight_variance, X) * X * X, axis=1) + self.bias_variance
@@ -223,9 +228,15 @@ class CategoryDelta(OfOneVariance):
     [[2.0, 0.0, 2.0], [0.0, 2.0, 0.0], [2.0, 0.0, 2.0]]
     """
 
+    without_slopes = CODES
+
     def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
+        def check(values: np.ndarray) -> None:
+            if (wrong := values != np.round(values)).any():
+                fail(INPUTS, "category codes, whole numbers", f"{float(values[wrong][0]):.9g}", BETWEEN)
+
         for X in (X1, X2):
-            when_known(_check_categories, X)
+            when_known(check, X)
         return self.variance * jnp.all(X1[:, None, :] == X2[None, :, :], axis=-1).astype(X1.dtype)
 
 
@@ -234,12 +245,6 @@ BETWEEN = (
     "Give the column of codes as it is; inducing inputs by rows, or by "
     "ngp.inducing.kmeans(key, X, M, categorical=[column])."
 )
-
-
-def _check_categories(values: np.ndarray) -> None:
-    wrong = values != np.round(values)
-    if np.any(wrong):
-        fail(INPUTS, "category codes, whole numbers", f"{float(values[wrong][0]):.9g}", BETWEEN)
 
 
 def codes(X: Float[Array, "N D"], count: int) -> tuple[Int[Array, " N"], Bool[Array, " N"]]:
@@ -252,10 +257,10 @@ def codes(X: Float[Array, "N D"], count: int) -> tuple[Int[Array, " N"], Bool[Ar
     def check(values: np.ndarray) -> None:
         wrong = (values != np.round(values)) | (values < 0) | (values >= count)
         if np.any(wrong):
-            found = float(values[wrong][0])
+            code = float(values[wrong][0])
             cure = "Number the categories from 0, and give the kernel a weight, or a row of weights, for each."
-            cure = cure if found == round(found) else BETWEEN
-            fail(INPUTS, f"category codes 0, 1, …, {count - 1}", f"{found:.9g}", cure)
+            cure = cure if code == round(code) else BETWEEN
+            fail(INPUTS, f"category codes 0, 1, …, {count - 1}", f"{code:.9g}", cure)
 
     when_known(check, column)
     valid = (column == jnp.round(column)) & (column >= 0) & (column < count)
@@ -265,12 +270,14 @@ def codes(X: Float[Array, "N D"], count: int) -> tuple[Int[Array, " N"], Bool[Ar
 def at_codes(values: Float[Array, " C *rest"], X: Float[Array, "N D"]) -> Float[Array, " N *rest"]:
     """What each category has, for each row of codes; NaN where there is no such category."""
     rows, valid = codes(X, values.shape[0])
-    found = values[rows].astype(jnp.result_type(values, X))
-    return jnp.where(valid.reshape(-1, *[1] * (values.ndim - 1)), found, jnp.nan)
+    picked = values[rows].astype(jnp.result_type(values, X))
+    return jnp.where(valid.reshape(-1, *[1] * (values.ndim - 1)), picked, jnp.nan)
 
 
 class OfCodes(Kernel):
     """A kernel of one column of category codes: a table of their covariances."""
+
+    without_slopes = CODES
 
     @abc.abstractmethod
     def covariance(self) -> Float[Array, "C C"]:
@@ -317,11 +324,11 @@ class Coregion(OfCodes):
         if matrix.ndim != 2 or matrix.size == 0:
             cure = "For one shared function pass weights[:, None]."
             fail("weights", "of shape (C, R): categories by shared functions", f"shape {matrix.shape}", cure)
-        own = check_nonnegative("diagonal", diagonal)
-        if own.shape not in ((), (matrix.shape[0],)):
+        values = check_nonnegative("diagonal", diagonal)
+        if values.shape not in ((), (matrix.shape[0],)):
             cure = "Pass one value for each row of weights."
-            fail("diagonal", f"a scalar or of shape ({matrix.shape[0]},)", f"shape {own.shape}", cure)
-        store(self, weights=matrix, diagonal_values=own)
+            fail("diagonal", f"a scalar or of shape ({matrix.shape[0]},)", f"shape {values.shape}", cure)
+        store(self, weights=matrix, diagonal_values=values)
 
     def covariance(self) -> Float[Array, "C C"]:
         """``B``, the covariance of the categories."""

@@ -17,8 +17,7 @@ from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayField, same_fields, store, value_type
 from numpyro_gp.checks import check_floating, check_positive, fail
-from numpyro_gp.kernels.base import Kernel
-from numpyro_gp.kernels.hyperparameters import inner_products, per_input, positive_per_input, positive_scalar
+from numpyro_gp.kernels.base import Kernel, by_field, inner_products, per_input, positive_per_input, positive_scalar
 from numpyro_gp.linalg import moved_columns, scaled
 from numpyro_gp.programs.trace import ANY_POINT
 
@@ -50,10 +49,10 @@ def _by_columns(
     of_one: Callable[[Array, Array], Array], A: Float[Array, "N1 D"], B: Float[Array, "N2 D"]
 ) -> Float[Array, "N1 N2"]:
     """The sum over columns of their squared differences."""
-    found = jnp.zeros((A.shape[0], B.shape[0]), jnp.result_type(A, B))
+    total = jnp.zeros((A.shape[0], B.shape[0]), jnp.result_type(A, B))
     for column in range(A.shape[1]):
-        found = found + of_one(*(rows[:, column : column + 1] for rows in (A, B)))
-    return found
+        total = total + of_one(*(rows[:, column : column + 1] for rows in (A, B)))
+    return total
 
 
 @jax.custom_jvp
@@ -166,17 +165,20 @@ def exponential_52(squares: Array) -> Array:
 exponential_52.defjvps(lambda change, _, squares: (-1 / 6) * exponential_32(squares) * change)
 
 
+# Why a kernel has no slopes.
+ROUGH = "whose functions are too rough: the variance of a slope is infinite"
+
+
 @value_type()
 class OfOneVariance(Kernel):
     """A kernel whose functions have the same variance at all inputs."""
 
     variance: ArrayField
-
-    def __post_init__(self) -> None:
-        store(self, variance=positive_scalar("variance", self.variance))
+    checks = by_field(variance=positive_scalar)
 
     def _diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
-        return constant_like(self.variance, X)
+        scales = [name for name, check in self.checks.items() if check is positive_per_input]
+        return constant_like(self.variance, X, *[per_input(name, getattr(self, name), X) for name in scales])
 
 
 @value_type()
@@ -185,13 +187,7 @@ class _OfLengthscale(OfOneVariance):
 
     variance: ArrayField
     lengthscale: ArrayField
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        store(self, lengthscale=positive_per_input("lengthscale", self.lengthscale))
-
-    def _diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
-        return constant_like(self.variance, X, per_input("lengthscale", self.lengthscale, X))
+    checks = by_field(variance=positive_scalar, lengthscale=positive_per_input)
 
 
 class _Stationary(_OfLengthscale):
@@ -267,6 +263,8 @@ class Matern12(_Stationary):
     [[1.0, 0.3679]]
     """
 
+    without_slopes = ROUGH, "Use Matern32, Matern52 or RBF."
+
     def correlation(self, squares: Float[Array, "N1 N2"]) -> Float[Array, "N1 N2"]:
         """``exp(-sqrt(s))``."""
         return exponential_12(squares)
@@ -339,10 +337,7 @@ class RationalQuadratic(_Stationary):
     variance: ArrayField
     lengthscale: ArrayField
     alpha: ArrayField
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        store(self, alpha=positive_scalar("alpha", self.alpha))
+    checks = by_field(**_Stationary.checks, alpha=positive_scalar)
 
     def correlation(self, squares: Float[Array, "N1 N2"]) -> Float[Array, "N1 N2"]:
         """``(1 + s / (2 alpha))^-alpha``."""
@@ -375,10 +370,7 @@ class Periodic(_Stationary):
     variance: ArrayField
     lengthscale: ArrayField
     period: ArrayField
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        store(self, period=positive_per_input("period", self.period))
+    checks = by_field(**_Stationary.checks, period=positive_per_input)
 
     def correlation(self, squares: Float[Array, "N1 N2"]) -> Float[Array, "N1 N2"]:
         """``exp(-s / 2)`` of the squared chord ``s = 4 sum_d sin^2(...) / lengthscale_d^2``."""
@@ -388,10 +380,6 @@ class Periodic(_Stationary):
         lengthscale = per_input("lengthscale", self.lengthscale, X)
         angles = 2 * math.pi * (X - centre) / per_input("period", self.period, X)
         return jnp.concatenate([jnp.cos(angles) / lengthscale, jnp.sin(angles) / lengthscale], axis=1)
-
-    def _diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
-        scales = (per_input(name, getattr(self, name), X) for name in ("lengthscale", "period"))
-        return constant_like(self.variance, X, *scales)
 
 
 @same_fields
@@ -460,11 +448,10 @@ class SpectralMixture(Kernel):
         means, scales = check_floating("means", self.means), check_positive("scales", self.scales)
         if weights.ndim != 1 or weights.size == 0:
             fail("weights", "of shape (Q,)", f"shape {weights.shape}", "Pass one weight for each component.")
-        for argument, array in (("means", means), ("scales", scales)):
-            if array.ndim != 2 or array.shape[0] != weights.shape[0]:
-                required = f"of shape ({weights.shape[0]}, D), one row for each weight"
-                fail(argument, required, f"shape {array.shape}", f"For one input dimension pass {argument}[:, None].")
-        if means.shape != scales.shape:
+        if means.ndim != 2 or means.shape[0] != weights.shape[0]:
+            required = f"of shape ({weights.shape[0]}, D), one row for each weight"
+            fail("means", required, f"shape {means.shape}", "For one input dimension pass means[:, None].")
+        if scales.shape != means.shape:
             fail("scales", f"of shape {means.shape}, as means", f"shape {scales.shape}", "Pass jnp.ones_like(means).")
         store(self, weights=weights, means=means, scales=scales)
 

@@ -12,16 +12,20 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from numpyro_gp.arrays import Array, ArrayField, store, value_type
+from numpyro_gp.arrays import Array, ArrayField, ArrayLike, value_type
 from numpyro_gp.checks import check_floating, check_type, fail
-from numpyro_gp.kernels.base import Kernel, KernelField, as_kernel
-from numpyro_gp.kernels.hyperparameters import positive_scalar, require_axes
+from numpyro_gp.kernels.base import Kernel, KernelField, by_field, kernel_field, positive_scalar, require_axes
 from numpyro_gp.kernels.measures import Empirical
 from numpyro_gp.kernels.profiles import integrated_walk, less_average
+from numpyro_gp.kernels.stationary import ROUGH
 from numpyro_gp.linalg import matmul
 
 # Up to where ``exp(z) - 1 - z`` is a series, and its terms there: 0.5^14 / 15! is nothing in double precision.
 SERIES_BELOW, TERMS = 0.5, 14
+
+
+def _scalar(argument: str, value: ArrayLike) -> Array:
+    return require_axes(argument, check_floating(argument, value), 0)
 
 
 class _FromOrigin(Kernel):
@@ -29,10 +33,7 @@ class _FromOrigin(Kernel):
 
     variance: ArrayField
     origin: ArrayField
-
-    def __post_init__(self) -> None:
-        origin = require_axes("origin", check_floating("origin", self.origin), 0)
-        store(self, variance=positive_scalar("variance", self.variance), origin=origin)
+    checks = by_field(variance=positive_scalar, origin=_scalar)
 
     @abc.abstractmethod
     def one_side(self, a: Array, b: Array) -> Array:
@@ -87,6 +88,7 @@ class Wiener(_FromOrigin):
 
     variance: ArrayField
     origin: ArrayField = cast("ArrayField", 0.0)
+    without_slopes = ROUGH, "Use IntegratedWiener."
 
     def one_side(self, a: Array, b: Array) -> Array:  # noqa: ARG002
         """``variance a``."""
@@ -151,10 +153,7 @@ class IntegratedOU(_FromOrigin):
     variance: ArrayField
     lengthscale: ArrayField
     origin: ArrayField = cast("ArrayField", 0.0)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        store(self, lengthscale=positive_scalar("lengthscale", self.lengthscale))
+    checks = by_field(**_FromOrigin.checks, lengthscale=positive_scalar)
 
     def one_side(self, a: Array, b: Array) -> Array:
         """``variance l^2 (2 a + expm1(-a) - exp(-b) expm1(a))`` in distances over ``l``; near zero as a series."""
@@ -176,10 +175,10 @@ class IntegratedOU(_FromOrigin):
 @jax.custom_jvp
 def _beyond_line(z: Array) -> Array:
     """``exp(z) - 1 - z`` for ``|z| <= SERIES_BELOW``, with all its digits."""
-    found = jnp.ones_like(z)
+    series = jnp.ones_like(z)
     for order in range(TERMS, 2, -1):
-        found = 1 + z / order * found
-    return 0.5 * z * z * found
+        series = 1 + z / order * series
+    return 0.5 * z * z * series
 
 
 # Its slope in closed form: through the series a program takes seconds longer to compile.
@@ -216,22 +215,22 @@ class Centred(Kernel):
 
     kernel: KernelField
     measure: Empirical
+    checks = by_field(kernel=kernel_field)
 
     def __post_init__(self) -> None:
         cure = "Pass Empirical(rows), of the column that the kernel reads."
         check_type("measure of Centred", self.measure, Empirical, "Empirical(points)", cure)
         if self.measure.points.ndim != 1:
             fail("measure of Centred", "of one column", f"points of shape {self.measure.points.shape}", cure)
-        store(self, kernel=as_kernel(self.kernel))
+        super().__post_init__()
 
     def _average(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
         if X.shape[1] != 1:
             fail("inputs of Centred", "one column", f"shape {X.shape}", "Choose the column with kernel.on(column).")
-        points, weights = self.measure.quadrature()
-        return matmul(self.kernel._cross(X, points[:, None]), weights)
+        return matmul(self.kernel._cross(X, self.measure.points[:, None]), self.measure.weights)
 
     def _average_of_all(self) -> Float[Array, ""]:
-        points, weights = self.measure.quadrature()
+        points, weights = self.measure.points, self.measure.weights
         return matmul(weights, matmul(self.kernel._gram(points[:, None]), weights))
 
     def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
@@ -239,8 +238,5 @@ class Centred(Kernel):
         return less_average(self.kernel._cross(X1, X2), first, second, self._average_of_all())
 
     def _diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
-        own = self._average(X)
-        return less_average(self.kernel._diagonal(X), own, own, self._average_of_all())
-
-    def of_integers(self) -> Kernel:
-        return Centred(self.kernel.of_integers(), self.measure)
+        average = self._average(X)
+        return less_average(self.kernel._diagonal(X), average, average, self._average_of_all())

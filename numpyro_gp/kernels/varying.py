@@ -1,30 +1,32 @@
 """Kernels that vary with the inputs (mathematics.md section 2.2): lengthscale or amplitude as functions; changes."""
 
+import functools
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.nn import sigmoid
 from jaxtyping import Float
 
-from numpyro_gp.arrays import Array, ArrayField, ArrayLike, store, value_type
+from numpyro_gp.arrays import Array, ArrayField, ArrayLike, as_pytree, value_type
 from numpyro_gp.checks import check_count, check_floating, fail, when_known
-from numpyro_gp.kernels.base import Active, Kernel, KernelField, KernelLike, Product, Scaled, Sum, as_kernel
-from numpyro_gp.kernels.hyperparameters import positive_scalar
+from numpyro_gp.kernels.base import (
+    Active,
+    Kernel,
+    KernelField,
+    KernelLike,
+    Product,
+    Scaled,
+    Sum,
+    by_field,
+    kernel_field,
+    positive_scalar,
+)
 from numpyro_gp.kernels.stationary import RBF, Matern12, Matern32, Matern52, RationalQuadratic
 
 # From points (N, D) to values (N,): a function, or a function draw, which is a pytree.
 Values = Callable[..., Array]
-
-
-def as_values(argument: str, function: Values) -> Values:
-    """A callable whose arrays are leaves: one that is a pytree stays as it is, a plain function is structure."""
-    if not callable(function):
-        cure = "Pass g.function('g_draw') of a process g, or a function of the inputs (N, D)."
-        fail(argument, "a function of the inputs", f"a {type(function).__name__}", cure, TypeError)
-    return jax.tree_util.Partial(function) if jax.tree_util.all_leaves([function]) else function
 
 
 def values_at(argument: str, function: Values, X: Float[Array, "N D"], columns: bool = False) -> Array:
@@ -61,10 +63,7 @@ class Gibbs(Kernel):
 
     variance: ArrayField
     log_lengthscale: Values
-
-    def __post_init__(self) -> None:
-        function = as_values("log_lengthscale", self.log_lengthscale)
-        store(self, variance=positive_scalar("variance", self.variance), log_lengthscale=function)
+    checks = by_field(variance=positive_scalar, log_lengthscale=lambda _, function: as_pytree(function))
 
     def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
         first, second = (self._logs(X) for X in (X1, X2))
@@ -105,12 +104,7 @@ class Modulated(Kernel):
 
     kernel: KernelField
     amplitude: Values
-
-    def __post_init__(self) -> None:
-        store(self, kernel=as_kernel(self.kernel), amplitude=as_values("amplitude", self.amplitude))
-
-    def of_integers(self) -> Kernel:
-        return Modulated(self.kernel.of_integers(), self.amplitude)
+    checks = by_field(kernel=kernel_field, amplitude=lambda _, function: as_pytree(function))
 
     def at(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
         """The amplitude at some inputs."""
@@ -159,16 +153,16 @@ def change_points(kernels: Sequence[KernelLike], locations: ArrayLike, width: Ar
     if len(kernels) < 2 or places.shape != (len(kernels) - 1,):
         cure = "Pass one location between each kernel and the next."
         fail("locations", f"{max(len(kernels) - 1, 1)} places, one less than kernels", f"shape {places.shape}", cure)
-    when_known(_check_order, places)
+
+    def check(places: np.ndarray) -> None:
+        if (places[1:] < places[:-1]).any():
+            fail("locations", "in ascending order", f"{places.tolist()}", "Sort them.")
+
+    when_known(check, places)
     ends = [None, *places, None]
     weights = [_Between(*pair, scale, check_count("column", column, 0)) for pair in pairwise(ends)]
-    parts = [Modulated(own, weight) for own, weight in zip(kernels, weights, strict=True)]
+    parts = [Modulated(kernel, weight) for kernel, weight in zip(kernels, weights, strict=True)]
     return sum(parts[1:], start=parts[0])
-
-
-def _check_order(places: np.ndarray) -> None:
-    if (places[1:] < places[:-1]).any():
-        fail("locations", "in ascending order", f"{places.tolist()}", "Sort them.")
 
 
 @value_type(static=("column",))
@@ -203,26 +197,25 @@ def lengthscales(kernel: Kernel, columns: int) -> Float[Array, " D"] | None:
 
     Of a sum the shortest counts. Of a product the inverse squares add up, as those of a product of `RBF` kernels do.
     """
-    found = _precisions(kernel, columns)
-    if found is None:
+    precisions = _precisions(kernel, columns)
+    if precisions is None:
         return None
     # The square of the far one is beyond single precision.
-    is_read = found > 0
-    return jnp.where(is_read, 1 / jnp.sqrt(jnp.where(is_read, found, 1.0)), FAR / jnp.sqrt(jnp.max(found)))
+    is_read = precisions > 0
+    near = 1 / jnp.sqrt(jnp.where(is_read, precisions, 1.0))
+    return jnp.where(is_read, near, FAR / jnp.sqrt(jnp.max(precisions)))
 
 
 def _precisions(kernel: Kernel, columns: int) -> Array | None:
     """Inverse squares of the lengthscales, zero in columns that the kernel does not read."""
     if isinstance(kernel, (RBF, Matern12, Matern32, Matern52, RationalQuadratic)):
         return jnp.broadcast_to(kernel.lengthscale**-2, (columns,))
-    if isinstance(kernel, (Scaled, Modulated)):
-        return _precisions(kernel.kernel, columns)
+    if not isinstance(kernel, (Scaled, Modulated, Active, Sum, Product)):
+        return None
+    count = len(kernel.dims) if isinstance(kernel, Active) else columns
+    parts = [inner for part in kernel.parts.values() if (inner := _precisions(part, count)) is not None]
+    if len(parts) < len(kernel.parts):
+        return None
     if isinstance(kernel, Active):
-        inner = _precisions(kernel.kernel, len(kernel.dims))
-        return None if inner is None else jnp.zeros(columns, inner.dtype).at[jnp.asarray(kernel.dims)].set(inner)
-    if not isinstance(kernel, (Sum, Product)):
-        return None
-    first, second = _precisions(kernel.first, columns), _precisions(kernel.second, columns)
-    if first is None or second is None:
-        return None
-    return jnp.maximum(first, second) if isinstance(kernel, Sum) else first + second
+        return jnp.zeros(columns, parts[0].dtype).at[jnp.asarray(kernel.dims)].set(parts[0])
+    return functools.reduce(jnp.maximum if isinstance(kernel, Sum) else jnp.add, parts)

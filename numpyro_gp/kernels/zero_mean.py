@@ -16,8 +16,7 @@ from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayField, ArrayLike, store, value_type
 from numpyro_gp.checks import check_count, check_points, fail
-from numpyro_gp.kernels.base import Kernel
-from numpyro_gp.kernels.hyperparameters import per_input, positive_scalar
+from numpyro_gp.kernels.base import Kernel, by_field, kernel_field, per_input, positive_scalar
 from numpyro_gp.kernels.measures import Empirical, Gaussian, Measure, Uniform, column_of, legendre, mean_of_measure
 from numpyro_gp.kernels.profiles import averages, deviation_of, double_mean, integral, of_average, over_normal
 from numpyro_gp.kernels.stationary import (
@@ -155,6 +154,7 @@ class ZeroMean(Kernel):
 
     kernel: RBF | Matern12 | Matern32 | Matern52 | RationalQuadratic | Periodic
     measure: Measure
+    checks = by_field(kernel=kernel_field)  # for `parts`
 
     def __post_init__(self) -> None:
         _check_zero_mean_measure(self.measure)

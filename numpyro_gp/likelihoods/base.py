@@ -8,7 +8,7 @@ targets and parameters are converted to it.
 import abc
 import inspect
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,7 @@ from jaxtyping import Float
 from numpyro_gp.arrays import Array, ArrayLike, value_type, widened
 from numpyro_gp.checks import check_count, check_finite, check_positive, check_type, fail, known, when_known
 from numpyro_gp.likelihoods.closures import Closure
-from numpyro_gp.likelihoods.expectations import expect, log_expect
+from numpyro_gp.likelihoods.expectations import composite_cuts, expect, log_expect
 from numpyro_gp.likelihoods.quadrature import Latent, at_points, latent_points
 from numpyro_gp.likelihoods.tails import moments_of
 
@@ -42,15 +42,9 @@ class Likelihood(abc.ABC):
     (True, 1)
     """
 
-    @property
-    def num_latent(self) -> int:
-        """Number of latent functions."""
-        return 1
-
-    @property
-    def mean_function(self) -> int | None:
-        """Number of the latent function that data stand around, where others are of other units: it takes offsets."""
-        return None
+    # Number of latent functions; and of the one that data stand around, where others are of other units.
+    num_latent: Any = 1
+    mean_function: Any = None
 
     def draw(self, key: Array, f: ArrayLike) -> Array:
         """Draw ``y`` given values of the latent functions."""
@@ -119,49 +113,44 @@ class Likelihood(abc.ABC):
     @abc.abstractmethod
     def _variance(self, latent: Latent) -> Array: ...
 
-    def _moments(self, mean: ArrayLike, variance: ArrayLike, covariance: ArrayLike | None) -> Latent:
-        """The moments in one floating dtype and one shape, after checks of the axis of latent functions."""
+    def _moments(
+        self, mean: ArrayLike, variance: ArrayLike, covariance: ArrayLike | None, shape: tuple[int, ...] = ()
+    ) -> Latent:
+        """Return the moments in one floating dtype, with one batch shape, after checks of the axis of functions."""
         mean, variance = jnp.asarray(mean), jnp.asarray(variance)
         dtype = jnp.result_type(mean, variance)
         dtype = dtype if jnp.issubdtype(dtype, jnp.floating) else jnp.result_type(float)
         mean, variance = jnp.broadcast_arrays(mean.astype(dtype), variance.astype(dtype))
         count, name = self.num_latent, type(self).__name__
-        if count == 1:
-            if covariance is not None:
-                cure = "Leave covariance out, or choose a likelihood of several latent functions."
-                fail("covariance", f"None for {name}, which has one latent function", "an array", cure)
-            return Latent(mean, variance)
-        if mean.ndim == 0 or mean.shape[-1] != count:
+        axes = (count,) if count > 1 else ()
+        if count > 1 and mean.shape[-1:] != axes:
             cure = f"Make the process with outputs={count}, or pass {count} independent processes."
             fail("mean", f"of shape (..., {count}): {name} has {count} latent functions", f"shape {mean.shape}", cure)
-        if covariance is None:
-            return Latent(mean, variance)
-        covariance = jnp.asarray(covariance, dtype)
-        if covariance.shape[-2:] != (count, count):
-            cure = "Pass the covariance of the latent functions at each datum, not between data."
-            fail("covariance", f"of shape (..., {count}, {count})", f"shape {covariance.shape}", cure)
-        batch = np.broadcast_shapes(mean.shape[:-1], covariance.shape[:-2])
-        mean, variance = (jnp.broadcast_to(part, (*batch, count)) for part in (mean, variance))
-        return Latent(mean, variance, jnp.broadcast_to(covariance, (*batch, count, count)))
+        batch = mean.shape[: mean.ndim - len(axes)]
+        if covariance is not None:
+            if count == 1:
+                cure = "Leave covariance out, or choose a likelihood of several latent functions."
+                fail("covariance", f"None for {name}, which has one latent function", "an array", cure)
+            covariance = jnp.asarray(covariance, dtype)
+            if covariance.shape[-2:] != axes + axes:
+                cure = "Pass the covariance of the latent functions at each datum, not between data."
+                fail("covariance", f"of shape (..., {count}, {count})", f"shape {covariance.shape}", cure)
+            batch = np.broadcast_shapes(batch, covariance.shape[:-2])
+        try:
+            whole = np.broadcast_shapes(batch, shape)
+        except ValueError:
+            cure = "Pass one target for each datum; an axis of length one does not stand for the data."
+            fail("y", f"broadcastable to the latent functions' batch shape {batch}", f"shape {shape}", cure)
+        mean, variance = (jnp.broadcast_to(part, whole + axes) for part in (mean, variance))
+        return Latent(mean, variance, None if covariance is None else jnp.broadcast_to(covariance, whole + axes + axes))
 
     def _aligned(
         self, y: ArrayLike, mean: ArrayLike, variance: ArrayLike, covariance: ArrayLike | None
     ) -> tuple[Array, Latent]:
-        """Targets and moments of one dtype and one batch shape."""
-        latent = self._moments(mean, variance, covariance)
-        shape, several = latent.mean.shape, self.num_latent > 1
-        batch_shape, axes = shape[: len(shape) - several], shape[len(shape) - several :]
-        y = jnp.asarray(y, latent.mean.dtype)
-        try:
-            batch = np.broadcast_shapes(y.shape, batch_shape)
-        except ValueError:
-            cure = "Pass one target for each datum; an axis of length one does not stand for the data."
-            fail("y", f"broadcastable to the latent functions' batch shape {batch_shape}", f"shape {y.shape}", cure)
-        mean, variance = (jnp.broadcast_to(part, batch + axes) for part in (latent.mean, latent.variance))
-        covariance = latent.covariance
-        if covariance is not None:
-            covariance = jnp.broadcast_to(covariance, batch + axes + axes)
-        return jnp.broadcast_to(y, batch), Latent(mean, variance, covariance)
+        """Return targets and moments of one dtype and one batch shape."""
+        latent = self._moments(mean, variance, covariance, jnp.shape(y))
+        batch = latent.mean.shape[:-1] if self.num_latent > 1 else latent.mean.shape
+        return jnp.broadcast_to(jnp.asarray(y, latent.mean.dtype), batch), latent
 
 
 def check_each_target(y: ArrayLike, is_right: Callable[[np.ndarray], np.ndarray], required: str, cure: str) -> None:
@@ -188,12 +177,15 @@ def like(argument: str, value: ArrayLike, array: Float[Array, "*batch"]) -> Floa
 class ByDensity(Likelihood):
     """What follows from ``density(f, y, *parameters)``: log densities, and expectations by the composite rule.
 
-    A class names the fields that are its ``parameters``, positive if it does not check them itself; one whose tails are
-    ``heavy`` looks for an outlier's peak too.
+    A class names the fields that are its ``parameters``, positive if it does not check them itself, has the NumPyro
+    ``distribution(f, *parameters)``, and says by ``turn(y, *parameters)`` where in ``f`` and how widely the density
+    turns; one whose tails are ``heavy`` looks for an outlier's peak too.
     """
 
     density: ClassVar[Callable[..., Array]]
+    distribution: ClassVar[Callable[..., dist.Distribution]]
     parameters: ClassVar[tuple[str, ...]] = ()
+    turn: ClassVar[Callable[..., tuple[Array, Array]] | None] = None
     heavy: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -203,6 +195,14 @@ class ByDensity(Likelihood):
     def given(self, array: Float[Array, "*batch"]) -> list[Array]:
         """Return the parameters, each in the shape and precision of an array."""
         return [like(name, getattr(self, name), array) for name in self.parameters]
+
+    def conditional(self, f: ArrayLike) -> dist.Distribution:
+        """NumPyro's distribution of ``y``."""
+        values = jnp.asarray(f)
+        return self.distribution(values, *self.given(values))
+
+    def _turns(self, y: Float[Array, "*batch"]) -> Float[Array, "*batch 9"] | None:
+        return None if self.turn is None else composite_cuts(*self.turn(y, *self.given(y)), y)
 
     def log_prob(self, y: ArrayLike, f: ArrayLike) -> Array:
         """``log p(y | f)`` of each datum, by the density and not by that of NumPyro's distribution."""
@@ -218,8 +218,8 @@ class ByDensity(Likelihood):
         return self._integral(log_expect, y, latent)
 
     def _integral(self, rule: Callable[..., Array], y: Float[Array, "*batch"], latent: Latent) -> Array:
-        given, cuts = self.given(y), self._turns(y)
-        return rule(self.density, latent.mean, latent.variance, y, *given, cuts=cuts, heavy=self.heavy)
+        parameters, cuts = self.given(y), self._turns(y)
+        return rule(self.density, latent.mean, latent.variance, y, *parameters, cuts=cuts, heavy=self.heavy)
 
 
 @value_type(static=("num_latent_functions", "separate"))
@@ -259,15 +259,14 @@ class CallableLikelihood(Likelihood):
     def conditional(self, f: ArrayLike) -> dist.Distribution:
         """What the function returns, after a check that it is a distribution of scalars."""
         f = jnp.asarray(f)
-        given = [f[..., c] for c in range(self.num_latent)] if self.separate else [f]
-        found = self.function(*given)
+        made = self.function(*[f[..., c] for c in range(self.num_latent)]) if self.separate else self.function(f)
         cure = "Return for example numpyro.distributions.Poisson(jnp.exp(f))."
-        check_type("likelihood", found, dist.Distribution, "a callable that returns a NumPyro distribution", cure)
-        if found.event_shape != ():
+        check_type("likelihood", made, dist.Distribution, "a callable that returns a NumPyro distribution", cure)
+        if made.event_shape != ():
             cure = "Return one target for each datum, without to_event."
             required = "a callable that returns a distribution of scalars"
-            fail("likelihood", required, f"one of event shape {found.event_shape}", cure)
-        return found
+            fail("likelihood", required, f"one of event shape {made.event_shape}", cure)
+        return made
 
     def check_targets(self, y: ArrayLike) -> None:
         """Compare known targets with the support of the conditional at ``f = 0``."""
@@ -286,8 +285,8 @@ class CallableLikelihood(Likelihood):
 
     def _log_prob(self, y: Float[Array, "*batch"], f: Array) -> Float[Array, "*batch"]:
         """In the precision of ``y``, whatever NumPyro promoted to."""
-        found = self.conditional(f)
-        return found.log_prob(y.astype(int) if found.support.is_discrete else y).astype(y.dtype)
+        conditional = self.conditional(f)
+        return conditional.log_prob(y.astype(int) if conditional.support.is_discrete else y).astype(y.dtype)
 
     def _expected(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         return at_points(lambda f: self._log_prob(y, f), latent, self.num_latent)
@@ -299,11 +298,11 @@ class CallableLikelihood(Likelihood):
         points, weights = latent_points(latent, self.num_latent)
 
         def moments(f: Array) -> tuple[Array, Array]:
-            found = self.conditional(f)
-            if isinstance(found, CATEGORICAL):  # of labels it is each class that has a mean, its probability
-                mean, variance = found.probs, found.probs * (1 - found.probs)
+            conditional = self.conditional(f)
+            if isinstance(conditional, CATEGORICAL):  # of labels it is each class that has a mean, its probability
+                mean, variance = conditional.probs, conditional.probs * (1 - conditional.probs)
             else:
-                mean, variance = moments_of(found)
+                mean, variance = moments_of(conditional)
             return mean.astype(latent.mean.dtype), variance.astype(latent.mean.dtype)
 
         means, variances = jax.vmap(moments)(points)

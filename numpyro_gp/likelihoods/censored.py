@@ -73,8 +73,8 @@ def check_ends(names: tuple[str, str], lower: ArrayLike | None, upper: ArrayLike
     when_known(check, *[end for _, end in present])
     if len(present) == 2:
         _check_lost_width(names, (lower, upper), [end for _, end in present])
-    found = dict(present)
-    return [found.get(name) for name in names]
+    by_name = dict(present)
+    return [by_name.get(name) for name in names]
 
 
 def _check_lost_width(names: tuple[str, str], unrounded: Sequence[Any], ends: Sequence[Array]) -> None:
@@ -82,7 +82,7 @@ def _check_lost_width(names: tuple[str, str], unrounded: Sequence[Any], ends: Se
     if any(isinstance(end, jax.Array) for end in unrounded):  # they came rounded
         return
     with np.errstate(invalid="ignore"):  # of two infinite ends
-        before, after = (np.subtract(*(np.asarray(end, float) for end in own[::-1])) for own in (unrounded, ends))
+        before, after = (np.subtract(*(np.asarray(end, float) for end in pair[::-1])) for pair in (unrounded, ends))
         lost = np.isfinite(before) & (np.abs(after - before) > MOST_LOST * np.abs(before))
     if lost.any():
         first = tuple(map(int, np.argwhere(lost)[0]))
@@ -153,11 +153,11 @@ class _Wrapped(Likelihood):
 
     def _turns_at(self, y: Batch, *ends: ArrayLike | None) -> Float[Array, "*batch K"] | None:
         """Cuts at the ends of intervals, in place of infinite ones those at ``y``."""
-        if (own := self.likelihood._turns(y)) is None:
+        if (at_values := self.likelihood._turns(y)) is None:
             return None
-        found = [self.likelihood._turns(like("likelihood", end, y)) for end in ends if end is not None]
-        finite = [jnp.where(jnp.isfinite(cuts), cuts, own) for cuts in found if cuts is not None]
-        return jnp.concatenate(finite, axis=-1) if finite else own
+        at_ends = [self.likelihood._turns(like("likelihood", end, y)) for end in ends if end is not None]
+        finite = [jnp.where(jnp.isfinite(cuts), cuts, at_values) for cuts in at_ends if cuts is not None]
+        return jnp.concatenate(finite, axis=-1) if finite else at_values
 
 
 class _Hiding(_Wrapped):
@@ -236,22 +236,19 @@ class Censored(_Hiding):
         """Values and bounds must be possible values."""
         self.likelihood.check_targets(y)
 
-    def _sides(self, y: Array) -> tuple[Array | None, Array | None]:
-        masks = ("left", self.left), ("right", self.right)
-        left, right = (None if m is None else shaped(name, jnp.asarray(m, bool), y) for name, m in masks)
-        return left, right
-
     def _is_hidden(self, y: Batch) -> Bool[Array, "*batch"] | None:
-        given = [side for side in self._sides(y) if side is not None]
-        return None if not given else jnp.broadcast_to(given[0] | given[-1], y.shape)
+        masks = ("left", self.left), ("right", self.right)
+        sides = [shaped(name, jnp.asarray(mask, bool), y) for name, mask in masks if mask is not None]
+        return jnp.broadcast_to(sides[0] | sides[-1], y.shape) if sides else None
 
     def _log_known(self, y: Array, f: Array) -> Array:
-        left, right = self._sides(y)
         conditional = self.conditional(f)
-        if right is None:
+        if self.right is None:
             return log_tails(conditional, y)[0]
         above = log_tails(conditional, before(conditional, y))[1]
-        return above if left is None else jnp.where(left, log_tails(conditional, y)[0], above)
+        if self.left is None:
+            return above
+        return jnp.where(jnp.asarray(self.left, bool), log_tails(conditional, y)[0], above)
 
     def _turns(self, y: Batch) -> Float[Array, "*batch K"] | None:
         return self.likelihood._turns(y)
@@ -357,9 +354,8 @@ class Truncated(_Wrapped):
         """``log P(low <= Y <= high | f)``."""
         if self.low is None and self.high is None:
             return jnp.zeros_like(y)
-        ends = ("low", self.low, -jnp.inf), ("high", self.high, jnp.inf)
-        given = (infinite if end is None else shaped(name, jnp.asarray(end), y) for name, end, infinite in ends)
-        low, high = (jnp.asarray(end, y.dtype) for end in given)
+        low = jnp.asarray(-jnp.inf if self.low is None else shaped("low", jnp.asarray(self.low), y), y.dtype)
+        high = jnp.asarray(jnp.inf if self.high is None else shaped("high", jnp.asarray(self.high), y), y.dtype)
         conditional = self.conditional(f)
         if self.high is None:
             return log_tails(conditional, before(conditional, low))[1]

@@ -273,11 +273,13 @@ class RobustMax(_OneEach):
         label, latent = self._aligned(y, mean, variance, None)
         return self._largest(label, latent)
 
-    def _moments(self, mean: ArrayLike, variance: ArrayLike, covariance: ArrayLike | None) -> Latent:
+    def _moments(
+        self, mean: ArrayLike, variance: ArrayLike, covariance: ArrayLike | None, shape: tuple[int, ...] = ()
+    ) -> Latent:
         if covariance is not None:
             cure = "Use Softmax, or an independent process for each class: gp(..., outputs=C)."
             fail("covariance", "None for RobustMax, which needs independent latent functions", "an array", cure)
-        return super()._moments(mean, variance, covariance)
+        return super()._moments(mean, variance, covariance, shape)
 
     def _mix(self, largest: Float[Array, "*batch C"]) -> Float[Array, "*batch C"]:
         epsilon = like("epsilon", self.epsilon, largest[..., 0])[..., None]

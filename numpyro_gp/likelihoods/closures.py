@@ -25,18 +25,13 @@ def _contents(function: Callable[..., object]) -> list[object]:
         return [function.__self__]
     if not isinstance(function, types.FunctionType):
         return []
-    return [list(map(_wrap, closed_over(function))), function.__defaults__, function.__kwdefaults__]
-
-
-def closed_over(function: types.FunctionType) -> list[object]:
-    """What the cells of a function hold; `EMPTY` for a name that is assigned later, as in a recursive function."""
-    contents = []
+    cells = []
     for cell in function.__closure__ or ():
         try:
-            contents.append(cell.cell_contents)
-        except ValueError:
-            contents.append(EMPTY)
-    return contents
+            cells.append(_wrap(cell.cell_contents))
+        except ValueError:  # a name that is assigned later, as in a recursive function
+            cells.append(EMPTY)
+    return [cells, function.__defaults__, function.__kwdefaults__]
 
 
 def _wrap(value: object) -> object:
@@ -105,10 +100,11 @@ class _Same:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, _Same):
             return False
-        mine, its = self.value, other.value
-        if isinstance(mine, types.FunctionType) and isinstance(its, types.FunctionType):
-            return mine.__code__ is its.__code__
-        return mine is its or (isinstance(mine, (int, float, str, bool)) and type(mine) is type(its) and mine == its)
+        ours, theirs = self.value, other.value
+        if isinstance(ours, types.FunctionType) and isinstance(theirs, types.FunctionType):
+            return ours.__code__ is theirs.__code__
+        is_plain = isinstance(ours, (int, float, str, bool)) and type(ours) is type(theirs)
+        return ours is theirs or (is_plain and ours == theirs)
 
     def __hash__(self) -> int:
         value = self.value.__code__ if isinstance(self.value, types.FunctionType) else self.value

@@ -116,9 +116,9 @@ class HeteroscedasticGaussian(Likelihood):
         peak = jnp.where(tilt == 0, 0.0, residual / steep)
         width = jnp.where(tilt == 0, 1.0, jnp.sqrt(rest + jnp.exp(mean_g)) / jnp.abs(steep))
         cuts = [composite_cuts(turn, 1.0 / scale_g, y), composite_cuts(peak, width, y)]
-        given = (residual, tilt, rest, mean_g, scale_g)
-        zero, one = jnp.zeros_like(residual), jnp.ones_like(residual)
-        return log_expect(given_noise, zero, one, *given, cuts=jnp.concatenate(cuts, axis=-1))
+        parameters = (residual, tilt, rest, mean_g, scale_g)
+        zero, unit = jnp.zeros_like(residual), jnp.ones_like(residual)
+        return log_expect(given_noise, zero, unit, *parameters, cuts=jnp.concatenate(cuts, axis=-1))
 
     def _mean(self, latent: Latent) -> Array:
         return latent.mean[..., 0]
@@ -165,14 +165,15 @@ class StudentT(ByDensity):
         constant = log_gamma_step(0.5 * df, jnp.full_like(df, 0.5)) - 0.5 * LOG_2PI - jnp.log(scale)
         return constant - 0.5 * (df + 1) * jnp.log1p(((y - f) / scale) ** 2 / df)
 
-    def conditional(self, f: ArrayLike) -> dist.Distribution:
+    @staticmethod
+    def distribution(f: Array, df: Array, scale: Array) -> dist.Distribution:
         """Student's t around ``f``."""
-        f = jnp.asarray(f)
-        df, scale = self.given(f)
         return dist.StudentT(df, f, scale, validate_args=False)
 
-    def _turns(self, y: Float[Array, "*batch"]) -> Float[Array, "*batch 9"]:
-        return composite_cuts(y, like("scale", self.scale, y), y)
+    @staticmethod
+    def turn(y: Array, df: Array, scale: Array) -> tuple[Array, Array]:  # noqa: ARG004
+        """At ``y``, over the scale."""
+        return y, scale
 
     def _mean(self, latent: Latent) -> Array:
         return jnp.where(like("df", self.df, latent.mean) > 1, latent.mean, jnp.nan)
@@ -207,9 +208,10 @@ class _PositiveTargets(ByDensity):
     def _expected(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         return gamma_expected(latent.mean, latent.variance, y, like("shape", self.shape, y))
 
-    def _turns(self, y: Float[Array, "*batch"]) -> Float[Array, "*batch 9"]:
-        shape = like("shape", self.shape, y)
-        return composite_cuts(jnp.log(y / shape), 1.0 / jnp.sqrt(shape), y)
+    @staticmethod
+    def turn(y: Array, shape: Array) -> tuple[Array, Array]:
+        """At the logarithm of the likeliest scale."""
+        return jnp.log(y / shape), 1.0 / jnp.sqrt(shape)
 
     def _mean(self, latent: Latent) -> Array:
         return like("shape", self.shape, latent.mean) * jnp.exp(latent.mean + 0.5 * latent.variance)
@@ -240,10 +242,10 @@ class Gamma(_PositiveTargets):
 
     shape: ArrayLike
 
-    def conditional(self, f: ArrayLike) -> dist.Distribution:
+    @staticmethod
+    def distribution(f: Array, shape: Array) -> dist.Distribution:
         """Gamma with rate ``exp(-f)``."""
-        f = jnp.asarray(f)
-        return dist.Gamma(like("shape", self.shape, f), jnp.exp(-f), validate_args=False)
+        return dist.Gamma(shape, jnp.exp(-f), validate_args=False)
 
 
 @value_type()
@@ -259,9 +261,10 @@ class Exponential(_PositiveTargets):
 
     shape = 1.0
 
-    def conditional(self, f: ArrayLike) -> dist.Distribution:
+    @staticmethod
+    def distribution(f: Array, shape: Array) -> dist.Distribution:  # noqa: ARG004
         """Exponential with rate ``exp(-f)``."""
-        return dist.Exponential(jnp.exp(-jnp.asarray(f)), validate_args=False)
+        return dist.Exponential(jnp.exp(-f), validate_args=False)
 
 
 # --------------------------------------------------------------------------------------
@@ -327,10 +330,8 @@ class Beta(ByDensity):
         """``log p(y | f)``, finite where the mean underflows."""
         return partial(beta_log_prob, self.link)
 
-    def conditional(self, f: ArrayLike) -> dist.Distribution:
+    def distribution(self, f: Array, k: Array) -> dist.Distribution:
         """Beta with mean from the link."""
-        f = jnp.asarray(f)
-        k = like("concentration", self.concentration, f)
         log_m, log_rest = log_link(self.link, f)
         return dist.Beta(k * jnp.exp(log_m), k * jnp.exp(log_rest), validate_args=False)
 
@@ -339,8 +340,8 @@ class Beta(ByDensity):
         cure = "Move exact zeros and ones inside, or model them apart."
         check_each_target(y, lambda y: (y > 0) & (y < 1), "strictly between 0 and 1", cure)
 
-    def _turns(self, y: Float[Array, "*batch"]) -> Float[Array, "*batch 9"]:
-        k = like("concentration", self.concentration, y)
+    def turn(self, y: Array, k: Array) -> tuple[Array, Array]:
+        """At the link of the likeliest share."""
         m = likeliest_share(jnp.minimum(y, 1 - y), k)
         if self.link == "logit":
             centre, steepness, widest = logit(m), m * (1 - m), 1.0
@@ -348,7 +349,7 @@ class Beta(ByDensity):
             centre, widest = ndtri(m), 0.5  # the probit link bends over a shorter way
             steepness = jnp.exp(-0.5 * centre**2) / math.sqrt(2 * math.pi)
         spread = jnp.sqrt(m * (1 - m) / (1 + k))  # of y given its mean, turned into a width in f
-        return composite_cuts(jnp.where(y < 0.5, centre, -centre), jnp.minimum(spread / steepness, widest), y)
+        return jnp.where(y < 0.5, centre, -centre), jnp.minimum(spread / steepness, widest)
 
     def _mean(self, latent: Latent) -> Array:
         return expected_mean(self.link, latent)

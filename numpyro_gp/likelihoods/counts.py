@@ -68,17 +68,19 @@ class Poisson(_Counts):
         """``log p(y | f)`` with rate ``exp(f)``."""
         return poisson_deviance(f, jnp.zeros_like(f), y, jnp.ones_like(y)) - stirling(y)
 
-    def conditional(self, f: ArrayLike) -> dist.Distribution:
+    @staticmethod
+    def distribution(f: Array) -> dist.Distribution:
         """Poisson with rate ``exp(f)``."""
-        return dist.Poisson(jnp.exp(jnp.asarray(f)), validate_args=False)
+        return dist.Poisson(jnp.exp(f), validate_args=False)
 
     def _expected(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         return poisson_deviance(latent.mean, latent.variance, y, jnp.ones_like(y)) - stirling(y)
 
-    def _turns(self, y: Float[Array, "*batch"]) -> Float[Array, "*batch 9"]:
-        # The mass as a function of f peaks at log y with width y^(-1/2); for y = 0 it falls near f = 0.
+    @staticmethod
+    def turn(y: Array) -> tuple[Array, Array]:
+        """At ``log y``, over ``y^(-1/2)``; for ``y = 0`` the mass falls near 0."""
         peak = jnp.maximum(y, 1.0)
-        return composite_cuts(jnp.log(peak), 1.0 / jnp.sqrt(peak), y)
+        return jnp.log(peak), 1.0 / jnp.sqrt(peak)
 
 
 def pattern_log_prob(f: Array, y: Array, weight: Array) -> Array:
@@ -114,10 +116,10 @@ class PointPattern(_Counts):
     def __post_init__(self) -> None:
         store(self, weight=check_nonnegative("weight", self.weight))
 
-    def conditional(self, f: ArrayLike) -> dist.Distribution:
+    @staticmethod
+    def distribution(f: Array, weight: Array) -> dist.Distribution:
         """Poisson with rate ``weight exp(f)``: the number of events in the cell of a node."""
-        values = jnp.asarray(f)
-        return dist.Poisson(like("weight", self.weight, values) * jnp.exp(values), validate_args=False)
+        return dist.Poisson(weight * jnp.exp(f), validate_args=False)
 
     def _expected(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         return y * latent.mean - self._mean(latent)
@@ -177,10 +179,10 @@ class NegativeBinomial(_Counts):
         """``log p(y | f)`` with mean ``exp(f)`` and variance ``exp(f) + exp(2 f) / r``."""
         return negative_binomial_deviance(f, y, r) + _largest_of_count(y, r)
 
-    def conditional(self, f: ArrayLike) -> dist.Distribution:
+    @staticmethod
+    def distribution(f: Array, r: Array) -> dist.Distribution:
         """Negative binomial with mean ``exp(f)`` and concentration ``r``."""
-        f = jnp.asarray(f)
-        return dist.NegativeBinomial2(jnp.exp(f), like("r", self.r, f), validate_args=False)
+        return dist.NegativeBinomial2(jnp.exp(f), r, validate_args=False)
 
     def draw(self, key: Array, f: ArrayLike) -> Array:
         """Draw a rate, then a count, in the floating point type of ``f``."""
@@ -193,9 +195,11 @@ class NegativeBinomial(_Counts):
         r = like("r", self.r, y)
         return expected_negative_binomial(latent.mean, latent.variance, y, r) + _largest_of_count(y, r)
 
-    def _turns(self, y: Float[Array, "*batch"]) -> Float[Array, "*batch 9"]:
-        r, peak = like("r", self.r, y), jnp.maximum(y, 1.0)
-        return composite_cuts(jnp.log(peak), jnp.sqrt((peak + r) / (peak * r)), y)
+    @staticmethod
+    def turn(y: Array, r: Array) -> tuple[Array, Array]:
+        """At ``log y``, as that of a Poisson, and wider."""
+        peak = jnp.maximum(y, 1.0)
+        return jnp.log(peak), jnp.sqrt((peak + r) / (peak * r))
 
     def _variance(self, latent: Latent) -> Array:
         mean, r = self._mean(latent), like("r", self.r, latent.mean)
@@ -292,8 +296,8 @@ class Binomial(ByDensity):
         trials, most = known(self.trials), np.asarray(np.inf)
         if trials is not None:  # those of draws and of rows that fill a chunk up say what the most are
             most = trials if trials.ndim <= 1 and np.shape(y)[-1:] in (trials.shape, ()) else trials.max()
-        said = f", {float(trials):g}" if trials is not None and trials.ndim == 0 else ""
-        required = f"whole numbers from 0 to the trials{said}"
+        count = f", {float(trials):g}" if trials is not None and trials.ndim == 0 else ""
+        required = f"whole numbers from 0 to the trials{count}"
         cure = "y counts successes: multiply shares by their trials, and round them."
         check_each_target(y, lambda y: (y >= 0) & (y <= most) & (y == np.round(y)), required, cure)
 
@@ -303,10 +307,11 @@ class Binomial(ByDensity):
         mean = sign * latent.mean + jnp.log(other)
         return expected_negative_binomial(mean, latent.variance, rare, other) + _largest_of_trials(y, trials)
 
-    def _turns(self, y: Float[Array, "*batch"]) -> Float[Array, "*batch 9"]:
-        trials = like("trials", self.trials, y)
+    @staticmethod
+    def turn(y: Array, trials: Array) -> tuple[Array, Array]:
+        """At the logit of the share that was seen."""
         seen, missed = y + 0.5, trials - y + 0.5
-        return composite_cuts(jnp.log(seen / missed), jnp.sqrt((trials + 1) / (seen * missed)), y)
+        return jnp.log(seen / missed), jnp.sqrt((trials + 1) / (seen * missed))
 
     def _mean(self, latent: Latent) -> Array:
         return like("trials", self.trials, latent.mean) * expected_mean("logit", latent)
@@ -316,8 +321,8 @@ class Binomial(ByDensity):
         within = expect(lambda f: sigmoid(f) * sigmoid(-f), latent.mean, latent.variance, cuts=cuts)
         # Differences of the smaller share, as `1 - share` has lost its digits where the larger one rounds to 1.
         sign = jnp.where(latent.mean > 0, -1.0, 1.0).astype(latent.mean.dtype)
-        given = latent.mean, latent.variance, latent.mean, sign
-        shift, square = (expect(partial(_change, power=power), *given, cuts=cuts) for power in (1, 2))
+        arguments = latent.mean, latent.variance, latent.mean, sign
+        shift, square = (expect(partial(_change, power=power), *arguments, cuts=cuts) for power in (1, 2))
         return trials * within + trials**2 * jnp.maximum(square - shift**2, 0)
 
 

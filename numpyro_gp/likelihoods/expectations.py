@@ -51,14 +51,6 @@ class Nodes(NamedTuple):
     is_seen: Bool[Array, "*batch Q"] | None = None
     is_wide: Bool[Array, "*batch"] | None = None
 
-    def safe(self) -> "Nodes":
-        """Those without density moved, without their weight, to where it has some: a logarithm is finite at all."""
-        if self.is_seen is None:
-            return self
-        low = jnp.min(jnp.where(self.is_seen, self.z, jnp.inf), axis=-1, keepdims=True)
-        high = jnp.max(jnp.where(self.is_seen, self.z, -jnp.inf), axis=-1, keepdims=True)
-        return self._replace(z=jnp.clip(self.z, low, high), weights=jnp.where(self.is_seen, self.weights, 0.0))
-
 
 def floored_sqrt(variance: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
     """``sqrt(variance + machine epsilon)``, of variances without a unit, as of logarithms: a finite derivative at 0."""
@@ -199,7 +191,7 @@ def expect(fun: Integrand, mean: Batch, variance: Batch, *args: Array, cuts: Cut
     """
     is_wide = _is_wide(mean, variance, cuts) if heavy and cuts is not None else None
     nodes = lax.stop_gradient(Nodes(*rule(mean, variance, cuts, heavy), is_wide=is_wide))
-    return _expect(lambda f, given: fun(f, *given), 0, mean, variance, nodes, args)
+    return _expect(lambda f, rest: fun(f, *rest), 0, mean, variance, nodes, args)
 
 
 def log_expect(
@@ -226,8 +218,8 @@ def log_expect(
         tilt = jnp.where(spans, 0.5 * far / jnp.where(spans, scale, 1.0), tilt)
         cuts = jnp.where(spans[..., None], given_cuts, cuts)
 
-    def tilted(f: Array, tilt: Array, start: Array, *given: Array) -> Array:
-        return fun(f, *given) - tilt * (f - start)
+    def tilted(f: Array, tilt: Array, start: Array, *rest: Array) -> Array:
+        return fun(f, *rest) - tilt * (f - start)
 
     moved = mean + tilt * variance
     constant = tilt * (mean - still_mean) + 0.5 * tilt**2 * variance
@@ -247,10 +239,14 @@ def _log_expect(
     is_seen = ~(values - shift[..., None] < jnp.log(jnp.finfo(values.dtype).tiny))  # NaN is
     is_wide = None if cuts is None else _is_wide(still_mean, still_variance, cuts)
     is_wide = is_wide if spans is None or is_wide is None else is_wide | spans
-    nodes = lax.optimization_barrier(lax.stop_gradient(Nodes(z, weights, is_seen, is_wide).safe()))
+    # Nodes without density move, without their weight, to where it has some: a logarithm is finite at all.
+    low, high = (jnp.where(is_seen, z, end) for end in (jnp.inf, -jnp.inf))
+    z = jnp.clip(z, jnp.min(low, axis=-1, keepdims=True), jnp.max(high, axis=-1, keepdims=True))
+    nodes = Nodes(z, jnp.where(is_seen, weights, 0.0), is_seen, is_wide)
+    nodes = lax.optimization_barrier(lax.stop_gradient(nodes))
 
-    def shifted(f: Array, given: tuple[Array, ...]) -> Array:
-        return jnp.exp(fun(f, *given[:-1]) - given[-1])
+    def shifted(f: Array, rest: tuple[Array, ...]) -> Array:
+        return jnp.exp(fun(f, *rest[:-1]) - rest[-1])
 
     lift = 0.0 if spans is None else jnp.where(spans, LIFT, 0.0).astype(shift.dtype)
     return shift - lift + jnp.log(_expect(shifted, 0, mean, variance, nodes, (*args, shift)))
@@ -268,10 +264,10 @@ def _tilt(
     candidates the highest is taken, ``by_mass`` that with the largest height times width: a tail is heavy there.
     """
     scale = jnp.sqrt(variance)[..., None]
-    own = [a[..., None] for a in args]
+    columns = [a[..., None] for a in args]
 
     def density(z: Array) -> Array:
-        return fun(mean[..., None] + scale * z, *own) - 0.5 * z**2
+        return fun(mean[..., None] + scale * z, *columns) - 0.5 * z**2
 
     def rises(z: Array) -> Array:
         return jax.jvp(density, (z,), (jnp.ones_like(z),))[1]

@@ -147,8 +147,8 @@ def softplus_moments(mean: Any, variance: Any, xp: ModuleType = jnp) -> tuple[An
 
     Variances from `WIDE` on, in NumPy or JAX, ``xp``. Half of the second slope is that in the variance.
     """
-    rule = (np.array(one).reshape(-1, *[1] * mean.ndim) for one in (SPREADS, SHARES))
-    spreads, shares = (xp.asarray(one, mean.dtype) for one in rule)
+    rule = (np.array(numbers).reshape(-1, *[1] * mean.ndim) for numbers in (SPREADS, SHARES))
+    spreads, shares = (xp.asarray(numbers, mean.dtype) for numbers in rule)
     spread = xp.sqrt(spreads**2 + variance[None])
     side = xp.where(mean > 0, -mean, mean)[None]  # the small one: nothing cancels
     z = side / spread

@@ -5,7 +5,6 @@ Latent functions may have any unit: nothing here compares a variance with the nu
 
 import functools
 from collections.abc import Callable
-from functools import partial
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -263,20 +262,20 @@ def at_points(
         nodes, log_weights = jax.lax.stop_gradient(_peak_nodes(function, still))
         values = jax.vmap(function)(latent.mean[None] + spread_of(variance)[None] * nodes)
         value = logsumexp(values + log_weights, axis=0)
-    elif is_log:
-        points, weights = latent_points(Latent(latent.mean, variance, covariance), count)
-        values = jax.vmap(function)(points)
-        value = logsumexp(values, b=jnp.broadcast_to(weights, values.shape), axis=0)
     else:
         points, weights = latent_points(Latent(latent.mean, variance, covariance), count)
-        value = jnp.sum(weights * jax.vmap(function)(points), axis=0)
+        values = jax.vmap(function)(points)
+        if is_log:
+            value = logsumexp(values, b=jnp.broadcast_to(weights, values.shape), axis=0)
+        else:
+            value = jnp.sum(weights * values, axis=0)
     if count > TENSOR_LIMIT:
         return value
     curvature = _curvature(function, still.mean, count, is_log=is_log, is_whole=covariance is not None)
     if curvature is None:
         return value
-    own = latent.variance if latent.covariance is None else latent.covariance
-    change = 0.5 * jnp.where(either, jax.lax.stop_gradient(curvature), 0.0) * (own - jax.lax.stop_gradient(own))
+    spread = latent.variance if latent.covariance is None else latent.covariance
+    change = 0.5 * jnp.where(either, jax.lax.stop_gradient(curvature), 0.0) * (spread - jax.lax.stop_gradient(spread))
     return value + jnp.sum(change, axis=tuple(range(value.ndim, change.ndim)))
 
 
@@ -289,8 +288,8 @@ def _peak_nodes(function: Callable[[Array], Array], latent: Latent) -> tuple[Arr
     mean, scale = latent.mean, jnp.sqrt(latent.variance)
 
     def heights(z: Array) -> Array:
-        found = jax.vmap(function)(mean[None] + scale[None] * z) - 0.5 * z**2
-        return jnp.where(jnp.isnan(found), -jnp.inf, found)
+        height = jax.vmap(function)(mean[None] + scale[None] * z) - 0.5 * z**2
+        return jnp.where(jnp.isnan(height), -jnp.inf, height)
 
     def around(z: Array) -> tuple[Array, Array]:
         best = jnp.argmax(heights(z), axis=0, keepdims=True)
@@ -309,10 +308,6 @@ def _peak_nodes(function: Callable[[Array], Array], latent: Latent) -> tuple[Arr
     return z, log_weights - logsumexp(log_weights, axis=0)[None]
 
 
-def _slope_along(function: Callable[[Array], Array], direction: Array, at: Array) -> Array:
-    return jax.jvp(function, (at,), (direction,))[1]
-
-
 def _curvature(
     function: Callable[[Array], Array], mean: Array, count: int, *, is_log: bool, is_whole: bool
 ) -> Array | None:
@@ -323,9 +318,11 @@ def _curvature(
         along = [jnp.broadcast_to(jnp.eye(count, dtype=mean.dtype)[c], mean.shape) for c in range(count)]
 
     def second(c: int, d: int) -> Array:
-        slope = [partial(_slope_along, function, along[place]) for place in (c, d)]
-        first, curved = jax.jvp(slope[1], (mean,), (along[c],))
-        return curved + first * slope[0](mean) if is_log else curved
+        def slope(at: Array, place: int) -> Array:
+            return jax.jvp(function, (at,), (along[place],))[1]
+
+        first, curved = jax.jvp(lambda at: slope(at, d), (mean,), (along[c],))
+        return curved + first * slope(mean, c) if is_log else curved
 
     try:
         if count == 1:

@@ -142,8 +142,8 @@ class _Change(NamedTuple):
         def add(n: Array, total: Array) -> Array:
             return total + weights[n] * jnp.exp(self.at(0.5 * (1 + nodes[n]) * reach))
 
-        found: Array = lax.fori_loop(0, number, add, jnp.zeros_like(reach))
-        return jnp.log(0.5 * reach * found)
+        integral: Array = lax.fori_loop(0, number, add, jnp.zeros_like(reach))
+        return jnp.log(0.5 * reach * integral)
 
     def _reach(self) -> Array:
         """Where it is ``-drop``, by Newton's method from where a parabola is; the end, where that comes first."""
@@ -252,8 +252,8 @@ def _transformed(d: dist.Distribution, y: Array) -> Tails:
 def _by_cdf(d: dist.Distribution, y: Array) -> Tails:
     """What is left: right to the rounding error of the distribution function."""
     smallest = jnp.finfo(y.dtype).eps
-    found = jnp.clip(d.cdf(y), smallest, 1 - smallest)
-    return jnp.log(found), jnp.log1p(-found)
+    below = jnp.clip(d.cdf(y), smallest, 1 - smallest)
+    return jnp.log(below), jnp.log1p(-below)
 
 
 # The first that a distribution is an instance of.
@@ -360,7 +360,7 @@ def _moments_by_draws(d: dist.Distribution) -> tuple[Array, Array]:
     first = jax.lax.stop_gradient(jnp.asarray(d.sample(keys[0]), float))
 
     def add(sums: tuple[Array, Array], key: Array) -> tuple[tuple[Array, Array], None]:
-        drawn = jax.vmap(lambda own: jnp.asarray(d.sample(own), float) - first)(jax.random.split(key, TOGETHER))
+        drawn = jax.vmap(lambda each: jnp.asarray(d.sample(each), float) - first)(jax.random.split(key, TOGETHER))
         return (sums[0] + drawn.sum(0), sums[1] + (drawn**2).sum(0)), None
 
     zero = jnp.zeros(d.batch_shape)

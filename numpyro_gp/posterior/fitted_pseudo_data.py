@@ -21,8 +21,7 @@ from numpyro_gp.checks import check_points, check_symmetric, fail, known
 from numpyro_gp.guides import AutoGP
 from numpyro_gp.guides.fit_registry import as_fitted, inducing_of_sites, is_same
 from numpyro_gp.guides.own_sites import OnBases
-from numpyro_gp.kernels.functionals import Functional, as_functionals
-from numpyro_gp.kernels.of_functionals import OfFunctionals
+from numpyro_gp.kernels.functionals import Functional, OfFunctionals, as_functionals
 from numpyro_gp.posterior.sources import check_precision, check_whitened_precision, shapes_of_params
 from numpyro_gp.posterior.storage import read_arrays, write_arrays
 from numpyro_gp.primitives.inducing import Inducing

@@ -13,9 +13,8 @@ import numpyro.distributions as dist
 
 from numpyro_gp.arrays import ArrayLike
 from numpyro_gp.checks import check_points, check_positive, check_type, fail, when_known
-from numpyro_gp.kernels.functionals import Average, Derivative, Functional, Values, as_functional, stack
+from numpyro_gp.kernels.functionals import Average, Derivative, Functional, Values, as_functional, covariance, stack
 from numpyro_gp.kernels.jitter import scales
-from numpyro_gp.kernels.of_functionals import covariance
 from numpyro_gp.likelihoods.expectations import composite_cuts, expect
 from numpyro_gp.likelihoods.links import log_ndtr
 from numpyro_gp.primitives.lifted import lifted_at_rows

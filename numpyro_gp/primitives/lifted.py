@@ -15,8 +15,7 @@ from numpyro_gp.beliefs.additive_basis import AdditiveBasis, Group
 from numpyro_gp.beliefs.basis import BatchBasis
 from numpyro_gp.checks import are_integers, check_points, fail
 from numpyro_gp.kernels.base import Kernel, as_kernel
-from numpyro_gp.kernels.functionals import Functional, of_one_form
-from numpyro_gp.kernels.of_functionals import OfFunctionals, check_slopes
+from numpyro_gp.kernels.functionals import Functional, OfFunctionals, check_slopes, of_one_form
 from numpyro_gp.means import Mean
 
 AnyProcess = TypeVar("AnyProcess", bound=Any)

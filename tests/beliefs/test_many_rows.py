@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from numpyro_gp.beliefs import Basis
-from numpyro_gp.beliefs import moments as module
+from numpyro_gp.beliefs import coupled as module
 from numpyro_gp.beliefs import products as many_rows
-from numpyro_gp.beliefs.moments import whitened_marginals
+from numpyro_gp.beliefs.coupled import whitened_marginals
 from numpyro_gp.beliefs.products import at_blocks
 from numpyro_gp.kernels import RBF
 from tests.beliefs.test_moments import plain, values_of

@@ -7,7 +7,7 @@ import pytest
 
 from numpyro_gp.beliefs import Basis, Coupled
 from numpyro_gp.beliefs.basis import AbstractBasis
-from numpyro_gp.beliefs.moments import plain_marginals, whitened_marginals
+from numpyro_gp.beliefs.coupled import plain_marginals, whitened_marginals
 from numpyro_gp.kernels import Matern32
 
 LINE = np.linspace(-1.0, 1.0, 5)[:, None] * np.ones((1, 2)) + 0.1 * np.random.default_rng(3).normal(size=(5, 2))

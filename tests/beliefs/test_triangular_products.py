@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from numpyro_gp.beliefs import products as bands
-from numpyro_gp.beliefs.moments import whitened_marginals
+from numpyro_gp.beliefs.coupled import whitened_marginals
 from tests.beliefs.test_moments import bound, plain, values_of
 
 SIZE = 40  # bands of 16, 16 and 8 rows

@@ -12,8 +12,7 @@ from numpyro_gp.functionals import Values, stack
 
 import numpyro_gp as ngp
 from numpyro_gp.kernels import RBF, Matern52
-from numpyro_gp.kernels.functionals import Average, Derivative
-from numpyro_gp.kernels.of_functionals import covariance
+from numpyro_gp.kernels.functionals import Average, Derivative, covariance
 
 KEY = jax.random.key(0)
 X = jnp.linspace(-1.0, 1.0, 6)[:, None]

@@ -9,8 +9,7 @@ from scipy import special
 
 import numpyro_gp as ngp
 from numpyro_gp.kernels import RBF, ArcCosine, Coregion, Linear, Matern32, Matern52, Periodic, Uniform, ZeroMean
-from numpyro_gp.kernels.functionals import Average, Derivative
-from numpyro_gp.kernels.of_functionals import covariance
+from numpyro_gp.kernels.functionals import Average, Derivative, covariance
 
 RNG = np.random.default_rng(0)
 # Two of the inputs coincide.

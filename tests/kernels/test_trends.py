@@ -7,8 +7,7 @@ import pytest
 from scipy import integrate, interpolate
 
 from numpyro_gp.kernels import Centred, Constant, Empirical, IntegratedOU, IntegratedWiener, Linear, Wiener
-from numpyro_gp.kernels.functionals import Derivative
-from numpyro_gp.kernels.of_functionals import covariance
+from numpyro_gp.kernels.functionals import Derivative, covariance
 
 T = np.array([-2.0, -0.3, 0.0, 0.4, 1.7, 3.1])
 

@@ -70,8 +70,8 @@ class Blocks(NamedTuple):
         Each place has ``jitter`` times the variance of ``s f`` there as well, as noise.
         """
         gram = jax.vmap(kernel.matrix)(self.inputs)
-        own = self.behind(jnp.ones(self.taken.shape, gram.dtype), 1.0) if scale is None else scale
-        gram = gram * own[:, :, None] * own[:, None, :]
+        scales = self.behind(jnp.ones(self.taken.shape, gram.dtype), 1.0) if scale is None else scale
+        gram = gram * scales[:, :, None] * scales[:, None, :]
         added = noise + jitter * jnp.diagonal(gram, axis1=-2, axis2=-1)
         return add_to_diagonal(gram, jnp.maximum(added, TINY * jnp.finfo(gram.dtype).tiny))
 
@@ -90,8 +90,8 @@ def _last_row(covariance: Float[Array, "B L L"]) -> tuple[Float[Array, "B L L"],
 
 
 def _solve(factor: Array, right: Array, transpose: bool = False) -> Array:
-    found = lax.linalg.triangular_solve(factor, right[..., None], left_side=True, lower=True, transpose_a=transpose)
-    return found[..., 0]
+    solution = lax.linalg.triangular_solve(factor, right[..., None], left_side=True, lower=True, transpose_a=transpose)
+    return solution[..., 0]
 
 
 @jax.custom_jvp
@@ -145,5 +145,5 @@ def by_parts(function: Callable[..., Rows], *rows: Array, at_once: int = AT_ONCE
             more = jnp.concatenate([array, jnp.repeat(array[-1:], missing, axis=0)]) if missing else array
         return more.reshape(count, together, *array.shape[1:])
 
-    found = lax.map(jax.checkpoint(lambda part: function(*part)), tuple(map(cut, rows)))
-    return jax.tree.map(lambda part: part.reshape(count * together, *part.shape[2:])[:size], found)
+    results = lax.map(jax.checkpoint(lambda part: function(*part)), tuple(map(cut, rows)))
+    return jax.tree.map(lambda part: part.reshape(count * together, *part.shape[2:])[:size], results)

@@ -83,7 +83,7 @@ class PseudoRows(AbstractBelief):
         """Refused, as all that needs a basis is."""
         self._refuse()
 
-    def marginals(self, *given: object, **named: object) -> NoReturn:  # noqa: ARG002
+    def marginals(self, *arguments: object, **named: object) -> NoReturn:  # noqa: ARG002
         """Refused: there are no inducing values, and the process and the prior of the site have what there is."""
         self._refuse()
 
@@ -136,15 +136,15 @@ def natural_moments(
     cavity get no gradient: at the optimum there is none (mathematics.md section 16.4).
     """
     mean, variance, spread = cavity
-    own = 1 / (1 + variance * precision[rows])
-    return own * (mean + variance * shift[rows]), own * (variance + own * spread)
+    share = 1 / (1 + variance * precision[rows])
+    return share * (mean + variance * shift[rows]), share * (variance + share * spread)
 
 
 def _moments_forward(
     shift: Array, precision: Array, rows: Array, cavity: Cavity, scale: tuple[Array, ArrayLike]
 ) -> tuple[tuple[Array, Array], _Saved]:
-    found = natural_moments(shift, precision, rows, cavity, scale)
-    return found, (shift, precision, rows, found[0], cavity, *scale)
+    moments = natural_moments(shift, precision, rows, cavity, scale)
+    return moments, (shift, precision, rows, moments[0], cavity, *scale)
 
 
 def _moments_backward(saved: _Saved, slopes: tuple[Array, Array]) -> tuple[object, ...]:
@@ -158,8 +158,8 @@ def _moments_backward(saved: _Saved, slopes: tuple[Array, Array]) -> tuple[objec
     least = jnp.sqrt(jnp.finfo(mean.dtype).eps) / prior
     d_precision = now - jnp.maximum(now + 2 * d_variance, least)
     d_shift = d_mean + d_precision * mean
-    found = jnp.zeros_like(shift).at[rows].set(d_shift), jnp.zeros_like(precision).at[rows].set(d_precision)
-    return (*found, None, jax.tree.map(jnp.zeros_like, cavity), (jnp.zeros_like(prior), None))
+    slopes_of_data = jnp.zeros_like(shift).at[rows].set(d_shift), jnp.zeros_like(precision).at[rows].set(d_precision)
+    return (*slopes_of_data, None, jax.tree.map(jnp.zeros_like, cavity), (jnp.zeros_like(prior), None))
 
 
 natural_moments.defvjp(_moments_forward, _moments_backward)

@@ -31,10 +31,9 @@ from numpyro_gp.checks import (
     fail,
 )
 from numpyro_gp.kernels.base import Kernel
-from numpyro_gp.kernels.functionals import Functional
+from numpyro_gp.kernels.functionals import Functional, OfFunctionals
 from numpyro_gp.kernels.jitter import ample_jitter
 from numpyro_gp.kernels.members import batch_shape
-from numpyro_gp.kernels.of_functionals import OfFunctionals
 from numpyro_gp.means import Mean
 from numpyro_gp.neighbours.value import AnyNeighbours, NeighbourRows, Neighbours, NewRows
 from numpyro_gp.primitives.function_draw import level_at
