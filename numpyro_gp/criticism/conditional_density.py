@@ -23,7 +23,7 @@ from numpyro_gp.posterior.draws import check_full, data_sites, draws_at_data, lo
 from numpyro_gp.posterior.posterior import Posterior
 from numpyro_gp.posterior.prediction import Prediction
 from numpyro_gp.posterior.tracing import Draw, SiteValues, at_each_draw, run_model
-from numpyro_gp.rows.call import Arguments, call_of, check_not_empty
+from numpyro_gp.rows.call import Arguments, Call, call_of, check_not_empty
 from numpyro_gp.rows.model_trace import look
 from numpyro_gp.sites import local_sites
 
@@ -174,12 +174,24 @@ def log_density(
     if not (local := tuple(local_sites(sites, plate))):
         cure = "Call posterior.predict(...).log_density, or name the data plate: plate=."
         fail("the model", f"one with latent inputs in plate {plate!r}", "none", cure)
+    _check_rows(posterior, call, local)
     draws = draws_at_data(posterior, key, call, count)
     share = (count + 1) // 2 / count  # of the guide's draws
     terms: Array = at_each_draw(
         partial(_weighted_terms, call=call, local=local, share=share), posterior, draws, call.arrays
     )
     return jax.nn.logsumexp(terms, axis=0) - jnp.log(count)
+
+
+def _check_rows(posterior: Posterior, call: Call, local: tuple[str, ...]) -> None:
+    """Refuse a guide with parameters for each row of the fit: it knows nothing of others."""
+    bound = call.at(call.arrays)
+    try:
+        jax.eval_shape(lambda key: posterior.source.training_values(key, jnp.asarray(0), bound), jax.random.key(0))
+    except ValueError as error:
+        required, got = "one that maps rows to latent inputs", "one with parameters for each row of the fit"
+        cure = f"Fit ngp.AutoGP(model, {{{local[0]!r}: ngp.guides.amortised()}}). ({error})"
+        fail("the guide", required, got, cure)
 
 
 def _weighted_terms(

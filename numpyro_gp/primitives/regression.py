@@ -266,17 +266,7 @@ def gp_regression(
     >>> f(jnp.array([[0.5]])).loc.shape
     (1,)
     """
-    if noise is not None:
-        text = (
-            "The argument noise of gp_regression is now called noise_variance: gp_regression(..., noise_variance=...)."
-        )
-        warnings.warn(text, FutureWarning, stacklevel=2)
-        if noise_variance is not None:
-            cure = "Keep noise_variance alone."
-            fail("noise", "left out where noise_variance is given", "both", cure, TypeError)
-        noise_variance = noise
-    if noise_variance is None:
-        fail("noise_variance", "given", "None", "Pass the variance of the noise: noise_variance=scale**2.", TypeError)
+    noise_variance = _noise_variance(noise_variance, noise)
     if isinstance(kernel, GaussianProcess):
         if not isinstance(X, AnyNeighbours):
             cure = "Pass the kernel itself, or near = ngp.neighbours(X, K) in place of X."
@@ -320,6 +310,22 @@ def gp_regression(
     result = record(GaussianProcess(site, process, at, level, None, columns, jitter, variance, plates))
     record_call(result, inputs)
     return result
+
+
+def _noise_variance(variance: ArrayLike | None, noise: ArrayLike | None) -> ArrayLike:
+    """Return what was given under the name of today or under the old one."""
+    if noise is not None:
+        text = (
+            "The argument noise of gp_regression is now called noise_variance: gp_regression(..., noise_variance=...)"
+        )
+        warnings.warn(f"{text}.", FutureWarning, stacklevel=3)
+        if variance is not None:
+            cure = "Keep noise_variance alone."
+            fail("noise", "left out where noise_variance is given", "both", cure, TypeError)
+        return noise
+    if variance is None:
+        fail("noise_variance", "given", "None", "Pass the variance of the noise: noise_variance=scale**2.", TypeError)
+    return variance
 
 
 def _with_all_axes(

@@ -232,10 +232,6 @@ PRIMITIVES: list[Row] = [
     (seeded(lambda: ngp.gp("f", RBF, np.zeros((3, 1), bool))), "inducing must be floating point"),
     (lambda: process()(X[:0]), "X must be a non-empty array"),
     (
-        seeded(lambda: ngp.additive_gp("f", {"a": RBF}, {"a": Z}).predictor.at_inducing()),
-        r"the process must be one made by gp\(\)",
-    ),
-    (
         seeded(lambda: ngp.gp_regression("y", RBF, X, 0.1, obs=np.where(np.isnan(NAN), np.inf, Y))),
         "obs of site 'y' must be free of infinity",
     ),

@@ -258,6 +258,5 @@ CRITICISM: list[Row] = [
     (lambda: additive().components(X[:, :1]), "X must be an array with 2 columns"),
     (lambda: ngp.effects(chain(), KEY, X, design=3), "design must be"),
     (lambda: ngp.conditional_density.density_on_grid(prediction(), "grid"), "grid must be"),
-    (lambda: ngp.diagnose.verdict(chain(), X, Y, other={}), r"other must be made of ngp\.Posterior, but got a dict"),
     (lambda: ngp.compare({"a": chain()}, KEY, X, y=Y, train="y"), "train must be a tuple of the arguments of the fit"),
 ]
