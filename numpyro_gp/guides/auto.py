@@ -12,7 +12,7 @@ from numpyro import handlers
 from numpyro_gp.arrays import Array, Shape
 from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.beliefs.neighbours.pseudo_rows import PseudoRows
-from numpyro_gp.checks import fail
+from numpyro_gp.checks import check_type, fail
 from numpyro_gp.guides import other_sites as local_sites
 from numpyro_gp.guides.fit_registry import fits_of, known_fit
 from numpyro_gp.guides.other_sites import draws_of_rest, quantiles_of_rest
@@ -102,6 +102,7 @@ class AutoGP(GuideOfSites):
         if self.prototype_trace is None:
             cure = "Run svi.init or call the guide first."
             fail("the guide", "initialised", "one that has not seen data", cure, RuntimeError)
+        check_type("params", params, Mapping, "a dictionary of parameters", "Pass result.params.")
         found = known_fit(self, params) if any(fit.guide is not None for fit in fits_of(self)) else None
         return self if found is None or found.guide is None else found.guide, FittedParams(params)
 

@@ -83,7 +83,7 @@ def test_densities_need_latent_inputs_and_a_guide():
     for call, message in (
         (lambda: log_density(KEY, without, X[:, :1], y), "the model must be one with latent inputs in plate 'data'"),
         (lambda: log_density(KEY, chain, X, y), r"posterior must be of a fit by SVI .* Build it by Posterior\.from_svi"),
-        (lambda: log_density(KEY, posterior, X[:2], y[:2]), "data in plate 'data' must be the .* rows that the guide was made for"),
+        (lambda: log_density(KEY, posterior, X[:2], y[:2]), r"guide must be one that maps rows .*guides\.amortised\(\)"),
         (lambda: log_density(KEY, posterior, X, np.append(y[:2], np.nan)), "obs of site 'y' must be free of NaN, but got 1 NaN"),
         (lambda: log_density(KEY, posterior, X), "must be observed"),
         (lambda: log_density(KEY, posterior, X[:0], y[:0]), empty),
