@@ -18,8 +18,8 @@ from numpyro_gp.rows.batches import some_rows
 
 # Data that are left out at a time, whose weights stay in the cache then, and the fewest weights in a tail.
 TOGETHER, FEWEST_IN_TAIL = 100, 5
-# Nats by which weights hardly matter.
-HARDLY = 0.1
+# Nats by which weights hardly matter, and by which they differ where rounding alone makes them differ.
+HARDLY, EQUAL = 0.1, 1e-3
 
 
 def _log_sums(values: np.ndarray) -> np.ndarray:
@@ -124,13 +124,16 @@ FEWEST = 25
 
 
 def pareto_k(log_weights: ArrayLike) -> float:
-    """Shape of the generalised Pareto distribution fitted to the tail of importance weights ``exp(log_weights)``."""
+    """Shape of the generalised Pareto distribution fitted to the tail of importance weights ``exp(log_weights)``.
+
+    It is 0 where all weights are equal but for rounding, of which there is no tail.
+    """
     weights = np.asarray(log_weights, dtype=float)
     if weights.ndim != 1 or weights.size < FEWEST or not np.isfinite(weights).all():
         required = f"at least {FEWEST} finite numbers, of shape (S,)"
         cure = "Draw more (num_samples=1000), and check that the fit is finite."
         fail("log_weights", required, f"shape {weights.shape}, {np.isfinite(weights).sum()} finite", cure)
-    return float(smoothed(weights[:, None]).k[0])
+    return 0.0 if np.ptp(weights) < EQUAL else float(smoothed(weights[:, None]).k[0])
 
 
 # --------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from numpyro_gp.criticism.leave_one_out import fitted, pareto_quantiles, psis_left_out, smoothed
+from numpyro_gp.criticism.leave_one_out import fitted, pareto_k, pareto_quantiles, psis_left_out, smoothed
 from numpyro_gp.posterior.arviz import arviz, has_trees
 
 RNG = np.random.default_rng(0)
@@ -51,3 +51,9 @@ def test_weights_of_which_one_is_all_overflow_nothing():
         found = smoothed(-np.linspace(0, 7000, 1000)[:, None])
     np.testing.assert_allclose(np.exp(found.log_weights).sum(), 1.0)
     assert found.k[0] > 100
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-15, 1e-5])
+def test_weights_that_are_equal_but_for_rounding_have_no_tail(size):
+    """Those of a belief that is the posterior: ``k`` of their last digits was infinite, and the belief "poor"."""
+    assert pareto_k(-7.0 + size * RNG.normal(size=4000)) == 0

@@ -66,7 +66,8 @@ def test_a_fit_is_loaded_into_a_new_guide_without_its_data(make, tmp_path):
     wanted, found = (one.predict(KEY, X[:4], Z=Z, num_samples=3) for one in (whole, again))
     np.testing.assert_array_equal(found.mean, wanted.mean)
     np.testing.assert_array_equal(found.log_density(Y[:4]), wanted.log_density(Y[:4]))
-    np.testing.assert_array_equal(*(one.guide.median(one.params)["lengthscale"] for one in (whole, again)))
+    medians = (one.guide.median(one.params)["lengthscale"] for one in (whole, again))
+    np.testing.assert_allclose(*medians, rtol=1e-14)  # two programs may round apart
     again.save(tmp_path / "again.npz")
     assert read_arrays(tmp_path / "again.npz")[2]["given"] == whole.given
     with pytest.raises(ValueError, match="inducing inputs of 'f' must be those of the fit"):
