@@ -15,7 +15,7 @@ from numpyro_gp.beliefs.neighbours.pseudo_rows import PseudoRows
 from numpyro_gp.checks import check_type, fail
 from numpyro_gp.guides import other_sites as local_sites
 from numpyro_gp.guides.fit_registry import fits_of, known_fit
-from numpyro_gp.guides.other_sites import draws_of_rest, quantiles_of_rest
+from numpyro_gp.guides.other_sites import draws_of_rest, median_of_rest, quantiles_of_rest
 from numpyro_gp.guides.own_sites import GuideOfSites, OnBases
 from numpyro_gp.programs.handler_lock import alone
 from numpyro_gp.programs.private import Args, Kwargs
@@ -145,7 +145,7 @@ class AutoGP(GuideOfSites):
         Processes by neighbours have no whitened means, and are left out.
         """
         own, params = self._fitted(params)
-        rest = {} if own.rest is None else dict(own.rest.median(params))
+        rest = {} if own.rest is None else median_of_rest(own.rest, params)
         found = own._own_quantiles(params, jnp.asarray([0.5]), rest, args, kwargs)
         return {**rest, **{name: value[0] for name, value in found.items()}}
 
@@ -157,7 +157,7 @@ class AutoGP(GuideOfSites):
         own, params = self._fitted(params)
         levels = jnp.atleast_1d(jnp.asarray(quantiles))
         rest = {} if own.rest is None else quantiles_of_rest(own.rest, params, levels)
-        middle = {} if own.rest is None else dict(own.rest.median(params))
+        middle = {} if own.rest is None else median_of_rest(own.rest, params)
         return {**rest, **own._own_quantiles(params, levels, middle, args, kwargs)}
 
     def _own_quantiles(

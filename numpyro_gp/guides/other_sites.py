@@ -162,6 +162,7 @@ def draws_of_rest(rest: Any, key: Array, params: Any, args: Args, kwargs: Kwargs
     """Draws of the other sites. A guide that is a plain function is run for each, with the arguments of the model."""
     if hasattr(rest, "sample_posterior"):
         return dict(rest.sample_posterior(key, params, *args, sample_shape=shape, **kwargs))
+    check_given(rest, args, kwargs, "the guide of the other sites is a function, and runs with them")
 
     def one(key: Array) -> dict[str, Any]:
         with handlers.block(), handlers.seed(rng_seed=key), handlers.substitute(substitute_fn=params.of_site):
@@ -173,10 +174,36 @@ def draws_of_rest(rest: Any, key: Array, params: Any, args: Args, kwargs: Kwargs
     return {name: leaf.reshape(shape + leaf.shape[1:]) for name, leaf in found.items()}
 
 
+def check_given(function: Callable[..., object], args: Args, kwargs: Kwargs, why: str) -> None:
+    """Refuse arguments that are not those of a model, or of a guide that is a function, which is to run with them."""
+    try:
+        inspect.signature(function).bind(*args, **kwargs)
+    except TypeError as error:
+        cure = "Pass them after the parameters: guide.sample_posterior(key, params, *args)."
+        fail("args", f"those of the model: {why}", f"others ({error})", cure, TypeError)
+
+
+def median_of_rest(rest: Any, params: Mapping[str, object]) -> dict[str, Any]:
+    """Medians of the other sites."""
+    _check_answers(rest, "median")
+    return dict(rest.median(params))
+
+
+def _check_answers(rest: object, question: str) -> None:
+    if not hasattr(rest, question):
+        cure = f"Take the {question} from sample_posterior(key, params, *args, sample_shape=(1000,))."
+        fail("rest", f"an autoguide to be asked for {question}", f"a {type(rest).__name__}", cure)
+
+
 def quantiles_of_rest(rest: Any, params: Mapping[str, object], levels: Array) -> dict[str, object]:
-    """Quantiles of the other sites, levels on the first axis; a point mass has one value at every level."""
-    if not isinstance(rest, autoguide.AutoDelta):
+    """Quantiles of the other sites, levels on the first axis."""
+    _check_answers(rest, "quantiles")
+    if type(rest).quantiles is not autoguide.AutoGuide.quantiles:
         return dict(rest.quantiles(params, levels))
+    if not isinstance(rest, autoguide.AutoDelta):
+        cure = "Take them from sample_posterior(key, params, *args)."
+        fail("rest", "an autoguide with quantiles, such as AutoNormal", type(rest).__name__, cure)
+    # A point mass has one value at every level.
     return {n: jnp.broadcast_to(value, levels.shape + jnp.shape(value)) for n, value in rest.median(params).items()}
 
 
@@ -188,6 +215,10 @@ def described_site(name: str, kind: str | None, value: object) -> dist.Distribut
     """What a recipe returned, as the distribution of its site: a belief, or a distribution where that is enough."""
     if isinstance(value, AbstractBelief):
         return Belief(value)
+    if not isinstance(value, dist.Distribution):
+        required, got = "a function that returns a belief or a NumPyro distribution", type(value).__name__
+        cure = "Return a belief, such as ngp.beliefs.Coupled(mean, scale_tril): help(ngp.guides) says what a recipe is."
+        fail(f"the recipe of site {name!r}", required, f"one that returned a {got}", cure, TypeError)
     if kind == "gp" and not isinstance(unwrap(value), (Belief, dist.Delta)):
         # The process would be drawn in training, and stand at the mean of its values in predictions.
         required, got = "one that returns a belief, or a Delta: the site is a process", type(unwrap(value)).__name__

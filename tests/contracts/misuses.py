@@ -344,7 +344,7 @@ GUIDES: list[Row] = [
     (lambda: site_of(guides.block_diagonal()), "the site 'f' must be an additive_gp"),
     (lambda: site_of(guides.structured(1)), "the site 'f' must be an additive_gp"),
     (lambda: site_of(guides.decoupled(Z[:, :1])), "Z_alpha"),
-    (lambda: site_of(lambda name, prior: 3.0), "the recipe of site 'f' must be one that returns a belief"),
+    (lambda: site_of(lambda name, prior: 3.0), "the recipe of site 'f' must be a function that returns a belief"),
     (lambda: ngp.AutoGP(model, {"f": guides.coupled}), r"recipes\['f'\] must be a recipe"),
     (lambda: ngp.AutoGP(model, {"f": beliefs.Coupled(ONE, TWO)}), r"recipes\['f'\] must be a recipe"),
     (

@@ -91,10 +91,10 @@ def test_local_sites_keep_their_plates_and_minibatches():
 
 
 @pytest.mark.long
-def test_quantiles_of_a_rest_that_has_none_are_numpyros_error():
+def test_quantiles_of_a_rest_that_has_none_are_refused():
     bare = type("Bare", (AutoNormal,), {"quantiles": AutoGuide.quantiles})
     svi, state = started(ngp.AutoGP(model, rest=bare))
-    with pytest.raises(NotImplementedError):
+    with pytest.raises(ValueError, match="rest must be an autoguide with quantiles, such as AutoNormal, but got Bare"):
         svi.guide.quantiles(svi.get_params(state), 0.5)
 
 

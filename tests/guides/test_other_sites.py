@@ -170,10 +170,10 @@ def test_a_guide_of_the_rest_that_is_a_function_answers():
     # The belief is the prior: one and the jitter of 1e-6, beside E noise^2.
     found = posterior.predict(key, X[:3], num_samples=2000, **given).variance
     np.testing.assert_allclose(found, 1.0 + np.exp(-2.0 + 2 * 0.2**2), rtol=0.02)
-    with pytest.raises(TypeError, match="missing 1 required positional argument: 'X'"):
+    with pytest.raises(TypeError, match="args must be those of the model: the guide of the other sites is a function"):
         guide.sample_posterior(key, params)
     for ask in (guide.median, lambda params: guide.quantiles(params, 0.5)):
-        with pytest.raises(AttributeError, match="'function' object has no attribute"):
+        with pytest.raises(ValueError, match=r"rest must be an autoguide to be asked for .*, but got a function"):
             ask(params)
     with pytest.raises(ValueError, match="params must be the parameters of the guide, 'w' among them"):
         guide.sample_posterior(key, {n: v for n, v in params.items() if n != "w"}, X, Y, **given)
