@@ -2,8 +2,8 @@
 
 The bound has more than one mode: a wiggly curve is noise to a long lengthscale, and a smooth one with more of itself to
 a short one. A search ends at the mode that is uphill of its start, which is a long lengthscale. So from that mode each
-curve is tried with shorter lengthscales, at least as large as it started, and the search goes on from where that is
-better.
+curve and each surface is tried with shorter lengthscales, at least as large as it started, and the search goes on from
+where that is better.
 """
 
 from typing import NamedTuple
@@ -17,8 +17,9 @@ from numpyro_gp.gam.search.bound_formulas import tabulated, tabulated_columns
 
 # Rows above which the mode is looked for with tables of them, or with some of them first.
 MANY_ROWS = 10_000
-# How much shorter lengthscales are tried.
+# How much shorter lengthscales of a curve are tried than those of the mode, and those of a surface than at the start.
 SHORTER = (4.0, 16.0)
+SHORTER_OF_SURFACES = 8.0
 
 
 class Collapsed(NamedTuple):
@@ -98,17 +99,20 @@ def _better(bound: Bound, free: np.ndarray, most_steps: int) -> tuple[np.ndarray
 
 
 def shorter(bound: Bound, free: np.ndarray) -> list[np.ndarray]:
-    """Hyper-parameters ``(d,)`` with one curve of a shorter lengthscale each, and at least as large as it starts.
+    """Hyper-parameters ``(d,)`` with one curve or surface of shorter lengthscales each, at least as large as it starts.
 
-    Surfaces have too few inducing inputs to be wiggly.
+    A surface that was taken for noise may have any lengthscale along each column, so all are shortened together from
+    those of the start.
     """
     values, slopes = bound.parts.evaluator(free)
     (C, P), found = values.lengths.shape, []
     of_scales, of_lengths = slopes[:C] != 0, slopes[C : C + C * P].reshape(C, P, len(free)) != 0
     for of_scale, of_slots in zip(of_scales, of_lengths, strict=True):
+        larger, is_length = np.where(of_scale, np.maximum(free, bound.start), free), of_slots.any(axis=0)
         if of_slots.any(axis=1).sum() == 1:
-            larger = np.where(of_scale, np.maximum(free, bound.start), free)
-            found += [larger - np.log(factor) * of_slots.any(axis=0) for factor in SHORTER]
+            found += [larger - np.log(factor) * is_length for factor in SHORTER]
+        elif is_length.any():
+            found.append(np.where(is_length, bound.start - np.log(SHORTER_OF_SURFACES), larger))
     return found
 
 
