@@ -138,7 +138,7 @@ class AbstractBelief(abc.ABC):
         """Whether `whitened` does without a basis."""
         return not self.reads_basis and type(self).whitened is not AbstractBelief.whitened
 
-    def given(self, values: Mapping[str, object]) -> "AbstractBelief":  # noqa: ARG002
+    def given(self, values: Mapping[str, object], coordinates: Array | None = None) -> "AbstractBelief":  # noqa: ARG002
         """What it is at values of the other sites of its guide: itself, but for beliefs that follow one of them."""
         return self
 

@@ -28,7 +28,7 @@ from numpyro_gp.linalg import (
 )
 
 
-@value_type(static=("is_natural", "noise_site"))
+@value_type(static=("is_natural", "noise_site", "is_joint"))
 class Conditional(AbstractBelief):
     """What data said about a process, which gives the posterior at whatever hyper-parameters are met.
 
@@ -50,6 +50,12 @@ class Conditional(AbstractBelief):
         divided by its square. A number, or one for each output or member.
     noise_site : str, optional
         Site that the noise is taken from (`given`), by `AutoGP`.
+    is_joint : bool
+        Whether `AutoGP` is to give it slopes.
+    slopes : Array (M, K) or (P, M, K), optional
+        What each of the K unconstrained numbers of the other sites adds to the process at the inducing inputs.
+    added : Array (M,) or (P, M), optional
+        What those of the moment add, from their medians on (`given`): the data leave so much less for the process.
 
     Notes
     -----
@@ -72,6 +78,9 @@ class Conditional(AbstractBelief):
     is_natural: bool = False
     noise: ArrayField | None = None
     noise_site: str | None = None
+    is_joint: bool = False
+    slopes: ArrayField | None = None
+    added: ArrayField | None = None
 
     reads_basis = True
 
@@ -89,8 +98,11 @@ class Conditional(AbstractBelief):
     def whitened_mean(self) -> Float[Array, "*batch M"]:
         return jnp.zeros_like(self.shift)
 
-    def given(self, values: Mapping[str, Any]) -> "Conditional":
-        """The belief at the noise among the values of other sites, where it follows one."""
+    def given(self, values: Mapping[str, Any], coordinates: Array | None = None) -> "Conditional":
+        """The belief at values of the other sites: at the noise among them, and less what their coordinates add."""
+        if self.slopes is not None and coordinates is not None:
+            added: Any = matmul(self.slopes, coordinates)
+            return replace(self, slopes=None, added=added).given(values)
         if self.noise_site is None:
             return self
         if self.noise_site not in values:
@@ -112,6 +124,8 @@ class Conditional(AbstractBelief):
             fail("the belief", f"at a value of {self.noise_site!r}", "one without", cure)
         level, function = basis.level, _natural_posterior if self.is_natural else _posterior
         weight = None if self.noise is None else self.noise**-2
+        if self.added is not None:  # the pseudo-data are of the process and what is added to it
+            level = self.added if level is None else level + self.added
         axes = (0, 0, None, None if level is None else 0, None if weight is None else 0)
         frame = basis.frame()
         if self.is_natural:  # whose rule is written in the turn: no zeros go back through the factor

@@ -1,6 +1,7 @@
 """``AutoGP``: a NumPyro guide made of one recipe for each GP site and an ordinary autoguide for the rest."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import jax
@@ -95,7 +96,8 @@ class AutoGP(GuideOfSites):
         values.update({name: found[name].sample(key) for name, key in zip(found, keys, strict=True)})
         if own.rest is not None:
             values.update(draws_of_rest(own.rest, rng_key, params, args, kwargs))
-        return {n: one.given(values) if isinstance(one, AbstractBelief) else one for n, one in values.items()}
+        at = own._coordinates(values, values.values(), params)
+        return {n: one.given(values, at) if isinstance(one, AbstractBelief) else one for n, one in values.items()}
 
     def _fitted(self, params: Mapping[str, object]) -> tuple["AutoGP", "FittedParams"]:
         """The guide as the fit of the parameters set it up, where that is known, and the parameters."""
@@ -133,7 +135,8 @@ class AutoGP(GuideOfSites):
             else:
                 result[name] = fn.sample(key_site, sample_shape)
         if following:
-            at = OnBases(own.model, following, params, args, kwargs)
+            moved = partial(own._coordinates, beliefs=following.values(), params=params)
+            at = OnBases(own.model, following, params, args, kwargs, moved)
             result.update(at.draws(key, result, sample_shape, own.is_random))
         return result
 

@@ -147,6 +147,15 @@ def call_rest(
     return result
 
 
+def joint_size(rest: Any) -> int:
+    """How many numbers the other sites have, in whose coordinates pseudo-data are to move."""
+    if not isinstance(rest, autoguide.AutoMultivariateNormal):
+        got = "no other sites" if rest is None else type(rest).__name__
+        cure = "Pass it to AutoGP, or leave joint=True out."
+        fail("rest", "AutoMultivariateNormal, as pseudo-data with joint=True move with its coordinates", got, cure)
+    return int(rest.latent_dim)
+
+
 def is_point(rest: object) -> bool:
     """Whether all draws of the other sites are one."""
     return rest is None or isinstance(rest, autoguide.AutoDelta)

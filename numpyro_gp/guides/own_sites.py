@@ -2,8 +2,9 @@
 
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -16,10 +17,20 @@ from numpyro.infer.autoguide import AutoDelta, AutoGuide
 from numpyro_gp.arrays import Array, Model, Shape
 from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.beliefs.basis import AbstractBasis
+from numpyro_gp.beliefs.conditional import Conditional
 from numpyro_gp.checks import fail
 from numpyro_gp.guides import other_sites as local_sites
 from numpyro_gp.guides.fit_registry import FitRecord, begin_again, fits_of
-from numpyro_gp.guides.other_sites import NotOfRest, Remainder, at_medians, call_rest, check_given, check_rest, is_point
+from numpyro_gp.guides.other_sites import (
+    NotOfRest,
+    Remainder,
+    at_medians,
+    call_rest,
+    check_given,
+    check_rest,
+    is_point,
+    joint_size,
+)
 from numpyro_gp.guides.recipes import LocalPrior, Recipe, coupled, free_latent, pseudo_data
 from numpyro_gp.primitives.inducing import INDEX, Inducing, noted_inducing, sites_at_start
 from numpyro_gp.primitives.neighbours.row_sites import RowPrior
@@ -28,6 +39,7 @@ from numpyro_gp.programs.handler_lock import alone
 from numpyro_gp.programs.private import (
     Args,
     Kwargs,
+    from_medians,
     has_values,
     is_run_by_renyi,
     list_in_order,
@@ -186,9 +198,19 @@ class GuideOfSites(AutoGuide):
             named = named_arguments(self.model, args, kwargs)
             prior = LocalPrior(prior, site["value"].dtype, shape, prior.event_shape, args, kwargs, named)
         made = self.recipes.get(name, default)(name, prior)
+        if isinstance(made, Conditional) and made.is_joint:
+            start = jnp.zeros((*prior.shape(), joint_size(self.rest)), prior.dtype)
+            made = replace(made, slopes=numpyro.param(f"{name}/slopes", start, event_dim=prior.event_dim + 1))
         if values is not None and isinstance(made, AbstractBelief):
-            made = made.given(values)
+            made = made.given(values, self._coordinates(values, [made]))
         return local_sites.described_site(name, kind, made)
+
+    def _coordinates(
+        self, values: Mapping[str, Any], beliefs: Iterable[object], params: Mapping[str, object] | None = None
+    ) -> Array | None:
+        """How far unconstrained values of the other sites are from their medians, where a belief moves with them."""
+        is_asked = any(isinstance(belief, Conditional) and belief.is_joint for belief in beliefs)
+        return from_medians(self.rest, values, params) if is_asked else None
 
     def _whole_shape(self, site: Site) -> tuple[int, ...]:
         """Shape of a site's value over whole plates, whose sizes are those that the guide was made for."""
@@ -242,15 +264,22 @@ class OnBases:
     """
 
     def __init__(
-        self, model: Model, beliefs: Beliefs, params: Mapping[str, object], args: Args, kwargs: Kwargs
+        self,
+        model: Model,
+        beliefs: Beliefs,
+        params: Mapping[str, object],
+        args: Args,
+        kwargs: Kwargs,
+        coordinates: Callable[[Mapping[str, Any]], Array | None] = lambda _: None,
     ) -> None:
         check_given(model, args, kwargs, f"whitened values of {sorted(beliefs)} follow from the hyper-parameters")
         self.model, self.beliefs, self.params, self.args, self.kwargs = model, beliefs, dict(params), args, kwargs
+        self.coordinates = coordinates
 
     @alone
     def bases(self, values: Mapping[str, object]) -> dict[str, tuple[AbstractBelief, AbstractBasis]]:
         """Each belief with its basis, at values of the other sites."""
-        beliefs = {name: belief.given(values) for name, belief in self.beliefs.items()}
+        beliefs = {name: belief.given(values, self.coordinates(values)) for name, belief in self.beliefs.items()}
 
         def known(site: Site) -> Any:
             name = site["name"]

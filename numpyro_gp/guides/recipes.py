@@ -119,7 +119,7 @@ def _coupled(name: str, prior: InducingPrior, *, natural: bool, scale: float, me
     return Coupled(found.mean, found.scale_tril, CovarianceMoments(found.covariance, found.divergence))
 
 
-def conditional(*, natural: bool = True, noise: str | None = None) -> Recipe:
+def conditional(*, natural: bool = True, noise: str | None = None, joint: bool = False) -> Recipe:
     """A belief that follows the hyper-parameters, `Conditional`: use it where they are uncertain, or move far.
 
     It stores pseudo-data, what the data said at the inducing inputs, and starts at the prior, where nothing was said.
@@ -137,6 +137,11 @@ def conditional(*, natural: bool = True, noise: str | None = None) -> Recipe:
         Site that samples the standard deviation of a `likelihoods.Gaussian`, which the pseudo-data are then measured
         in: what few rows say of a function and of its noise hang together. With inducing inputs at all rows the belief
         is exact at every value of the hyper-parameters (mathematics.md section 14.1).
+    joint : bool
+        Whether the pseudo-data move with the other sites, linearly in the coordinates of
+        ``rest=AutoMultivariateNormal``, which it then needs. For models that add something sampled to the process: an
+        intercept, effects of groups, coefficients. Where these are higher, the data leave less for the process
+        (mathematics.md section 14.1). There are as many slopes for each inducing input as the other sites have numbers.
 
     Returns
     -------
@@ -155,14 +160,14 @@ def conditional(*, natural: bool = True, noise: str | None = None) -> Recipe:
     if noise is not None and not isinstance(noise, str):
         cure = 'Name the site that samples it: noise="noise".'
         fail("noise", "the name of a site", f"a {type(noise).__name__}", cure, TypeError)
-    return partial(_conditional, noise=noise)
+    return partial(_conditional, noise=noise, joint=joint)
 
 
-def _conditional(name: str, prior: InducingPrior, *, noise: str | None) -> Conditional:
+def _conditional(name: str, prior: InducingPrior, *, noise: str | None, joint: bool) -> Conditional:
     start, axes = start_mean(name, prior, None), prior.event_dim
     shift = natural_param(name, "shift", start, axes)
     precision = natural_param(name, "precision", jnp.zeros((*start.shape, start.shape[-1]), prior.dtype), axes + 1)
-    return Conditional(shift, precision, is_natural=True, noise_site=noise)
+    return Conditional(shift, precision, is_natural=True, noise_site=noise, is_joint=joint)
 
 
 def mean_field(*, scale: float = 1.0, mean: ArrayLike | None = None) -> Recipe:

@@ -17,10 +17,10 @@ import numpyro.contrib.einstein as einstein
 from jax import random
 from jax._src import xla_bridge
 from jaxlib import lapack
-from numpyro.distributions import TransformedDistribution
+from numpyro.distributions import TransformedDistribution, biject_to
 from numpyro.handlers import block, seed, substitute, trace
 from numpyro.infer import RenyiELBO, elbo, util
-from numpyro.infer.autoguide import AutoGuide, AutoGuideList
+from numpyro.infer.autoguide import AutoGuide, AutoGuideList, AutoMultivariateNormal
 from numpyro.infer.util import _unconstrain_reparam
 from numpyro.primitives import _PYRO_STACK
 
@@ -215,6 +215,19 @@ def starts_well(guide: AutoGuide) -> Array:
         value, slope = jax.value_and_grad(guide._potential_fn)(start)
     finite = [jnp.all(jnp.isfinite(leaf)) for leaf in (value, *jax.tree.leaves(slope))]
     return jnp.all(jnp.stack(finite))
+
+
+def from_medians(
+    rest: AutoMultivariateNormal, values: Mapping[str, Any], params: Mapping[str, Any] | None = None
+) -> Array:
+    """How far unconstrained values of the sites of a guide are from its medians, in the order of its coordinates.
+
+    At parameters, or inside of a guide at those of the moment.
+    """
+    normal = rest._get_posterior() if params is None else rest.get_posterior(params)
+    names = rest._unpack_latent(normal.loc)
+    free = [biject_to(rest.prototype_trace[name]["fn"].support).inv(values[name]).reshape(-1) for name in names]
+    return jnp.concatenate(free) - normal.loc
 
 
 def is_validated(fn: object) -> bool:

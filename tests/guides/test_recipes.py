@@ -1,19 +1,25 @@
 """Recipes declare parameters and start where they say."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
+import numpyro.distributions as dist
 import optax
 import pytest
 from numpyro import handlers
 from numpyro.distributions.transforms import biject_to
 from numpyro.infer import SVI, Trace_ELBO
+from numpyro.infer.autoguide import AutoMultivariateNormal, AutoNormal
+from scipy.stats import multivariate_normal
 
 import numpyro_gp as ngp
 from numpyro_gp.beliefs import Basis
-from numpyro_gp.guides.natural import lower_factor
+from numpyro_gp.guides.natural import NATURAL_MARK, lower_factor
 from numpyro_gp.sites import InducingPrior
+from tests.precision import x64
 
 
 def prior(outputs=None, dtype=jnp.float64):
@@ -106,3 +112,90 @@ def test_single_precision_factors_train_while_double_is_on():
     svi = SVI(model, ngp.AutoGP(model), optax.adam(0.1), Trace_ELBO())
     state, _ = svi.update(svi.init(jax.random.key(0), X, X[:, 0]), X, X[:, 0])
     assert svi.get_params(state)["f/scale_tril"].dtype == jnp.float32
+
+
+# ------------------------------------------------------------------------------- pseudo-data that move with other sites
+
+
+def added_model(X, t, y=None):
+    """An intercept and a coefficient beside a process, all of a normal posterior."""
+    level, slope = numpyro.sample("level", dist.Normal(1.0, 1.0)), numpyro.sample("slope", dist.Normal(0.0, 2.0))
+    f = ngp.gp("f", ngp.kernels.Matern52(0.8, 0.9), inducing=X)
+    with numpyro.plate("data", len(X)):
+        ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.4), obs=y, offset=level + slope * t)
+
+
+@pytest.mark.parametrize("is_single", [True, False])
+def test_joint_pseudo_data_of_what_is_added_to_a_process_are_exact(is_single):
+    """At the closed form each draw of the bound is the evidence, and predictions have the moments of dense algebra."""
+    rng = np.random.default_rng(4)
+    x, t = rng.uniform(-2, 2, 20), rng.normal(size=20)
+    y = np.sin(2 * x) + 1.0 + 0.5 * t + 0.4 * rng.normal(size=20)
+    design, prior = np.column_stack([np.ones(20), t]), np.diag([1.0, 4.0])
+    with x64(not is_single):
+        X = jnp.asarray(x)[:, None]
+        gram = np.asarray(ngp.kernels.Matern52(0.8, 0.9).matrix(X), float)
+        whole = gram + 0.16 * np.eye(20) + design @ prior @ design.T
+        gain = prior @ design.T @ np.linalg.inv(whole)
+        mean, covariance = np.array([1.0, 0.0]) + gain @ (y - 1.0), prior - gain @ design @ prior
+        guide = ngp.AutoGP(added_model, {"f": ngp.guides.conditional(joint=True)}, rest=AutoMultivariateNormal)
+        optimiser = ngp.optim.natural_gradient(optax.adam(1e-3), 0.1)
+        svi = SVI(added_model, guide, optimiser, Trace_ELBO())
+        arguments = X, jnp.asarray(t), jnp.asarray(y)
+        params = svi.get_params(svi.init(jax.random.key(0), *arguments))
+        params |= {"auto_loc": jnp.asarray(mean), "auto_scale_tril": jnp.asarray(np.linalg.cholesky(covariance))}
+        params["f/slopes"] = jnp.asarray(design)
+        params[f"f{NATURAL_MARK}shift"] = jnp.asarray((y - design @ mean) / 0.16)
+        params[f"f{NATURAL_MARK}precision"] = jnp.asarray(np.eye(20) / 0.16)
+        params = jax.tree.map(lambda leaf: jnp.asarray(leaf, X.dtype), params)
+        losses = [Trace_ELBO().loss(jax.random.key(i), params, added_model, guide, *arguments) for i in range(3)]
+        posterior = ngp.Posterior.from_svi(added_model, guide, params)
+        found = posterior.predict(jax.random.key(1), X, arguments[1], num_samples=2000)
+        with jax.numpy_rank_promotion("allow"):
+            draws = guide.sample_posterior(jax.random.key(2), params, *arguments, sample_shape=(4000,))
+    evidence = multivariate_normal(np.full(20, 1.0), whole).logpdf(y)
+    np.testing.assert_allclose(losses, -evidence, rtol=1e-4 if is_single else 1e-5)
+    # The mean of y at the rows: all of the posterior of the process and of what is added to it.
+    inner = whole - 0.16 * np.eye(20)
+    exact = 1.0 + inner @ np.linalg.solve(whole, y - 1.0)
+    spread = np.diag(inner - inner @ np.linalg.solve(whole, inner)) + 0.16
+    np.testing.assert_allclose(found.mean, exact, atol=0.02)
+    np.testing.assert_allclose(found.variance, spread, rtol=0.05)
+    # Of the whitened values alone, which hang together with the level.
+    factor = np.linalg.cholesky(gram + 1e-10 * np.eye(20))
+    values = np.asarray(draws["f"], float) @ factor.T
+    alone = gram - gram @ np.linalg.solve(whole, gram)
+    np.testing.assert_allclose(values.std(0), np.sqrt(np.diag(alone)), rtol=0.08)
+    assert np.corrcoef(values.mean(1), np.asarray(draws["level"]))[0, 1] < -0.8
+
+
+def test_slopes_of_joint_pseudo_data_have_ordinary_gradients():
+    """Those of slopes, medians and their factor are what automatic differentiation finds without natural steps."""
+    rng = np.random.default_rng(5)
+    X, t, y = jnp.asarray(rng.uniform(-2, 2, (8, 1))), jnp.asarray(rng.normal(size=8)), jnp.asarray(rng.normal(size=8))
+    natural = ngp.guides.conditional(joint=True)
+    found = []
+    for recipe in (natural, lambda name, prior: replace(natural(name, prior), is_natural=False)):
+        guide = ngp.AutoGP(added_model, {"f": recipe}, rest=AutoMultivariateNormal)
+        svi = SVI(added_model, guide, optax.sgd(0.1), Trace_ELBO())
+        params = svi.get_params(svi.init(jax.random.key(0), X, t, y))
+        half = np.random.default_rng(6).normal(size=(8, 8))
+        params |= {"f/slopes": jnp.asarray(half[:, :2]), f"f{NATURAL_MARK}precision": jnp.asarray(half @ half.T)}
+        params[f"f{NATURAL_MARK}shift"] = jnp.asarray(half[0])
+
+        def loss(changed, params=params, guide=guide):
+            return Trace_ELBO().loss(jax.random.key(3), params | changed, added_model, guide, X, t, y)
+
+        names = ("f/slopes", "auto_loc", "auto_scale_tril")
+        found.append(jax.grad(loss)({name: params[name] for name in names}))
+    jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-8, atol=1e-8), *found)
+    assert np.abs(found[0]["f/slopes"]).min() > 1e-3
+
+
+def test_joint_pseudo_data_need_a_normal_rest():
+    guide = ngp.AutoGP(added_model, {"f": ngp.guides.conditional(joint=True)}, rest=AutoNormal)
+    with (
+        pytest.raises(ValueError, match=r"rest must be AutoMultivariateNormal.*joint=True"),
+        numpyro.handlers.seed(rng_seed=0),
+    ):
+        guide(jnp.zeros((3, 1)), jnp.zeros(3), jnp.zeros(3))
