@@ -28,6 +28,8 @@ MOST = 24
 MARGINS = (0.9, 0.2, 0.6, 0.7, 1.0, 0.8)
 # How far partial residuals are followed beyond the bands, in heights of all bands: those of labels are far away.
 BEYOND = 1.5
+# Bands count for the height of a panel but for one of so many rows at each end, and this share of it is left free.
+FAR, EDGE = 50, 0.04
 # Levels whose curves have both bands and a roomy legend.
 FEW_LEVELS = 6
 # Darkness of the bands of a curve: for each value, which lies on the other, and for the whole curve.
@@ -74,7 +76,7 @@ def draw_terms(
     width = min(columns, count)
     height = math.ceil(count / width)
     size = 3.4 * width, 2.9 * height
-    layout = "constrained" if count <= MOST else None
+    layout = None if count > MOST else "compressed" if surfaces else "constrained"  # maps have a shape of their own
     figure, axes = plt.subplots(height, width, figsize=size, squeeze=False, layout=layout)
     if layout is None:  # margins as shares of the figure, and of a panel
         left, right, bottom, top, across, down = MARGINS
@@ -88,11 +90,12 @@ def draw_terms(
         axis, numbers = next(places), _numbers(effect)
         bands = [effect.half_width(level, whole) for whole in (False, True)[: 1 + simultaneous]]
         num_curves = effect.mean.size // len(effect.axes[numbers[0]]) if numbers else 0
-        residuals = points[name].residuals if num_curves == 1 else None
+        has_colours = effect.mean.ndim == len(numbers) == 2 and link == "identity"
+        residuals = points[name].residuals if num_curves == 1 or has_colours else None
         undo = lambda f: mean_of(link, f + constant)  # noqa: E731
         draw = _Panel(axis, effect, points[name], bands, undo, num_curves, residuals)
         if len(numbers) == 2:
-            shown += ["rows"] + ["zero"] * draw.surface(numbers, labels[name])
+            shown += ["rows" if residuals is None else "coloured"] + ["zero"] * draw.surface(numbers, labels[name])
             if deviations:
                 is_same = link == "identity"  # a deviation has the unit of the mean where no link is undone
                 words = labels[name].split("\n")[0] if is_same else "on the scale of the link"
@@ -130,6 +133,10 @@ def _explain(
         "levels": (line(color=colour, lw=1.0), f"{share}, all levels"),
         "residuals": (line(ls="none", marker=".", color="0.7", ms=5), "partial residuals"),
         "rug": (line(ls="none", marker="|", color=INK, ms=6), "values in the data"),
+        "coloured": (
+            line(ls="none", marker="o", mfc=COLOURS[1], mec=INK, ms=4, mew=0.4),
+            "partial residuals, in colour",
+        ),
         "rows": (line(ls="none", marker="o", mfc="none", mec=INK, ms=3, mew=0.5), "rows of the data"),
         "zero": (line(ls=":", color=INK, lw=0.9), "one sd from zero"),
         "truth": (line(ls="--", color=TRUTH, lw=1.2), "truth"),
@@ -207,14 +214,22 @@ class _Panel(NamedTuple):
         return ["truth"]
 
     def ends(self) -> tuple[float, float]:
-        """The vertical range that shows all, but for residuals far from the bands."""
-        bottom, top = self.axis.get_ylim()
-        if self.residuals is None:
-            return bottom, top
-        reach = max(self.bands) * self.effect.scale
-        low, high = float(self.undo(self.effect.mean - reach).min()), float(self.undo(self.effect.mean + reach).max())
-        room = BEYOND * (high - low)
-        return max(bottom, low - room), min(top, high + room)
+        """The vertical range of means, of bands where there are data, and of residuals that are not far from both."""
+        numbers = _numbers(self.effect)
+        if not numbers:
+            return self.axis.get_ylim()
+        x, values = self.effect.axes[numbers[0]], np.sort(self.points.values[numbers[0]])
+        last = len(values) - 1
+        near = (x >= values[last // FAR]) & (x <= values[last - last // FAR]) if len(values) else np.ones(len(x), bool)
+        reach = max(self.bands) * np.compress(near, self.effect.scale, numbers[0])
+        mean = np.compress(near, self.effect.mean, numbers[0])
+        shown = np.concatenate([np.ravel(self.undo(f)) for f in (self.effect.mean, mean - reach, mean + reach)])
+        low, high = shown.min(), shown.max()
+        if self.residuals is not None:
+            room = BEYOND * (high - low)
+            low = min(low, max(self.residuals.min(), low - room))
+            high = max(high, min(self.residuals.max(), high + room))
+        return low - EDGE * (high - low), high + EDGE * (high - low)
 
     @property
     def columns(self) -> int:
@@ -251,7 +266,11 @@ class _Panel(NamedTuple):
         has_line = bool(clear.min() < 1 < clear.max())
         if has_line:
             self.axis.contour(first, second, clear.T, levels=[1.0], colors=INK, linestyles=":", linewidths=0.9)
-        self._map(numbers, effect.name)
+        if self.residuals is not None:
+            places, look = (self.points.values[at] for at in numbers), {"edgecolors": INK, "linewidths": 0.3}
+            colours: dict[str, Any] = {"cmap": AROUND_ZERO, "vmin": middle - most, "vmax": middle + most}
+            self.axis.scatter(*places, c=self.residuals, s=12, **colours, **look)
+        self._map(numbers, effect.name, is_marked=self.residuals is None)
         return has_line
 
     def deviations(self, numbers: list[int], label: str) -> None:
@@ -261,10 +280,11 @@ class _Panel(NamedTuple):
         shade(self.axis, first, second, scale, label, DEVIATIONS, (float(scale.min()), float(scale.max())))
         self._map(numbers, f"sd of {self.effect.name}")
 
-    def _map(self, numbers: list[int], title: str) -> None:
+    def _map(self, numbers: list[int], title: str, is_marked: bool = True) -> None:
         """Data, labels and the scale of the axes."""
         first, second = (self.effect.columns[at] for at in numbers)
-        mark(self.axis, *(self.points.values[at] for at in numbers))
+        if is_marked:
+            mark(self.axis, *(self.points.values[at] for at in numbers))
         finish(self.axis, title, first.name, second.name)
         self.axis.set_aspect(aspect_of(first.name, second.name, self.effect.axes[numbers[1]]))
         for column, own in ((first, self.axis.xaxis), (second, self.axis.yaxis)):
@@ -278,7 +298,7 @@ class _Panel(NamedTuple):
         for z, width in zip(self.bands, (2.5, 1.0), strict=False):
             low, high = (self.undo(mean + side * z * scale) for side in (-1, 1))
             self.axis.vlines(place, low, high, color=COLOURS[0], lw=width, capstyle="butt")
-        self.axis.plot(place, self.undo(mean), "o", color=COLOURS[0], ms=4)
+        self.axis.plot(place, self.undo(mean), "o", color=COLOURS[0], ms=3, mfc="white", mew=0.9)
         names_below(self.axis, _level_names(self.effect))
         finish(self.axis, self.effect.name, " at one sd of ".join(c.name for c in self.effect.columns), label)
         return ["level", *self._truth(place)] + ["levels"] * (len(self.bands) > 1)

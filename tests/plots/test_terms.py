@@ -1,5 +1,6 @@
 """Panels of terms: what is drawn, where the bands lie, and on which scale."""
 
+import dataclasses
 import itertools
 
 import matplotlib.pyplot as plt
@@ -30,7 +31,7 @@ EFFECTS = {
     "by": effect("by", (COLUMN, LEVELS), (X, CODES)),
     "slopes": effect("slopes", (LEVELS, COLUMN), (CODES, np.ones(1))),
 }
-POINTS = {name: Points(tuple(np.array([0.2, 0.4]) for _ in one.columns), np.zeros(2)) for name, one in EFFECTS.items()}
+POINTS = {name: Points(tuple(X[[0, -1]] for _ in one.columns), np.zeros(2)) for name, one in EFFECTS.items()}
 
 
 def drawn(*names, points=POINTS, label="effect", **options):
@@ -78,7 +79,10 @@ def test_a_surface_has_its_deviations_beside_it_and_words_of_its_own(figure):
     assert {"one sd from zero", "rows of the data"} <= words_of(figure)
     assert "on the scale of the link" in {axis.get_ylabel() for axis in figure.axes}
     alone = drawn("surface", simultaneous=True)
-    assert words_of(alone) == {"one sd from zero", "rows of the data"}  # no band is drawn
+    assert words_of(alone) == {"one sd from zero", "partial residuals, in colour"}  # no band is drawn
+    image, coloured = (alone.axes[0].collections[at] for at in (0, -1))
+    np.testing.assert_array_equal(coloured.get_array(), POINTS["surface"].residuals)
+    assert coloured.get_clim() == image.get_clim()
     assert alone.axes[3].get_ylabel() == "effect"
 
 
@@ -163,6 +167,25 @@ def test_far_residuals_do_not_flatten_a_curve():
     assert low <= np.min(bands)
     assert np.max(bands) <= high < 100
     assert [text.get_text() for text in made.axes[0].texts] == ["residuals beyond: 1"]
+
+
+def test_one_row_far_away_does_not_stretch_the_axis():
+    """Between it and the others the band of a curve is as wide as its prior."""
+    wide = dataclasses.replace(EFFECTS["curve"], scale=np.array([1.0, 1.0, 1.0, 40.0, 40.0]))
+    points = Points((np.append(np.repeat(X[:3], 40), X[-1]),))
+    made = draw_terms(
+        {"curve": wide},
+        {"curve": points},
+        level=0.9,
+        simultaneous=False,
+        labels={"curve": ""},
+        link="identity",
+        constant=0.0,
+    )
+    plt.close(made)
+    low, high = made.axes[0].get_ylim()
+    assert -2.5 < low < -1.6448536
+    assert 4.0 < high < 4.5  # all of the mean is seen
 
 
 def test_many_panels_have_fixed_margins_in_which_no_label_meets_another(monkeypatch):
