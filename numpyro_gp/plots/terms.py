@@ -267,9 +267,14 @@ class _Panel(NamedTuple):
         if has_line:
             self.axis.contour(first, second, clear.T, levels=[1.0], colors=INK, linestyles=":", linewidths=0.9)
         if self.residuals is not None:
-            places, look = (self.points.values[at] for at in numbers), {"edgecolors": INK, "linewidths": 0.3}
-            colours: dict[str, Any] = {"cmap": AROUND_ZERO, "vmin": middle - most, "vmax": middle + most}
-            self.axis.scatter(*places, c=self.residuals, s=12, **colours, **look)
+            x, y = (self.points.values[at] for at in numbers)
+            look: dict[str, Any] = {
+                "cmap": AROUND_ZERO,
+                "vmin": middle - most,
+                "vmax": middle + most,
+                "linewidths": 0.3,
+            }
+            self.axis.scatter(x, y, s=12, c=self.residuals, edgecolors=INK, **look)
         self._map(numbers, effect.name, is_marked=self.residuals is None)
         return has_line
 
