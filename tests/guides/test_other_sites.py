@@ -177,3 +177,19 @@ def test_a_guide_of_the_rest_that_is_a_function_answers():
             ask(params)
     with pytest.raises(ValueError, match="params must be the parameters of the guide, 'w' among them"):
         guide.sample_posterior(key, {n: v for n, v in params.items() if n != "w"}, X, Y, **given)
+
+
+def test_coordinates_of_a_full_normal_stand_in_the_order_of_the_model():
+    """Files and results of fits hold the numbers alone: in another order they would be those of other sites."""
+
+    def model(X, y=None):
+        z, b, a = (numpyro.sample(name, dist.LogNormal(0.0, 1.0)) for name in ("z", "b", "a"))
+        f = ngp.gp("f", ngp.kernels.RBF(z, b), inducing=X)
+        with numpyro.plate("data", len(X)):
+            ngp.observe("y", f(X), ngp.likelihoods.Gaussian(a), obs=y)
+
+    guide = ngp.AutoGP(model, rest=AutoMultivariateNormal)
+    svi = SVI(model, guide, optax.adam(0.1), Trace_ELBO())
+    params = svi.get_params(svi.init(jax.random.key(0), X[:4], Y[:4])) | {"auto_loc": jnp.log(jnp.arange(1.0, 4.0))}
+    median = guide.median(params)
+    np.testing.assert_allclose([median[name] for name in ("z", "b", "a")], [1.0, 2.0, 3.0], rtol=1e-6)
