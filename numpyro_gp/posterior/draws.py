@@ -32,7 +32,7 @@ from numpyro_gp.primitives.regression import CollapsedMarginal, Marginal
 from numpyro_gp.programs.compiled import run
 from numpyro_gp.programs.private import mask_of
 from numpyro_gp.rows.call import Arguments, Call, is_data
-from numpyro_gp.rows.model_trace import check_argument_values, check_row_counts, look
+from numpyro_gp.rows.model_trace import look
 from numpyro_gp.sites import Observation, Site, Trace, is_latent, role, unwrap
 
 
@@ -83,10 +83,7 @@ def draws_at_data(
 ) -> tracing.Draw:
     """Draws for the data of a fit; refuse a posterior that is not of its model, sites of single data too if whole."""
     key = check_key("key", key)
-    found = tracing.look_again(posterior, call)
-    check_row_counts(found, call)
-    check_argument_values(found, call.arrays)
-    tracing.check_source(posterior, call, found.sites, None if is_whole else data_plates(found.sites))
+    tracing.plates_at(posterior, call, (lambda _: None) if is_whole else data_plates)
     return tracing.draws_of(key, stored_index(posterior, num_samples))
 
 

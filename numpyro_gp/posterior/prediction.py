@@ -217,7 +217,8 @@ class Prediction:
     ) -> None:
         self._held: Sequence[Observation] | Absent = chunks
         self._by_numpy, self.level = quantiles, level
-        self._sizes, self._key, self._axis, first = sizes, key, axis, chunks[0]
+        self._sizes, self._key, first = sizes, key, chunks[0]
+        self._axis = axis % len(first.batch_shape)  # of rows, among those of plates
         self.num_draws, self._data_axes = first.mean_latent.shape[0], len(first.batch_shape) + first.event_dim
         mean, self.variance, function_mean, self.function_variance = self._reduce(moments)
         self.mean, self.function_mean = self._lifted(mean), self._lifted(function_mean)
