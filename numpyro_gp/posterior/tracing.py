@@ -1,7 +1,6 @@
 """A model run at a draw of its posterior: one runner, one rule on which sites take values, and what it then holds."""
 
 import dataclasses
-import functools
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -21,9 +20,7 @@ from numpyro_gp.checks import check_count, check_key, fail, is_known
 from numpyro_gp.guides.other_sites import data_plates
 from numpyro_gp.posterior.conditioned import is_conditioned
 from numpyro_gp.posterior.sources import (
-    GuideDraws,
     Source,
-    StoredDraws,
     check_params,
     check_precision,
     check_state,
@@ -63,12 +60,12 @@ class Fitted:
     @property
     def samples(self) -> Mapping[str, Array] | None:
         """Stored draws by site, on the first axis; None where a guide makes them."""
-        return self.source.samples if isinstance(self.source, StoredDraws) else None
+        return self.source.samples
 
     @property
     def guide(self) -> Callable[..., object] | None:
         """Guide of a variational fit."""
-        return self.source.guide if isinstance(self.source, GuideDraws) else None
+        return self.source.guide
 
     @property
     def params(self) -> Mapping[str, Any]:
@@ -100,15 +97,7 @@ class Fitted:
             count = self.num_draws or (DEFAULT_DRAWS if is_random else 1)
         else:
             count = min(check_count("num_samples", num_samples), self.num_draws or num_samples)
-        return _evenly(self.num_draws or count, count)
-
-
-@functools.lru_cache(maxsize=64)
-def _evenly(stored: int, count: int) -> np.ndarray:
-    """Numbers of ``count`` of the stored draws: an array that calls share, and none may write to."""
-    found: np.ndarray = np.round(np.linspace(0, stored - 1, count)).astype(np.int32)
-    found.setflags(write=False)
-    return found
+        return np.round(np.linspace(0, (self.num_draws or count) - 1, count)).astype(np.int32)
 
 
 # The key and the number of a draw of a posterior, or of several, on the first axis of both.
@@ -375,7 +364,7 @@ def check_source(posterior: Fitted, call: Call, trace: Trace, plates: frozenset[
             cure = "Pass svi.get_params(state), or result.params, of the fit of this model and this guide."
             fail("params", f"with the model's own parameters {own}", f"{sorted(source.params)}", cure)
     values: dict[str, Any] = {}
-    few = source.by_numpy() if isinstance(source, GuideDraws) else source
+    few = source.by_numpy()
 
     def find(key: Array) -> None:
         found = few.training_values(key, 0, bound) if plates is None else few.values(key, 0, bound, plates)
