@@ -2,8 +2,8 @@
 
 import dataclasses
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, NamedTuple, Self
 
 import jax
@@ -313,20 +313,6 @@ def plates_at(posterior: Fitted, call: Call, plates_of: Callable[[Trace], frozen
     return view
 
 
-@contextmanager
-def at_new_data(guide: object, plates: frozenset[str] | None) -> Iterator[None]:
-    """Say what to do where a guide written by hand cannot run at new data, as one with parameters for each row."""
-    try:
-        yield
-    except (TypeError, ValueError) as error:
-        if guide is None or plates is None or isinstance(guide, AutoGuide):
-            raise
-        got = f"one that fails there ({f'{error}'.splitlines()[0]:.200})"
-        cure = "What it says of single rows is not used: bind it to the data of the fit, Posterior.from_svi(model, "
-        cure += "lambda *args, **kwargs: guide(X, y), params)."
-        fail("the guide", "one that runs at new data", got, cure)
-
-
 def data_site(trace: Trace, site: str | None) -> str:
     """The site to predict."""
     latent = [n for n, s in trace.items() if is_latent(s) and isinstance(unwrap(s["fn"]), Observation)]
@@ -354,15 +340,7 @@ def check_source(posterior: Fitted, call: Call, trace: Trace, plates: frozenset[
         Whether draws differ: those of the posterior, or of a site that it leaves to the model. The prior of a process
         is no draw: it is in closed form.
     """
-    bound, source = call.at(call.arrays), posterior.source
-    if posterior.guide is not None:
-        with at_new_data(posterior.guide, plates):
-            check_params(posterior.guide, source.params, bound)
-        check_state(trace, source.params)
-        own = [name for name, site in trace.items() if site["type"] == "param" and name not in source.params]
-        if own:
-            cure = "Pass svi.get_params(state), or result.params, of the fit of this model and this guide."
-            fail("params", f"with the model's own parameters {own}", f"{sorted(source.params)}", cure)
+    bound, source, guide = call.at(call.arrays), posterior.source, posterior.guide
     values: dict[str, Any] = {}
     few = source.by_numpy()
 
@@ -370,15 +348,30 @@ def check_source(posterior: Fitted, call: Call, trace: Trace, plates: frozenset[
         found = few.training_values(key, 0, bound) if plates is None else few.values(key, 0, bound, plates)
         values.update(found)
 
-    with at_new_data(posterior.guide, plates):
+    try:
+        if guide is not None:
+            check_params(guide, source.params, bound)
         jax.eval_shape(lambda seed: find(jax.random.key(seed)), 0)
+    except (TypeError, ValueError) as error:  # a guide written by hand may have parameters for each row
+        if guide is None or plates is None or isinstance(guide, AutoGuide):
+            raise
+        got = f"one that fails there ({f'{error}'.splitlines()[0]:.200})"
+        cure = "What it says of single rows is not used: bind it to the data of the fit, Posterior.from_svi(model, "
+        cure += "lambda *args, **kwargs: guide(X, y), params)."
+        fail("the guide", "one that runs at new data", got, cure)
+    if guide is not None:
+        check_state(trace, source.params)
+        own = [name for name, site in trace.items() if site["type"] == "param" and name not in source.params]
+        if own:
+            cure = "Pass svi.get_params(state), or result.params, of the fit of this model and this guide."
+            fail("params", f"with the model's own parameters {own}", f"{sorted(source.params)}", cure)
     latent = [
         name
         for name, site in trace.items()
         if is_unknown(site)
         and not is_local(site, plates)
         and not site["fn"].support.is_discrete
-        and not (role(site) == "function" and posterior.guide is not None)
+        and not (role(site) == "function" and guide is not None)
     ]
     if missing := [name for name in latent if name not in values]:
         others = sorted(set(values) - set(trace))
