@@ -2,12 +2,14 @@
 
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpyro
 import numpyro.distributions as dist
 from jax.scipy.special import ndtri
 from numpyro import handlers
@@ -15,14 +17,18 @@ from numpyro.infer import autoguide, init_to_median, init_to_uniform
 
 from numpyro_gp.arrays import Array, Model, Shape
 from numpyro_gp.beliefs.base import AbstractBelief
-from numpyro_gp.checks import fail
+from numpyro_gp.checks import fail, when_known
 from numpyro_gp.programs.private import (
     Args,
     Kwargs,
     active_handlers,
+    is_density_asked,
     mask_of,
+    one_try,
     shared_plates,
+    starts_well,
 )
+from numpyro_gp.programs.set_up import UnfitStart, is_set_up_here
 from numpyro_gp.programs.trace import sources, traced
 from numpyro_gp.rows.batch_plates import BatchPlate, inside_blocks
 from numpyro_gp.sites import (
@@ -84,11 +90,23 @@ class Remainder:
     """The model with its GP points and noise held at zero: what the autoguide of the other sites is set up on."""
 
     def __init__(self, model: Model, sites: set[str]) -> None:
-        self.model, self.sites = model, frozenset(sites)
+        self.model, self.sites, self.has_density = model, frozenset(sites), True
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
+        if not self.has_density and is_density_asked():
+            return numpyro.factor("no_density", 0.0)
         with inside_blocks():
             return handlers.substitute(self.model, substitute_fn=self._zero)(*args, **kwargs)
+
+    @contextmanager
+    def without_density(self) -> Iterator[None]:
+        """Every start is a good one inside the block: no autoguide then traces a search for one that is."""
+        self.has_density = False
+        try:
+            with one_try():
+                yield
+        finally:
+            self.has_density = True
 
     def _zero(self, site: Site) -> Array | None:
         if site["type"] == "sample" and site["name"] in self.sites and role(site) is not None:
@@ -109,12 +127,23 @@ class NotOfRest:
         return site.get("name") in self.sites or site.get("type") == "deterministic"
 
 
-def call_rest(rest: object, plates: Mapping[str, object], args: Args, kwargs: Kwargs) -> dict[str, Any]:
+def _check_start(is_finite: object) -> None:
+    """Have NumPyro search for a start where the first one is not finite."""
+    if not is_finite:
+        raise UnfitStart
+
+
+def call_rest(
+    rest: object, remainder: Remainder, plates: Mapping[str, object], args: Args, kwargs: Kwargs
+) -> dict[str, Any]:
     """Run the autoguide of the other sites with the whole guide's plates, so that minibatches agree."""
     if not isinstance(rest, autoguide.AutoGuide):
         return _latent_values(rest, args, kwargs)
-    with shared_plates(rest, plates):
+    is_checked_here = rest.prototype_trace is None and is_set_up_here()
+    with shared_plates(rest, plates), remainder.without_density() if is_checked_here else nullcontext():
         result: dict[str, Any] = rest(*args, **kwargs)
+    if is_checked_here:
+        when_known(_check_start, starts_well(rest))
     return result
 
 

@@ -97,8 +97,8 @@ class GuideOfSites(AutoGuide):
         self._use_plates(*_plates_of(self.prototype_trace))
         self._fitted_sizes, self._data_plates = dict(self._full_sizes), local_sites.data_plates(self.prototype_trace)
         if set(latent) - mine:
-            remainder = handlers.block(Remainder(self.model, mine), hide_fn=NotOfRest(mine))
-            self.rest = at_medians(self.rest_factory)(remainder)
+            self._remainder = Remainder(self.model, mine)
+            self.rest = at_medians(self.rest_factory)(handlers.block(self._remainder, hide_fn=NotOfRest(mine)))
             check_rest(self.rest)
 
     def _run_model(self, args: Args, kwargs: dict[str, object]) -> dict[str, Site]:
@@ -153,7 +153,7 @@ class GuideOfSites(AutoGuide):
         result: dict[str, Any] = {}
         drawn: dict[str, dist.Distribution] = {}
         if self.rest is not None:
-            result.update(call_rest(self.rest, plates, args, kwargs))
+            result.update(call_rest(self.rest, self._remainder, plates, args, kwargs))
         for name, site in {name: values.get(name, site) for name, site in self._mine().items()}.items():
             with ExitStack() as stack:
                 for frame in sorted(site["cond_indep_stack"], key=lambda frame: frame.dim):

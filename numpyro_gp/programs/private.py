@@ -7,7 +7,7 @@
 import copy
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeAlias
 
 import jax
@@ -18,9 +18,10 @@ from jax import random
 from jax._src import xla_bridge
 from jaxlib import lapack
 from numpyro.distributions import TransformedDistribution
-from numpyro.handlers import seed, substitute, trace
-from numpyro.infer import RenyiELBO, elbo
+from numpyro.handlers import block, seed, substitute, trace
+from numpyro.infer import RenyiELBO, elbo, util
 from numpyro.infer.autoguide import AutoGuide, AutoGuideList
+from numpyro.infer.util import _unconstrain_reparam
 from numpyro.primitives import _PYRO_STACK
 
 from numpyro_gp.arrays import Array
@@ -94,6 +95,12 @@ def active_handlers() -> list[object]:
     return _PYRO_STACK
 
 
+def is_density_asked() -> bool:
+    """Whether a model runs for its log density at unconstrained values."""
+    asked = [getattr(one, "substitute_fn", None) for one in active_handlers() if isinstance(one, substitute)]
+    return any(getattr(function, "func", None) is _unconstrain_reparam for function in asked)
+
+
 def is_run_by_renyi() -> bool:
     """Whether `RenyiELBO` evaluates what runs now: it alone seeds the minibatch of all its particles apart."""
     hidden = {"sample", "prng_key", "control_flow"}
@@ -129,19 +136,33 @@ class _Ordered(set[Any]):
 
 
 @contextmanager
-def sites_in_order() -> Iterator[None]:
+def _in_place(module: Any, name: str, value: object, of_python: object = None) -> Iterator[None]:
+    """Another value of a name in a module, while this thread has its turn; ``of_python`` is what Python has there."""
+    with turn:
+        before = getattr(module, name, of_python)
+        setattr(module, name, value)
+        try:
+            yield
+        finally:
+            setattr(module, name, before)
+
+
+def sites_in_order() -> AbstractContextManager[None]:
     """NumPyro's bounds add the densities of sites in the order of a set of names, another one in every process.
 
     So two processes would sum to other last bits, and compile programs that are not the same text: JAX's cache on
     disk would never find the loop of a fit. In here the sets of that module are gone through in order.
     """
-    with turn:
-        before = vars(elbo).get("set", set)  # what Python has there
-        vars(elbo)["set"] = _Ordered
-        try:
-            yield
-        finally:
-            vars(elbo)["set"] = before
+    return _in_place(elbo, "set", _Ordered, set)
+
+
+def one_try() -> AbstractContextManager[None]:
+    """NumPyro's search for a start ends after one try in this block, which has no loop then, and no draws inside of it.
+
+    What it finds is what its loop would, where the first start is a good one.
+    """
+    # The first part of its state counts tries.
+    return _in_place(util, "while_loop", lambda _, step, state: state if state[0] else step(state))
 
 
 def set_plates(guide: AutoGuide, frames: Mapping[str, object], full_sizes: Mapping[str, int]) -> None:
@@ -177,8 +198,23 @@ def unused(guide: AutoGuide) -> AutoGuide:
     fresh.prototype_trace = None
     set_plates(fresh, {}, {})
     if isinstance(fresh, AutoGuideList):
-        fresh._guides = [unused(part) if isinstance(part, AutoGuide) else part for part in guide]
+        fresh._guides = [unused(part) if isinstance(part, AutoGuide) else part for part in guide._guides]
     return fresh
+
+
+def starts_well(guide: AutoGuide) -> Array:
+    """Whether the log density that an autoguide was set up with, and its gradient, are finite where it starts."""
+    start = dict(guide._init_locs)
+    for name, loc in start.items():  # repeated to the size of whole plates, where the log density is of a minibatch
+        site = guide.prototype_trace[name]
+        for frame in site["cond_indep_stack"]:
+            axis = jnp.ndim(loc) + frame.dim - site["fn"].event_dim
+            loc = jnp.take(loc, jnp.arange(frame.size), axis=axis)
+        start[name] = loc
+    with block():
+        value, slope = jax.value_and_grad(guide._potential_fn)(start)
+    finite = [jnp.all(jnp.isfinite(leaf)) for leaf in (value, *jax.tree.leaves(slope))]
+    return jnp.all(jnp.stack(finite))
 
 
 def is_validated(fn: object) -> bool:

@@ -44,6 +44,10 @@ ATOMS = (*NUMBERS, str, bytes, type(None), type, types.ModuleType)
 _set_up: ContextVar[object] = ContextVar("_set_up", default=None)
 
 
+class UnfitStart(Exception):
+    """Raised by a check: values at the start will not do, and NumPyro's own search is wanted, which is eager."""
+
+
 class Feasible(Messenger):
     """A point of its support for each site that has no prior to draw from: one of `ImproperUniform`.
 
@@ -72,13 +76,13 @@ def is_set_up_here() -> bool:
 def in_one_program(function: Callable[[], T], *owners: object) -> T:
     """``function()`` as one program; ``owners``, and the handlers around it, are left as if it had run eagerly.
 
-    Where it needs a value in Python it does run eagerly; and as it is where it is being traced. After a failure owners
-    and handlers hold what they held before.
+    Where it needs a value in Python, or where a check raises `UnfitStart`, it does run eagerly; and as it is where it
+    is being traced. After a failure owners and handlers hold what they held before.
     """
     if is_traced():
         return function()
     watched = (*owners, *active_handlers())
-    with suppress(*NEEDS_VALUES), _undone_on_failure(watched):
+    with suppress(*NEEDS_VALUES, UnfitStart), _undone_on_failure(watched):
         left: list[Any] = []
         found: dict[int, Any] = {}
 

@@ -19,6 +19,7 @@ TABLE = {
 NO_MISUSES = {"non_finite", "FitInterrupted", "IndexError", "AttributeError"}
 # Caught where they are raised, and by the search for a mode.
 NO_MISUSES |= {
+    "UnfitStart",
     "_Mixed in rows/row_readers.py",
     "np.linalg.LinAlgError in gam/search/bound_formulas.py",
     "np.linalg.LinAlgError in gam/model/features.py",

@@ -10,7 +10,8 @@ import optax
 import pytest
 from numpyro import handlers
 from numpyro.contrib.funsor import plate_to_enum_plate
-from numpyro.infer import SVI, RenyiELBO, Trace_ELBO, TraceGraph_ELBO, TraceMeanField_ELBO, elbo
+from numpyro.infer import SVI, RenyiELBO, Trace_ELBO, TraceGraph_ELBO, TraceMeanField_ELBO, elbo, init_to_median
+from numpyro.infer import util as infer_util
 from numpyro.infer.autoguide import AutoDelta, AutoNormal
 
 from numpyro_gp.programs import private
@@ -195,6 +196,21 @@ def test_sets_of_a_bound_are_in_order_and_all_that_sets_are():
         assert list(ordered.union({"c"}, {"a"})) == ["a", "c"]
         assert ordered.intersection({"c", "a"}, {"a"}) == {"a"}
     assert vars(elbo)["set"] is set
+
+
+def test_a_search_for_a_start_is_one_try_without_a_loop():
+    def model():
+        numpyro.sample("scale", dist.LogNormal(0.0, 1.0))
+
+    def search(key):
+        return infer_util.initialize_model(key, model, init_strategy=init_to_median).param_info.z["scale"]
+
+    assert "while" in str(jax.make_jaxpr(search)(KEY))
+    wanted = jax.jit(search)(KEY)
+    with private.one_try():
+        assert "while" not in str(jax.make_jaxpr(lambda key: search(key))(KEY))
+        np.testing.assert_allclose([jax.jit(lambda key: search(key))(KEY), search(KEY)], wanted, rtol=1e-6)
+    assert infer_util.while_loop is numpyro.util.while_loop
 
 
 def test_lapack_gives_a_factor_in_rows():
