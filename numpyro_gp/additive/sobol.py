@@ -309,14 +309,14 @@ def _with_count(
     cure = "Use Posterior.from_svi, .from_mcmc or .from_stein, or ngp.sobol.draws(f, key) of one process."
     check_type("posterior", posterior, Posterior, "an ngp.Posterior", cure)
     call = call_of(posterior.model, args, kwargs)
-    plates, is_random = plates_at(posterior, call)
-    index = posterior.spread(num_draws, is_random)
+    view = plates_at(posterior, call)
+    index = posterior.spread(num_draws, view.is_random)
     function = make(index.size)
 
     def at_draw(source: Posterior, draw: Draw, arrays: list[Array]) -> Any:
         key_model, key_function = jax.random.split(draw[0])
         with recorded_processes() as processes:
-            trace_at(source, (key_model, draw[1]), call.at(arrays), plates)
+            trace_at(source, (key_model, draw[1]), call.at(arrays), view.plates)
         additive = {name: process for name, process in processes.items() if isinstance(process, AdditiveGP)}
         name = next(iter(additive), None) if site is None and len(additive) == 1 else site
         if name not in additive:

@@ -31,19 +31,17 @@ from numpyro_gp.posterior.draws import (
     are_whitened,
     belief_trace,
     check_full,
-    collapsed_left_out,
     data_sites,
     draws_at_data,
     is_hyperparameter,
+    left_out_moments,
     log_likelihood,
-    normal_left_out,
     seen_entries,
 )
 from numpyro_gp.posterior.posterior import Posterior
 from numpyro_gp.posterior.sources import Source
 from numpyro_gp.posterior.tracing import Draw, key_of
 from numpyro_gp.primitives.neighbours.local_process import LocalProcess
-from numpyro_gp.primitives.neighbours.row_sites import GivenNeighbours
 from numpyro_gp.primitives.opening import recorded_calls
 from numpyro_gp.primitives.process import GaussianProcess
 from numpyro_gp.primitives.regression import CollapsedMarginal, Marginal
@@ -175,17 +173,11 @@ class _RowDensities:
     def of_site(self, name: str, site: Site, calls: Calls, is_point: bool, key: Array) -> dict[str, Any] | None:
         """Moments of each datum, how probable what is below it is, and its log density; None where there are none."""
         fn, y = _plain(site["fn"]), site["value"]
-        by_neighbours = isinstance(fn, GivenNeighbours)
-        is_marginal = by_neighbours or isinstance(fn, Marginal)
-        axes, noise, term, below = 0 if is_marginal else site["fn"].event_dim, None, None, None
+        moments = left_out_moments(fn, y)
+        axes, noise, term, below = 0 if moments is not None else site["fn"].event_dim, None, None, None
         rows = jnp.shape(y)[: jnp.ndim(y) - axes]
-        if is_marginal:
-            if by_neighbours:
-                mean, variance = (value[fn.rows] for value in fn.given(y).left_out())
-            else:
-                mean, variance = fn.each(
-                    collapsed_left_out if isinstance(fn, CollapsedMarginal) else normal_left_out, y
-                )
+        if moments is not None:
+            mean, variance = moments
             term = norm.logpdf(y, mean, jnp.sqrt(variance))
             noise = next(jnp.sqrt(jnp.mean(f.noise)) for f, _ in calls if f.name == name and f.noise is not None)
         elif isinstance(fn, Observation) and isinstance(fn.likelihood, Gaussian):

@@ -2,8 +2,8 @@
 
 Functions of arrays, with no model in them. Pairs of arrays must have *equal* shapes, ``(N,)`` or
 ``(N, P)``: ``(N, 1)`` beside ``(N,)`` would broadcast to ``(N, N)`` and give a plausible number.
-A score that is a mean over data comes with its standard error, which treats entries as
-independent, and is NaN for a single one.
+A score that is a mean over data is a `Score`, which comes with its standard error: it treats entries as
+independent, and is NaN for a single one. ``y`` are always the data.
 """
 
 from typing import NamedTuple
@@ -50,10 +50,6 @@ def mean_log_density(log_density: ArrayLike) -> Score:
     log_density : array (N,)
         Of `Prediction.log_density`.
 
-    Returns
-    -------
-    Score
-
     Examples
     --------
     >>> import jax.numpy as jnp, numpyro_gp as ngp
@@ -62,27 +58,15 @@ def mean_log_density(log_density: ArrayLike) -> Score:
     (-2.0, 1.0)
     """
     array = check_array("log_density", log_density)
-    concrete = known(array)
-    if concrete is None or not (concrete == -jnp.inf).any():
-        array = check_floating("log_density", array)
-    else:  # a point that the prediction excludes: the score is -inf, everything else is checked
-        check_floating("log_density", jnp.where(array == -jnp.inf, 0.0, array))
-    check_entries("log_density", array)
-    return mean_score(array)
+    # At a point that the prediction excludes the score is -inf; everything else is checked.
+    finite = numbers("log_density", jnp.where(array == -jnp.inf, 0.0, array))
+    return mean_score(jnp.where(array == -jnp.inf, array, finite))
 
 
 def rmse(mean: ArrayLike, y: ArrayLike) -> Score:
-    """Root of the mean squared error of point predictions.
+    """Root of the mean squared error of point predictions ``mean (N,)``.
 
     Its standard error is ``se(mse) / (2 rmse)``, by the delta method.
-
-    Parameters
-    ----------
-    mean, y : array (N,)
-
-    Returns
-    -------
-    Score
 
     Examples
     --------
@@ -94,15 +78,7 @@ def rmse(mean: ArrayLike, y: ArrayLike) -> Score:
 
 
 def mae(mean: ArrayLike, y: ArrayLike) -> Score:
-    """Mean absolute error of point predictions.
-
-    Parameters
-    ----------
-    mean, y : array (N,)
-
-    Returns
-    -------
-    Score
+    """Mean absolute error of point predictions ``mean (N,)``.
 
     Examples
     --------
@@ -127,10 +103,6 @@ def crps_gaussian(mean: ArrayLike, scale: ArrayLike, y: ArrayLike) -> Score:
         A standard deviation.
     y : array (N,)
 
-    Returns
-    -------
-    Score
-
     Examples
     --------
     >>> import numpyro_gp as ngp
@@ -153,10 +125,6 @@ def crps_samples(samples: ArrayLike, y: ArrayLike) -> Score:
         Two draws or more.
     y : array (N,)
 
-    Returns
-    -------
-    Score
-
     Examples
     --------
     >>> import jax.numpy as jnp, numpyro_gp as ngp
@@ -174,15 +142,7 @@ def crps_samples(samples: ArrayLike, y: ArrayLike) -> Score:
 
 
 def interval_coverage(lower: ArrayLike, upper: ArrayLike, y: ArrayLike) -> Score:
-    """Share of ``y`` inside ``[lower, upper]``: compare it with the intervals' nominal level.
-
-    Parameters
-    ----------
-    lower, upper, y : array (N,)
-
-    Returns
-    -------
-    Score
+    """Share of ``y (N,)`` inside ``[lower, upper]``: compare it with the intervals' nominal level.
 
     Examples
     --------
@@ -207,10 +167,6 @@ def accuracy(probabilities: ArrayLike, labels: ArrayLike) -> Score:
     probabilities : array (N, C) or (N,)
         Of all classes, or of class 1 of two.
     labels : array (N,) of integers
-
-    Returns
-    -------
-    Score
 
     Examples
     --------
@@ -271,17 +227,13 @@ def predicted_class(probabilities: Array) -> Array:
 
 
 def numbers(argument: str, value: ArrayLike) -> Array:
-    """``value`` as floats; counts and other whole numbers are data as well."""
+    """``value`` as floats, one or more on an axis; counts and other whole numbers are data as well."""
     array = check_array(argument, value)
+    if array.ndim == 0 or array.size == 0:
+        fail(argument, "a non-empty array with one entry per datum", f"shape {array.shape}", "Pass held-out data.")
     if jnp.issubdtype(array.dtype, jnp.integer) or array.dtype == bool:
         array = array.astype(jnp.result_type(float))
     return check_floating(argument, array)
-
-
-def check_entries(argument: str, array: Array) -> None:
-    """Refuse scalars and empty arrays."""
-    if array.ndim == 0 or array.size == 0:
-        fail(argument, "a non-empty array with one entry per datum", f"shape {array.shape}", "Pass held-out data.")
 
 
 def check_same_shape(first: str, a: Array, second: str, b: Array) -> None:
@@ -295,25 +247,22 @@ def check_pair(first: str, a: ArrayLike, second: str, b: ArrayLike) -> tuple[Arr
     """Two arrays of equal shapes; the second (the data) takes the type of the first where it held integers."""
     is_whole = not jnp.issubdtype(check_array(second, b).dtype, jnp.floating)
     a, b = numbers(first, a), numbers(second, b)
-    check_entries(second, b)
     check_same_shape(first, a, second, b)
     return a, b.astype(a.dtype) if is_whole else b
 
 
 def check_samples(samples: ArrayLike, y: ArrayLike) -> tuple[Array, Array]:
     """Draws ``(S, ...)`` and data ``(...)``."""
-    samples, y = numbers("samples", samples), numbers("y", y)
-    check_entries("y", y)
-    if samples.shape[1:] != y.shape or samples.ndim == 0 or samples.shape[0] == 0:
+    y, shape = numbers("y", y), check_array("samples", samples).shape
+    if shape[1:] != y.shape or shape[:1] in ((), (0,)):
         cure = "Put the S draws on the first axis and give the rest the shape of y."
-        fail("samples", f"of shape (S, {str(y.shape)[1:]}", f"shape {samples.shape}", cure)
-    return samples, y
+        fail("samples", f"of shape (S, {str(y.shape)[1:]}", f"shape {shape}", cure)
+    return numbers("samples", samples), y
 
 
 def check_probabilities(argument: str, value: ArrayLike) -> Array:
     """Floats between 0 and 1."""
     array = numbers(argument, value)
-    check_entries(argument, array)
     concrete = known(array)
     if concrete is not None and (concrete.min() < 0 or concrete.max() > 1):
         got = f"values from {concrete.min():.6g} to {concrete.max():.6g}"
@@ -381,17 +330,7 @@ class Uniformity(NamedTuple):
 def pit_gaussian(mean: ArrayLike, scale: ArrayLike, y: ArrayLike) -> Array:
     """Where data fall in a Gaussian prediction: ``Phi((y - mean) / scale)``, uniform if the prediction is right.
 
-    Parameters
-    ----------
-    mean : array (N,)
-    scale : array () or (N,)
-        A standard deviation.
-    y : array (N,)
-
-    Returns
-    -------
-    Array (N,)
-        Between 0 and 1.
+    The arguments are those of `crps_gaussian`; the values ``(N,)`` are between 0 and 1.
 
     Examples
     --------
@@ -447,10 +386,6 @@ def pit_uniformity(pit: ArrayLike) -> Uniformity:
     pit : array (N,)
         Of `pit_gaussian` or `pit_samples`.
 
-    Returns
-    -------
-    Uniformity
-
     Examples
     --------
     >>> import jax.numpy as jnp, numpyro_gp as ngp
@@ -501,17 +436,8 @@ def calibration_curve(levels: ArrayLike, pit: ArrayLike) -> Array:
 def calibration_error(levels: ArrayLike, pit: ArrayLike) -> Array:
     """How wrong predicted quantiles are, in one number: ``mean_l |share of PIT <= level_l  -  level_l|``.
 
-    Its expectation is not zero for a perfect prediction of finite data: about
-    ``0.31 / sqrt(N)`` for levels spread over the unit interval.
-
-    Parameters
-    ----------
-    levels, pit
-        As in `calibration_curve`.
-
-    Returns
-    -------
-    Array ()
+    The arguments are those of `calibration_curve`. Its expectation is not zero for a perfect prediction of finite data:
+    about ``0.31 / sqrt(N)`` for levels spread over the unit interval.
 
     Examples
     --------
@@ -537,10 +463,6 @@ def expected_calibration_error(probabilities: ArrayLike, labels: ArrayLike, bins
     probabilities, labels
         As in `accuracy`.
     bins : int
-
-    Returns
-    -------
-    Array ()
 
     Examples
     --------
@@ -580,10 +502,6 @@ def concordance(predicted: ArrayLike, y: ArrayLike, censored: ArrayLike) -> Scor
         Times, of events or up to which nothing had happened.
     censored : array (N,) of bool
         True where nothing had happened.
-
-    Returns
-    -------
-    Score
 
     Examples
     --------

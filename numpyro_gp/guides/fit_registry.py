@@ -41,10 +41,6 @@ class FitRecord:
     def __init__(self, guide: Any, inducing: Inducing, given: dict[str, object] | None = None) -> None:
         self.guide, self.inducing, self.given, self.arrays = guide, inducing, given, frozenset[Any]()
 
-    def ends(self, params: object) -> None:
-        """Take these parameters for those of this fit."""
-        self.arrays = arrays_of(params)
-
 
 _fits: WeakKeyDictionary[object, list[FitRecord]] = WeakKeyDictionary()
 
@@ -57,19 +53,15 @@ def fits_of(owner: object) -> list[FitRecord]:
         return []
 
 
-def begin(owner: object, guide: object, inducing: Inducing) -> FitRecord:
-    """A new fit of a guide or engine."""
-    found, fits = FitRecord(guide, inducing), fits_of(owner)
+def begin(owner: object, guide: object, inducing: Inducing, is_again: bool = False) -> FitRecord:
+    """A new fit of a guide or engine; of a run that may start one only if its inducing inputs are not the last's."""
+    fits = fits_of(owner)
+    if is_again and fits and is_same(inducing, fits[-1].inducing):
+        return fits[-1]
+    found = FitRecord(guide, inducing)
     fits.append(found)
     del fits[:-MOST]
     return found
-
-
-def begin_again(owner: object, inducing: Inducing) -> None:
-    """A run of a guide that may start a fit: one of its own where its inducing inputs are others than of the last."""
-    fits = fits_of(owner)
-    if not fits or not is_same(inducing, fits[-1].inducing):
-        begin(owner, None, inducing)
 
 
 def arrays_of(params: object) -> frozenset[object]:
@@ -98,30 +90,22 @@ def known_fit(owner: object, params: object) -> FitRecord | None:
     return found if own >= found.arrays or all(fit.arrays for fit in fits) else None
 
 
-def fit_of(owner: object, params: object) -> FitRecord | None:
-    """The fit of these parameters, None if nothing is known of any; refuse those that may be of several.
-
-    Parameters that are not known are those of the run that nobody has asked for yet, and then become known.
-    """
-    if (found := known_fit(owner, params)) is not None:
-        return found
-    fits = fits_of(owner)
-    unseen = [fit for fit in fits if not fit.arrays] or fits
-    if not unseen:
-        return None
-    last = unseen[-1]
-    if not all(is_same(fit.inducing, last.inducing) for fit in unseen):
-        got = f"parameters that may be of any of its {len(unseen)} fits, at other inducing inputs each"
-        cure = "Pass result.params of ngp.fit as they are, or make a guide for each fit."
-        fail("params", "those of a fit of this guide that is known", got, cure)
-    if not last.arrays:
-        last.ends(params)
-    return last
-
-
 def as_fitted(guide: object, params: object) -> FitRecord:
-    """The guide, inducing inputs and arguments with which the fit of these parameters was set up, as far as known."""
-    record = fit_of(guide, params) or FitRecord(None, {})
+    """The guide, inducing inputs and arguments with which the fit of these parameters was set up, as far as known.
+
+    Parameters that are not known are those of the run that nobody has asked for yet, and then become known; those that
+    may be of several fits are refused.
+    """
+    if (record := known_fit(guide, params)) is None:
+        fits = fits_of(guide)
+        unseen = [fit for fit in fits if not fit.arrays] or fits
+        record = unseen[-1] if unseen else FitRecord(None, {})
+        if not all(is_same(fit.inducing, record.inducing) for fit in unseen):
+            got = f"parameters that may be of any of its {len(unseen)} fits, at other inducing inputs each"
+            cure = "Pass result.params of ngp.fit as they are, or make a guide for each fit."
+            fail("params", "those of a fit of this guide that is known", got, cure)
+        if unseen:
+            record.arrays = record.arrays or arrays_of(params)
     own = guide if record.guide is None else record.guide
     return FitRecord(own, record.inducing or inducing_at_start(own), record.given)
 

@@ -20,7 +20,7 @@ from numpyro_gp.beliefs.basis import AbstractBasis
 from numpyro_gp.beliefs.conditional import Conditional
 from numpyro_gp.checks import fail
 from numpyro_gp.guides import other_sites as local_sites
-from numpyro_gp.guides.fit_registry import FitRecord, begin_again, fits_of
+from numpyro_gp.guides.fit_registry import FitRecord, begin, fits_of
 from numpyro_gp.guides.other_sites import (
     NotOfRest,
     Remainder,
@@ -149,7 +149,7 @@ class GuideOfSites(AutoGuide):
             # Make plates for the data of this call: NumPyro's guides would keep those of the first call.
             sites, given = sites_at_start(self.model, args, kwargs, self._holds)
             if given is not None and not has_values():  # else it is evaluated at parameters that it has
-                begin_again(self, given)
+                begin(self, None, given, is_again=True)
                 self.inducing = given
             if self._frames:
                 sites = set_up.abstract_trace(self.model, args, kwargs) if sites is None else sites

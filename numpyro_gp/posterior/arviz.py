@@ -43,49 +43,6 @@ def arviz() -> Any:
             return importlib.import_module("arviz")
 
 
-def has_trees() -> bool:
-    """Whether this ArviZ is of version 1 or later, whose containers are trees."""
-    return int(arviz().__version__.split(".")[0]) >= 1
-
-
-def from_groups(
-    groups: Mapping[str, Mapping[str, object]],
-    *,
-    coords: Mapping[str, Sequence[object]],
-    dims: Mapping[str, Sequence[str]],
-    attrs: Mapping[str, object],
-) -> Any:
-    """Make ArviZ's container of groups such as ``posterior`` and ``observed_data``.
-
-    Parameters
-    ----------
-    groups : dict of dicts
-        Arrays by group and name: chains and draws on the first two axes, except in groups of data.
-    coords, dims : dict
-        Values along each named dimension, and names of the dimensions of each variable after
-        ``chain`` and ``draw``.
-    attrs : dict
-        Attributes of the container and of its posterior.
-
-    Returns
-    -------
-    arviz.InferenceData or xarray.DataTree
-    """
-    package = arviz()
-    data = {group: {name: np.asarray(x) for name, x in named.items()} for group, named in groups.items() if named}
-    coords, dims = dict(coords), {name: list(value) for name, value in dims.items()}
-    noted = {group: dict(attrs) for group in data}
-    with warnings.catch_warnings():
-        # More particles than dimensions, or one draw: ArviZ suspects exchanged axes.
-        warnings.filterwarnings("ignore", "More chains", UserWarning)
-        warnings.filterwarnings("ignore", "Found chain dimension", UserWarning)
-        if has_trees():
-            return package.from_dict(data, coords=coords, dims=dims, attrs={**noted, "/": dict(attrs)})
-        keywords = {f"{group}_attrs": value for group, value in noted.items()}
-        keywords["attrs"] = dict(attrs)
-        return package.from_dict(**data, coords=coords, dims=dims, **keywords)
-
-
 def sample_stats(extra: Mapping[str, object], index: np.ndarray, chains: int) -> dict[str, np.ndarray]:
     """What NUTS recorded, ``(chains, draws)``, under ArviZ's names; ``extra`` has all draws on the first axis."""
     found = {}
@@ -142,5 +99,16 @@ def arviz_container(
         "constant_data": dict(constant),
     }
     attrs = {"inference_library": "numpyro_gp", "inference_engine": kind, "sampling": SAMPLING[kind]}
-    places: dict[str, Sequence[object]] = {f"{name}_seen": rows for name, rows in found.rows.items() if rows.size}
-    return from_groups(groups, coords={**places, **(coords or {})}, dims=names, attrs=attrs)
+    places = {f"{name}_seen": rows for name, rows in found.rows.items() if rows.size}
+    data = {group: {name: np.asarray(x) for name, x in named.items()} for group, named in groups.items() if named}
+    named = {"coords": {**places, **(coords or {})}, "dims": names}
+    noted = {group: dict(attrs) for group in data}
+    package = arviz()
+    with warnings.catch_warnings():
+        # More particles than dimensions, or one draw: ArviZ suspects exchanged axes.
+        warnings.filterwarnings("ignore", "More chains", UserWarning)
+        warnings.filterwarnings("ignore", "Found chain dimension", UserWarning)
+        if int(package.__version__.split(".")[0]) >= 1:  # its containers are trees
+            return package.from_dict(data, **named, attrs={**noted, "/": attrs})
+        by_group = {f"{group}_attrs": value for group, value in noted.items()}
+        return package.from_dict(**data, **named, **by_group, attrs=attrs)

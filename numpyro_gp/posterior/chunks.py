@@ -61,27 +61,18 @@ class Programs(NamedTuple):
     result: int
 
 
-class OfChunks(NamedTuple):
-    """The programs of a function, the arrays that it captured, and the structure of its result."""
-
-    programs: Programs
-    constants: list[Array]
-    structure: PyTreeDef
-    # What the program does with rows that is no more of each alone, if it does.
-    mixing: str | None
-
-
 @dataclasses.dataclass
 class Reused:
     """What the parts of a stream share: its programs, and the factorisations of its draws where all fit into memory.
 
-    ``is_stream``: the parts are parts of more rows, and not each of them all that is predicted.
+    ``is_stream``: the parts are parts of more rows, and not each of them all that is predicted. ``of_chunks``: the
+    programs of a function, the arrays that it captured, the structure of its result, and what it does with rows that is
+    no more of each alone, if it does.
     """
 
     is_stream: bool = False
-    of_chunks: OfChunks | None = None
+    of_chunks: tuple[Programs, list[Array], PyTreeDef, str | None] | None = None
     prepared: object = None
-    axis: int = 0  # of rows in what is predicted of them, among those of plates
 
 
 def predict_chunks(
@@ -122,7 +113,15 @@ def predict_chunks(
         Of the parts of a stream: empty at the first, which leaves there what serves the others.
     """
     size, before = (min(chunk_size, total), 0) if first is None else (chunk_size, first)
-    size, parts = _chunks_of_rows(rows, axes, total, size, before)
+    placement = placement_of(None, list(rows.values()))
+    if placement is not None:  # of several devices all have a share
+        size = -(-size // placement.pieces) * placement.pieces
+    parts = []
+    for start in range(0, total, size):
+        own = {name: padded(row, start, size, axes[name]) for name, row in rows.items()}
+        if placement is not None:
+            own |= jax.device_put({name: x for name, x in own.items() if axes[name] == 0}, placement.rows)
+        parts.append((own, np.int32(before + start)))
     (key, index), is_alone = draws, known is None and len(parts) == 1
     known = known or Reused()
     if known.of_chunks is None:
@@ -146,41 +145,19 @@ def predict_chunks(
     if known.prepared is None and len(groups) == 1:
         known.prepared = prepare(groups[0])
     only = known.prepared
-    finish = lambda prepared, number: programs.finish(early, prepared, jax.tree.leaves(parts[number]))  # noqa: E731
 
-    def join(found: list[list[Array]]) -> object:
-        leaves = found[0] if len(found) == 1 else [jnp.concatenate(own) for own in zip(*found, strict=True)]
-        return jax.tree.unflatten(structure, leaves)
-
-    def chunk(number: int) -> object:
-        return join([finish(prepare(group) if only is None else only, number) for group in groups])
-
-    def every() -> list[object]:
-        found: list[list[list[Array]]] = [[] for _ in parts]
+    def chunks(numbers: Sequence[int]) -> list[object]:
+        found: list[list[list[Array]]] = [[] for _ in numbers]
         for group in groups:
             prepared = prepare(group) if only is None else only
-            for number, own in enumerate(found):
-                own.append(finish(prepared, number))
-        return [join(own) for own in found]
+            for number, own in zip(numbers, found, strict=True):
+                own.append(programs.finish(early, prepared, jax.tree.leaves(parts[number])))
+        joined = [own[0] if len(own) == 1 else list(map(jnp.concatenate, zip(*own, strict=True))) for own in found]
+        return [jax.tree.unflatten(structure, leaves) for leaves in joined]
 
     is_small = len(parts) == 1 or index.size * programs.result * len(parts) <= KEPT_BYTES
-    return Chunks(chunk, every() if is_small else None, [min(size, total - start) for start in range(0, total, size)])
-
-
-def _chunks_of_rows(
-    rows: Mapping[int, Array], axes: Mapping[int, int], total: int, size: int, before: int
-) -> tuple[int, list[tuple[dict[int, object], np.int32]]]:
-    """Chunks of rows, each with the number of its first row, and their size: of several devices all have a share."""
-    placement = placement_of(None, list(rows.values()))
-    if placement is not None:
-        size = -(-size // placement.pieces) * placement.pieces
-    parts = []
-    for start in range(0, total, size):
-        found = {name: padded(row, start, size, axes[name]) for name, row in rows.items()}
-        if placement is not None:
-            found |= jax.device_put({name: x for name, x in found.items() if axes[name] == 0}, placement.rows)
-        parts.append((found, np.int32(before + start)))
-    return size, parts
+    sizes = [min(size, total - start) for start in range(0, total, size)]
+    return Chunks(lambda number: chunks([number])[0], chunks(range(len(parts))) if is_small else None, sizes)
 
 
 def warn_of_one_piece(total: int, chunk_size: int, reason: str) -> None:
@@ -196,7 +173,7 @@ def _of_chunks(
     draw: Draw,
     part: tuple[Mapping[int, Any], np.int32],
     axes: Mapping[int, int],
-) -> OfChunks:
+) -> tuple[Programs, list[Array], PyTreeDef, str | None]:
     found = traced(function, fixed, draw, part)
     # Rows of a chunk are the last inputs, by their names as JAX orders them, but for the number of the first.
     places = [axes[name] for name in sorted(part[0])] if axes else []
@@ -215,7 +192,7 @@ def _of_chunks(
             mixing = _mixing_of_rows(found, dict(zip(inputs, places, strict=True)), other)
     count = len(found.constants) + len(jax.tree.leaves(fixed))
     programs = kept(found.program, count, lambda: _compile(found.program, count))
-    return OfChunks(programs, found.constants, found.structure, mixing)
+    return programs, found.constants, found.structure, mixing
 
 
 def _mixing_of_rows(own: Traced, axes: Mapping[object, int], other: Traced) -> str | None:

@@ -32,7 +32,7 @@ from numpyro_gp.primitives.regression import CollapsedMarginal, Marginal
 from numpyro_gp.programs.compiled import run
 from numpyro_gp.programs.private import mask_of
 from numpyro_gp.rows.call import Arguments, Call, is_data
-from numpyro_gp.rows.model_trace import check_argument_values, check_row_counts, look
+from numpyro_gp.rows.model_trace import look
 from numpyro_gp.sites import Observation, Site, Trace, is_latent, role, unwrap
 
 
@@ -62,20 +62,16 @@ class TrainingDraws(NamedTuple):
         return terms
 
 
-def spread_draws(count: int, available: int, chains: int) -> np.ndarray:
-    """Indices of about ``count`` stored draws, as many and the same ones of each chain, spread evenly."""
-    length = available // chains
-    each = np.round(np.linspace(0, length - 1, max(1, count // chains))).astype(int)
-    return (np.arange(chains)[:, None] * length + each).ravel()
-
-
 def stored_index(posterior: Fitted, num_samples: int | None) -> np.ndarray:
     """Indices of the draws that are asked for at the data of a fit; a guide makes as many as one wants."""
     if num_samples is not None:
         check_count("num_samples", num_samples)
     if (available := posterior.num_draws) is None:
         return np.arange(num_samples or 1000)
-    return spread_draws(min(num_samples or available, available), available, posterior.num_chains)
+    # As many and the same ones of each chain, spread evenly.
+    chains, count = posterior.num_chains, min(num_samples or available, available)
+    each = np.round(np.linspace(0, available // chains - 1, max(1, count // chains))).astype(int)
+    return (np.arange(chains)[:, None] * (available // chains) + each).ravel()
 
 
 def draws_at_data(
@@ -83,10 +79,7 @@ def draws_at_data(
 ) -> tracing.Draw:
     """Draws for the data of a fit; refuse a posterior that is not of its model, sites of single data too if whole."""
     key = check_key("key", key)
-    found = tracing.look_again(posterior, call)
-    check_row_counts(found, call)
-    check_argument_values(found, call.arrays)
-    tracing.check_source(posterior, call, found.sites, None if is_whole else data_plates(found.sites))
+    tracing.plates_at(posterior, call, (lambda _: None) if is_whole else data_plates)
     return tracing.draws_of(key, stored_index(posterior, num_samples))
 
 
@@ -115,7 +108,9 @@ def training_draws(posterior: Fitted, draws: tracing.Draw, call: Call) -> Traini
         terms = {n: log_likelihood(s["fn"], s["value"], None if is_point else keys[n]) for n, s in seen.items()}
         values = {n: s for n, s in trace.items() if s["type"] == "deterministic" or is_latent(s)}
         latent = {n: s["value"] for n, s in values.items() if not isinstance(s["value"], AbstractBelief)}
-        copies = {n: site["fn"].sample(jax.random.fold_in(keys[n], 1)) for n, site in seen.items() if _has_copies(site)}
+        # Draws of marginal likelihoods are no new data given the posterior.
+        new = {n: s["fn"] for n, s in seen.items() if not isinstance(unwrap(s["fn"]), (Marginal, GivenNeighbours))}
+        copies = {n: fn.sample(jax.random.fold_in(keys[n], 1)) for n, fn in new.items()}
         return latent, terms, copies
 
     def data(source: Source, draw: tracing.Draw, arrays: list[Array]) -> tuple[dict[str, Array], ...]:
@@ -277,13 +272,8 @@ def log_likelihood(fn: object, y: Array, key: Array | None = None) -> Array:
     ``inducing=`` it is that of the process which the inducing points leave.
     """
     inner = unwrap(fn)
-    if isinstance(inner, GivenNeighbours):
-        data = inner.given(y)
-        mean, variance = data.left_out()
-        return norm.logpdf(data.y, mean, jnp.sqrt(variance))[inner.rows]
-    if isinstance(inner, Marginal):
-        mean, variance = inner.each(collapsed_left_out if isinstance(inner, CollapsedMarginal) else normal_left_out, y)
-        return norm.logpdf(y, mean, jnp.sqrt(variance))
+    if (moments := left_out_moments(inner, y)) is not None:
+        return norm.logpdf(y, moments[0], jnp.sqrt(moments[1]))
     if not isinstance(inner, Observation):
         return fn.log_prob(y)
     if isinstance(seen := inner.seen_of, SeenProcesses) and (left_out := seen.left_out()) is not None:
@@ -295,6 +285,19 @@ def log_likelihood(fn: object, y: Array, key: Array | None = None) -> Array:
         replicates = (None,) * (jnp.ndim(y) - len(inner.batch_shape) - inner.event_dim)
         terms = inner.log_prob_at(y, inner.draw_latent(key)[replicates])
     return jnp.where(mask_of(fn), terms, 0.0)
+
+
+def left_out_moments(fn: object, y: Array) -> tuple[Array, Array] | None:
+    """Mean and variance of each datum of a marginal likelihood given all others; None of other distributions."""
+    if isinstance(fn, GivenNeighbours):
+        mean, variance = fn.given(y).left_out()
+        return mean[fn.rows], variance[fn.rows]
+    if isinstance(fn, Marginal):
+        found: tuple[Array, Array] = fn.each(
+            collapsed_left_out if isinstance(fn, CollapsedMarginal) else normal_left_out, y
+        )
+        return found
+    return None
 
 
 def normal_left_out(loc: Array, covariance: Array, y: Array) -> tuple[Array, Array]:
@@ -312,11 +315,6 @@ def collapsed_left_out(loc: Array, data: GaussianData, y: Array) -> tuple[Array,
     """The same under the model of the collapsed bound, ``K = Q + noise``, with what inducing points leave at ``n``."""
     mean, variance = data.leave_one_out((y - loc) / data.scale)
     return loc + data.scale * mean, data.scale**2 * variance
-
-
-def _has_copies(site: Site) -> bool:
-    """Whether a draw from the site's distribution is new data given the posterior (not of marginal likelihoods)."""
-    return not isinstance(unwrap(site["fn"]), (Marginal, GivenNeighbours))
 
 
 def check_full(sites: Trace) -> None:

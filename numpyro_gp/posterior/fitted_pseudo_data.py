@@ -1,7 +1,7 @@
 """What a fit says about its processes as normal pseudo-data: to keep, to add, and to recall in later models."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, SupportsInt
 
 import jax
@@ -82,15 +82,16 @@ class PseudoData:
     @property
     def arrays(self) -> dict[str, object]:
         """All of it as arrays by name, functionals by their rows."""
-        inducing = _each_component(lambda one: getattr(one, "rows", one), self.inducing)
-        return {"inducing": inducing, "shift": self.shift, "precision": self.precision}
+        rows = jax.tree.map(
+            lambda one: getattr(one, "rows", one), self.inducing, is_leaf=lambda one: not isinstance(one, Mapping)
+        )
+        return {"inducing": rows, "shift": self.shift, "precision": self.precision}
 
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, object], columns: SupportsInt | None) -> "PseudoData":
         """What `arrays` and `columns` are of."""
-        inducing = _each_component(
-            lambda rows: as_functionals(rows, None if columns is None else int(columns)), arrays["inducing"]
-        )
+        count = None if columns is None else int(columns)
+        inducing = jax.tree.map(lambda rows: as_functionals(rows, count), arrays["inducing"])
         return cls(inducing, arrays["shift"], arrays["precision"])
 
     def save(self, path: str | os.PathLike) -> None:
@@ -108,13 +109,6 @@ class PseudoData:
 
 def _check_inducing(argument: str, points: object) -> object:
     return points if isinstance(points, Functional) else check_points(argument, points, leading=True)
-
-
-def _each_component(function: Callable[[Any], object], inducing: object) -> Any:
-    """A function of inducing inputs, of each component's where there are several."""
-    if isinstance(inducing, Mapping):
-        return {name: function(one) for name, one in inducing.items()}
-    return function(inducing)
 
 
 def _are_equal(one: Array, other: Array) -> bool:

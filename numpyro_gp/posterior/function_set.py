@@ -104,28 +104,6 @@ def _evaluated(draws: LocalDraw, near: Neighbours, rows: NewRows) -> Array:
     return jax.lax.map(lambda draw: draw.at(near, rows), draws)
 
 
-def local_draw(process: LocalProcess, key: Array, num_features: int, normal: Normal) -> LocalDraw | None:
-    """One function of a process by neighbours; None where its kernel has no features."""
-    data: RowData = process.data.given_data().centred()
-    inputs = data.inputs
-    prior = prior_draw(data.kernel, inputs, key, max(1, num_features // 2), normal, (), "weights")
-    if prior is None:
-        return None
-    correction, shared = None, data.shared
-    if shared is not None:
-        values = shared.draws(normal("value", shared.mean.shape))
-        (correction,) = corrections(Point(values), shared.basis, (prior,), normal)
-        shared = GlobalPart(shared.basis, values, None)
-    data = replace(data, jitter=jnp.asarray(data.jitter, inputs.dtype), shared=shared)
-    level = settled(process.data.level, process.columns, inputs.dtype)
-    found = LocalDraw(data, prior, correction, level, process.columns)
-    rows = max(1, TOGETHER // prior.weights.shape[-1])
-    drawn = by_parts(found.path, inputs, at_once=rows, together=rows)
-    noise = jnp.sqrt(data.noise_at(jnp.arange(data.near.size), inputs)) * normal("noise", data.y.shape)
-    left = data.y - (drawn if data.scale is None else data.scale * drawn) - noise
-    return replace(found, data=replace(data, y=left, near=cast("Neighbours", None)))
-
-
 def drawn_together(process: LocalProcess, rows: JointRows, key: Array, num: int) -> Array:
     """``num`` functions drawn jointly at new rows, ``(num, B)``: each row given the data and new rows before it."""
     data: RowData = process.data.given_data().centred()
@@ -261,11 +239,27 @@ def _local(asked: AskedProcess, draws: Draw, num_features: int) -> LocalFunction
     def one(process: Process, draw: Draw) -> tuple[LocalDraw, Array] | None:
         if not isinstance(process, LocalProcess):
             return None
-        key_features, normal = _random(draw[0], process.name, process.data.near.inputs.dtype)
-        if (found := local_draw(process, key_features, num_features, normal)) is None:
+        data: RowData = process.data.given_data().centred()
+        inputs, dtype = data.inputs, process.data.near.inputs.dtype
+        key, normal = _random(draw[0], process.name, dtype)
+        prior = prior_draw(data.kernel, inputs, key, max(1, num_features // 2), normal, (), "weights")
+        if prior is None:
             cure = "Draw them at rows that you know, posterior.function_draws(key, X_new, near, y), "
             cure += "or register features for the kernel: help(ngp.kernels.features)."
             fail("the kernel", "one with features, where rows have neighbours", "one without", cure, TypeError)
+        correction, shared = None, data.shared
+        if shared is not None:
+            values = shared.draws(normal("value", shared.mean.shape))
+            (correction,) = corrections(Point(values), shared.basis, (prior,), normal)
+            shared = GlobalPart(shared.basis, values, None)
+        data = replace(data, jitter=jnp.asarray(data.jitter, inputs.dtype), shared=shared)
+        level = settled(process.data.level, process.columns, inputs.dtype)
+        found = LocalDraw(data, prior, correction, level, process.columns)
+        rows = max(1, TOGETHER // prior.weights.shape[-1])
+        drawn = by_parts(found.path, inputs, at_once=rows, together=rows)
+        noise = jnp.sqrt(data.noise_at(jnp.arange(data.near.size), inputs)) * normal("noise", data.y.shape)
+        left = data.y - (drawn if data.scale is None else data.scale * drawn) - noise
+        found = replace(found, data=replace(data, y=left, near=cast("Neighbours", None)))
         return jax.tree.map(jnp.asarray, found), lengthscales_of(process)
 
     if (found := asked.at_each(one, draws)) is None:

@@ -1,5 +1,10 @@
 """New rows of a process that is given its data by neighbours: found before anything is traced."""
 
+import functools
+import itertools
+from collections.abc import Callable
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -25,33 +30,14 @@ TOGETHER = 64
 LEAST, MOST, WORTH, LEFT_OUT = 16, 1024, 0.005, 300
 
 
-class RowFinder:
-    """New rows with the nearest of the data, asked for once or again and again: from the second time on by a tree."""
-
-    def __init__(self, near: Neighbours, count: int, lengthscale: Array) -> None:
-        self._near, self._count, self._lengthscale = near, min(count, near.size), lengthscale
-        self._calls = 0
-        self._tree: Tree | None = None
-
-    def __call__(self, X: Functional | NewRows | Array) -> Functional | NewRows | Array:
-        """``X`` itself where it has neighbours already, or is traced."""
-        if isinstance(X, (NewRows, Functional)) or not is_known(X):
-            return X
-        self._calls += 1
-        if self._calls == 1:
-            return self._near.find(X, self._count, lengthscale=self._lengthscale)
-        scale = np.asarray(self._lengthscale, float)
-        if self._tree is None:
-            self._tree = Tree(np.asarray(self._near.inputs, float) / scale)
-        return NewRows(X, self._tree.query(np.asarray(X, float) / scale, self._count).astype(np.int32))
-
-
 def finder_of(
     asked: tracing.AskedProcess, key: Array, X: object, index: np.ndarray, count: int | str | None
-) -> RowFinder | None:
+) -> Callable[[Any], Any] | None:
     """What finds the nearest ``count`` of the data, in units of the median lengthscales of the posterior.
 
-    None of rows of a process that has no neighbours, of rows that have theirs, and of rows that are traced.
+    It is asked once or again and again: from the second time on it has a tree. Rows that have neighbours already, or
+    are traced, come back as they are. None of rows of a process that has no neighbours, of rows that have theirs, and
+    of rows that are traced.
     """
     given = neighbours_in(asked.call.arguments)
     if not given or isinstance(X, (NewRows, Functional)):
@@ -70,7 +56,19 @@ def finder_of(
     if (found := near_in_units(asked, key, index)) is None:
         return None
     number = enough_neighbours(asked, key, found[0]) if count == "auto" else count
-    return RowFinder(found[0], NEIGHBOURS if number is None else int(number), found[1])
+    near, lengthscale = found
+    nearest = min(NEIGHBOURS if number is None else int(number), near.size)
+    calls, scale = itertools.count(), np.asarray(lengthscale, float)
+    tree = functools.cache(lambda: Tree(np.asarray(near.inputs, float) / scale))
+
+    def find(X: Any) -> Any:
+        if isinstance(X, (NewRows, Functional)) or not is_known(X):
+            return X
+        if next(calls) == 0:
+            return near.find(X, nearest, lengthscale=lengthscale)
+        return NewRows(X, tree().query(np.asarray(X, float) / scale, nearest).astype(np.int32))
+
+    return find
 
 
 def near_in_units(asked: tracing.AskedProcess, key: Array, index: np.ndarray) -> tuple[Neighbours, Array] | None:

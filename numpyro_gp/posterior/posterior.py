@@ -23,11 +23,12 @@ from numpyro_gp.posterior.function_set import AskedFunctions, Functions, LocalFu
 from numpyro_gp.posterior.prediction import Prediction
 from numpyro_gp.posterior.predictor import (
     Predictor,
-    ProcessPredictor,
     draw_functions,
     plan_of,
     predict_rows,
     predict_within,
+    predictor_of_model,
+    predictor_of_process,
 )
 from numpyro_gp.posterior.sources import (
     GuideDraws,
@@ -222,7 +223,8 @@ class Posterior(Fitted):
             if tolerance is not None:
                 cure = "Predict some rows with it, and pass num_samples=prediction.num_draws."
                 fail("tolerance", "None for an iterator of inputs", tolerance, cure)
-            predictor = Predictor(self, key, Arguments(args[1:], kwargs), site, num_samples, chunk_size, others)
+            behind = Arguments(args[1:], kwargs)
+            predictor = predictor_of_model(self, key, behind, site, num_samples, chunk_size, others)
             self._check_taken("predict", (), num_samples=num_samples, chunk_size=chunk_size, site=site, new=new)
             return predictor.each(args[0])
         own = {"num_samples": num_samples, "tolerance": tolerance, "chunk_size": chunk_size, "rows": rows}
@@ -231,7 +233,7 @@ class Posterior(Fitted):
         call = call_of(self.model, args, kwargs)
         plan = plan_of(self, call, rows, site, others)
         predict = lambda count: predict_rows(plan, key, call, count, size)  # noqa: E731
-        if tolerance is None or not plan.is_random:
+        if tolerance is None or not plan.view.is_random:
             return predict(num_samples)
         return predict_within(tolerance, predict, num_samples)
 
@@ -245,7 +247,7 @@ class Posterior(Fitted):
         new: str | Sequence[str] = (),
         neighbours: int | str | None = None,
         **kwargs: object,
-    ) -> Predictor | ProcessPredictor:
+    ) -> Predictor:
         """What predicts one row, or a few, again and again: ``predictor(X_new)`` is `predict` without its overhead.
 
         ``args`` and ``kwargs`` are the arguments of the model behind those that each call gives; the others are as in
@@ -259,11 +261,11 @@ class Posterior(Fitted):
             if others:
                 fail("new", "left out where rows have neighbours", f"{others}", "Leave it out.")
             call = call_of(self.model, args, kwargs)
-            return ProcessPredictor(self, key, call, site, num_samples, chunk_size, neighbours)
+            return predictor_of_process(self, key, call, site, num_samples, chunk_size, neighbours)
         if neighbours is not None:
             cure = "Leave it out, or pass the arguments of the fit: posterior.predictor(key, near, y)."
             fail("neighbours", "left out where there are none among the arguments", neighbours, cure)
-        return Predictor(self, key, Arguments(args, kwargs), site, num_samples, chunk_size, others)
+        return predictor_of_model(self, key, Arguments(args, kwargs), site, num_samples, chunk_size, others)
 
     def function_draws(
         self,
@@ -401,13 +403,13 @@ class Posterior(Fitted):
         own = {"gp": gp, "noise_variance": noise_variance, "num_samples": num_samples, "chunk_size": chunk_size}
         self._check_taken("predict_at", args, **own, neighbours=neighbours, offset=offset)
         call = call_of(self.model, args, kwargs)
-        rows = ProcessPredictor(self, key, call, gp, num_samples, chunk_size, neighbours)
+        rows = predictor_of_process(self, key, call, gp, num_samples, chunk_size, neighbours)
         if not isinstance(X, Iterator):
-            return rows.predict(X, noise_variance, offset)
+            return rows.once(X, noise_variance=noise_variance, offset=offset)
         if offset is not None or np.ndim(noise_variance if noise_variance is not None else 0):
             got, cure = "numbers for each row", "Predict its parts one after the other, each with its own."
             fail("offset and noise_variance", "None, or one variance, for an iterator of rows", got, cure)
-        return rows.each(X, noise_variance)
+        return rows.each(X, noise_variance=noise_variance)
 
     def draws(self, key: Array, *args: object, num_samples: int | None = None, **kwargs: object) -> TrainingDraws:
         """Draws of all latent sites, the pointwise log likelihood and replicated data, at the data of the fit.

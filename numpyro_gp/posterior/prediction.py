@@ -209,7 +209,7 @@ class Prediction:
     def __init__(
         self,
         chunks: Sequence[Observation],
-        sizes: list[int],
+        sizes: Sequence[int],
         key: Array,
         axis: int = 0,
         quantiles: QuantilesOfRows | None = None,
@@ -217,7 +217,8 @@ class Prediction:
     ) -> None:
         self._held: Sequence[Observation] | Absent = chunks
         self._by_numpy, self.level = quantiles, level
-        self._sizes, self._key, self._axis, first = sizes, key, axis, chunks[0]
+        self._sizes, self._key, first = tuple(sizes), key, chunks[0]
+        self._axis = axis % len(first.batch_shape)  # of rows, among those of plates
         self.num_draws, self._data_axes = first.mean_latent.shape[0], len(first.batch_shape) + first.event_dim
         mean, self.variance, function_mean, self.function_variance = self._reduce(moments)
         self.mean, self.function_mean = self._lifted(mean), self._lifted(function_mean)
@@ -267,8 +268,7 @@ class Prediction:
             start += size
         # The rows of all chunks, without their padding; by NumPy, since a program would be one for each number of
         # rows.
-        sizes = tuple(self._sizes)
-        axis = self._axis
+        sizes, axis = self._sizes, self._axis
         leaves = jax.tree.leaves(parts)
         if len(parts) == 1 and all(leaf.shape[axis] == sizes[0] for leaf in leaves):
             return parts[0]
@@ -369,7 +369,7 @@ class Prediction:
         ----------
         times : array (T,)
         """
-        found, of_rows = self._times(times), self._times_of_rows(times)
+        found, of_rows = self._times(times)
         if of_rows is not None:
             return jnp.moveaxis(self._reduce(lambda chunk, own: mixture_survival(chunk, own.T), of_rows), -1, 0)
         return jnp.moveaxis(self._reduce(lambda chunk: mixture_survival(chunk, found)), -1, 0)
@@ -379,8 +379,7 @@ class Prediction:
 
         Their mean is `survival`, and their quantiles say how well the curve is known: `ngp.plots.survival` draws them.
         """
-        of_rows = self._times_of_rows(times)
-        times, count = self._times(times), check_count("num_samples", num_samples)
+        (times, of_rows), count = self._times(times), check_count("num_samples", num_samples)
         key = self._key_of("survival", key)
         each = -(-count // self.num_draws)
         keys = [jax.random.split(jax.random.fold_in(key, number), self.num_draws) for number in range(len(self._sizes))]
@@ -393,39 +392,30 @@ class Prediction:
         order = jax.random.permutation(jax.random.fold_in(key, len(self._sizes)), each * self.num_draws)
         return jnp.concatenate(cut, axis=2 + self._axis)[order[:count]]
 
-    def _times(self, times: ArrayLike) -> Array:
+    def _times(self, times: ArrayLike) -> tuple[Array, Array | None]:
+        """Times ``(T,)``; where rows have a level also ``(N, T)``, less the level of each row."""
         found = check_array("times", times)
         if found.ndim != 1 or not found.size:
             fail("times", "of shape (T,), one or more", f"shape {found.shape}", "Pass jnp.linspace(0.0, 10.0, 50).")
-        return check_floating("times", found.astype(self.variance.dtype))
-
-    def _times_of_rows(self, times: ArrayLike) -> Array | None:
-        """Times ``(N, T)`` less the level of each row, where there is one."""
+        found = check_floating("times", found.astype(self.variance.dtype))
         if self.level is None:
-            return None
-        return jnp.asarray((np.asarray(times, float) - self.level[:, None]).astype(self.variance.dtype))
+            return found, None
+        return found, jnp.asarray((np.asarray(times, float) - self.level[:, None]).astype(self.variance.dtype))
 
 
-MOMENTS = ("mean", "variance", "function_mean", "function_variance")
+# What a prediction holds, as the pytree that it is: arrays, and what is fixed.
+ARRAYS = ("_held", "_key", "level", "mean", "variance", "function_mean", "function_variance")
+FIXED = ("_sizes", "_axis", "num_draws", "_data_axes", "_by_numpy")
 
 
 def _parts_of_prediction(prediction: Prediction) -> tuple[tuple[object, ...], tuple[object, ...]]:
-    arrays = (
-        list(prediction._chunks),
-        prediction._key,
-        prediction.level,
-        *(getattr(prediction, name) for name in MOMENTS),
-    )
-    fixed = prediction._axis, prediction.num_draws, prediction._data_axes, prediction._by_numpy
-    return arrays, (tuple(prediction._sizes), *fixed)
+    held = vars(prediction) | {"_held": list(prediction._chunks)}
+    return tuple(held[name] for name in ARRAYS), tuple(held[name] for name in FIXED)
 
 
 def _prediction_of(fixed: tuple[Any, ...], arrays: tuple[Any, ...]) -> Prediction:
     found = object.__new__(Prediction)
-    sizes, found._axis, found.num_draws, found._data_axes, found._by_numpy = fixed
-    found._held, found._key, found.level, *moments = arrays
-    found._sizes = list(sizes)
-    vars(found).update(zip(MOMENTS, moments, strict=True))
+    vars(found).update(zip(ARRAYS + FIXED, (*arrays, *fixed), strict=True))
     return found
 
 

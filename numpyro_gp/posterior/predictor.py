@@ -6,7 +6,6 @@ Of a model called without its data, and of a process that its model conditions o
 import copy
 import math
 import warnings
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -16,6 +15,7 @@ import numpy as np
 
 from numpyro_gp.arrays import Array, ArrayLike, split_arrays
 from numpyro_gp.checks import check_count, check_floating, check_key, check_points, check_positive, fail, known
+from numpyro_gp.guides.other_sites import data_plates
 from numpyro_gp.kernels.functionals import Functional
 from numpyro_gp.neighbours.value import JointRows, Neighbours, NewRows, neighbours_in
 from numpyro_gp.posterior import tracing
@@ -31,28 +31,27 @@ from numpyro_gp.primitives.process import GaussianProcess
 from numpyro_gp.programs.trace import is_traced
 from numpyro_gp.rows.batches import BatchLayout, batch_tree, layout_of, row_axes, rows_to_cut, with_batch
 from numpyro_gp.rows.call import Arguments, Call, call_of
-from numpyro_gp.rows.model_trace import Look, check_argument_values, check_behind, check_numbering, check_row_counts
-from numpyro_gp.sites import Observation, unwrap
+from numpyro_gp.rows.model_trace import check_argument_values, check_behind, check_numbering, check_row_counts
+from numpyro_gp.sites import Observation, in_plate, in_scan, unwrap
 
 # --------------------------------------------------------------------------------------
 # A posterior at new data: predictions row by row, of conditioned processes, and functions drawn jointly.
 
 
 class Plan(NamedTuple):
-    """What a prediction is to compute: the look at the model, its site, its plates, and whether draws differ there.
+    """What a prediction is to compute: the look at the model, and the site that is predicted.
 
-    ``named``: arguments with one row for each datum, where they were named. ``rows``: what the model draws for single
-    rows of the data. ``place``: of data with further axes that of their rows, and of the rows in one of the arrays, by
-    its number.
+    ``named``: arguments with one row for each datum, where they were named. ``rows``: the plates of single rows of the
+    data, and ``in_scan`` whether some of what is drawn for them is in a scan. ``place``: of data with further axes that
+    of their rows, and of the rows in one of the arrays, by its number.
     """
 
     posterior: Fitted
     named: Sequence[str] | None
-    found: Look
+    view: tracing.View
     site: str
-    plates: frozenset[str]
-    is_random: bool
-    rows: tracing.DrawnRows
+    rows: frozenset[str]
+    in_scan: bool
     place: tuple[int, int, int] | None
 
 
@@ -64,23 +63,29 @@ def plan_of(posterior: Fitted, call: Call, rows: Sequence[str] | None, site: str
             cure += f"posterior.predict_at(key, X_new, {argument}, y)."
             fail(argument, "new rows where they are predicted", "the neighbours of a fit", cure, TypeError)
     numbers = call.numbers(rows)  # refused before the model runs
-    found = tracing.look_again(posterior, call, new)
-    name = tracing.data_site(found.sites, site)
-    data = tracing.new_data(posterior, call, found.sites, name, new)
-    for plate in sorted(data.plates):  # a prediction has all rows, in their order
-        size, held = found.sites[plate]["args"]
+    plates_of = lambda sites: data_plates(sites, tracing.data_site(sites, site)) | set(new)  # noqa: E731
+    view = tracing.look_again(posterior, call, plates_of, new)
+    sites = view.found.sites
+    name = tracing.data_site(sites, site)
+    for plate in sorted(view.plates or ()):  # a prediction has all rows, in their order
+        size, held = sites[plate]["args"]
         if held not in (None, size):
             got = f"{held} of {size} rows at random, in plate {plate!r}"
             cure = "Pass None for the argument that sets its subsample_size, as batch=None."
             fail("args and kwargs", "arguments with which the model holds all rows", got, cure)
-    check_row_counts(found, call)
-    if not (batch := unwrap(found.sites[name]["fn"]).batch_shape):
+    check_row_counts(view.found, call)
+    if not (batch := unwrap(sites[name]["fn"]).batch_shape):
         cure = 'Observe them in a plate: with numpyro.plate("data", len(X)).'
         fail(f"the data of site {name!r}", "of rows, in a plate", "one number", cure)
     axis, _, places = row_axes(call.arrays, numbers, batch)
     first = min(numbers)
     place = (axis, first, places[first]) if len(batch) > 1 and first in places else None
-    return Plan(posterior, rows, found, name, *data, tracing.drawn_rows_of(found.sites, name, data.plates, new), place)
+    # Single rows are in the plate of the data, or in others of as many rows.
+    sizes, own = {n: held["args"][0] for n, held in sites.items() if held["type"] == "plate"}, data_plates(sites, name)
+    as_long = {n for n, size in sizes.items() if size in {sizes[one] for one in own} and n not in new}
+    drawn = [s for s in sites.values() if tracing.is_unknown(s) and in_scan(s) and tracing.is_local(s, view.plates)]
+    is_in_scan = any(in_plate(one, n) for one in drawn for n in own | as_long)
+    return Plan(posterior, rows, view, name, own | as_long, is_in_scan, place)
 
 
 def predict_rows(
@@ -96,15 +101,14 @@ def predict_rows(
 
     ``first``: of rows that are a part of more, how many come before; ``known``: what their parts share.
     """
-    posterior = plan.posterior
-    check_argument_values(plan.found, call.arrays)
-    index = posterior.spread(num_samples, plan.is_random)
-    sites = plan.found.sites
-    batch = unwrap(sites[plan.site]["fn"]).batch_shape
+    posterior, found = plan.posterior, plan.view.found
+    check_argument_values(found, call.arrays)
+    index = posterior.spread(num_samples, plan.view.is_random)
+    batch = unwrap(found.sites[plan.site]["fn"]).batch_shape
     if plan.place is not None:  # as many rows as were looked at, or others
         at, number, row_axis = plan.place
         batch = (*batch[:at], call.arrays[number].shape[row_axis], *batch[at + 1 :])
-    axis, total, places = rows_to_cut(plan.found, call, plan.named, batch, chunk_size)
+    axis, total, places = rows_to_cut(found, call, plan.named, batch, chunk_size)
     part = {number: call.arrays[number] for number in places}
     rest = {number: array for number, array in enumerate(call.arrays) if number not in places}
 
@@ -113,19 +117,19 @@ def predict_rows(
     ) -> Observation:
         arrays = {**fixed[1], **part[0]}
         own = call.at([arrays[number] for number in range(len(arrays))])
-        chunk = tracing.OfChunk(plan.rows, part[1])
-        return unwrap(tracing.trace_at(posterior.at(fixed[0]), draw, own, plan.plates, chunk)[plan.site]["fn"])
+        chunk = tracing.OfChunk(plan.rows, plan.in_scan, part[1])
+        return unwrap(tracing.trace_at(posterior.at(fixed[0]), draw, own, plan.view.plates, chunk)[plan.site]["fn"])
 
     size = chunk_size if places else total  # no array has rows: in one piece
     if known is not None and not places:
         known.prepared = None  # what was made of the arrays of the call before
-    if size < total and (counted := sorted(plan.rows.plates & plan.found.counted)):
+    if size < total and (counted := sorted(plan.rows & found.counted)):
         warn_of_one_piece(total, size, f"it computes with the numbers of the rows of plate {counted[0]!r}")
         size = total
     fixed, draws = (posterior.source, rest), (key, index)
     chunks = predict_chunks(one_draw, fixed, draws, part, total, size, places, first, known)
     # Under one key the noise of other data sites is another, and all else is the same.
-    has_others = sum(isinstance(unwrap(site.get("fn")), Observation) for site in sites.values()) > 1
+    has_others = sum(isinstance(unwrap(site.get("fn")), Observation) for site in found.sites.values()) > 1
     return Prediction.of_chunks(chunks, key, axis, first, plan.site if has_others else None)
 
 
@@ -166,11 +170,11 @@ def draw_functions(
     neighbours: int | None = None,
 ) -> Array:
     """Functions drawn jointly at the rows of ``X``; the arguments are those of `Posterior.function_draws`."""
-    plates, is_random = tracing.plates_at(posterior, call)
-    asked, index = tracing.AskedProcess(posterior, call, plates, gp), posterior.spread(num_samples, is_random=True)
+    view = tracing.plates_at(posterior, call)
+    asked, index = tracing.AskedProcess(posterior, call, view.plates, gp), posterior.spread(num_samples, is_random=True)
     if neighbours_in(call.arguments) and not isinstance(X, Functional):
         if (rows := joint_rows_of(asked, key, X, index, neighbours)) is not None:
-            each = index if is_random else index[:1]  # of draws that do not differ blocks are factored once
+            each = index if view.is_random else index[:1]  # of draws that do not differ blocks are factored once
             times = index.size // len(each)
 
             def local(process: LocalProcess, draw: tracing.Draw, rows: JointRows) -> Array:
@@ -195,58 +199,23 @@ def draw_functions(
     return drawn
 
 
-class RepeatedPredictor(ABC):
-    """What the first of many calls leaves for those after it: the layout of its rows, programs and factorisations."""
-
-    def __init__(self, key: Array, chunk_size: int) -> None:
-        self._key, self._size = check_key("key", key), check_count("chunk_size", chunk_size)
-        self._first: BatchLayout | None = None
-        self._reused = Reused()
-        self._kept: Any = None
-
-    def each(self, chunks: Iterator[object], *others: object) -> Iterator[Prediction]:
-        """Predictions of a stream of arrays or batches, made when they are asked for, with rows numbered throughout."""
-        start, self._reused.is_stream = 0, True
-        for number, chunk in enumerate(chunks):
-            found, length = self._at(f"chunks[{number}]", batch_tree(chunk), start, *others)
-            yield found
-            start += length
-
-    def _at(self, name: str, inputs: object, start: int, *others: object) -> tuple[Prediction, int]:
-        layout = layout_of(name, inputs, self._first)
-        first, reused = self._first or layout, copy.copy(self._reused)
-        size = min(self._size, first.longest)
-        found, kept = self._predicted(name, inputs, start, size, reused, *others)
-        # Kept once it has worked: a call that is refused leaves no mark on those after it. Inside a program of JAX
-        # arrays are that program's, and do not outlive it.
-        if not is_traced():
-            self._first, self._reused, self._kept = first, reused, kept
-        return found, layout.longest
-
-    @abstractmethod
-    def _predicted(
-        self, name: str, inputs: Any, start: int | None, size: int, reused: Reused, *others: Any
-    ) -> tuple[Prediction, object]:
-        """The prediction of some inputs, and what is kept for the next ones."""
-
-
-class Predictor(RepeatedPredictor):
+class Predictor:
     """What `Posterior.predictor` returns: call it with new inputs, as often as you like.
 
-    The first call looks at the model, compiles and factorises. Later ones multiply: they take inputs of the same
-    types and columns, of no more rows, and predict under the same draws of the posterior. What the model reads outside
-    of its arguments is as it was at the first call. All calls have one key: the same inputs give the same numbers, and
-    row n of each call has the noise of row n of the others, in `Prediction.sample` too where that is given no key.
-    Threads may share it: one at a time looks at the model, and later calls wait for nobody.
+    The first call looks at the model, compiles and factorises, and of a process by neighbours keeps what finds them.
+    Later ones multiply: they take inputs of the same types and columns, of no more rows, and predict under the same
+    draws of the posterior. What the model reads outside of its arguments is as it was at the first call. All calls have
+    one key: the same inputs give the same numbers, and row n of each call has the noise of row n of the others, in
+    `Prediction.sample` too where that is given no key. Threads may share it: one at a time looks at the model, and
+    later calls wait for nobody.
 
     Parameters
     ----------
-    posterior, key
+    key, chunk_size
         As in `Posterior.predict`.
-    behind : Arguments
-        Arguments of the model behind those of each call.
-    site, num_samples, chunk_size, new
-        As in `Posterior.predict`.
+    predict : callable
+        Of the key, what it left at the call before, a name for the inputs and these, how many rows come before them,
+        rows of a chunk, and what chunks share: the prediction, and what it leaves for the next call.
 
     Examples
     --------
@@ -261,91 +230,94 @@ class Predictor(RepeatedPredictor):
     [[0.0], [0.0]]
     """
 
-    def __init__(
-        self,
-        posterior: Fitted,
-        key: Array,
-        behind: Arguments,
-        site: str | None,
-        num_samples: int | None,
-        chunk_size: int,
-        new: tuple[str, ...],
-    ) -> None:
-        super().__init__(key, chunk_size)
-        self._posterior, self._behind = posterior, behind
-        self._site, self._num_samples, self._new = site, num_samples, new
+    def __init__(self, key: Array, chunk_size: int, predict: Callable[..., tuple[Prediction, object]]) -> None:
+        self._key, self._size = check_key("key", key), check_count("chunk_size", chunk_size)
+        self._predict, self._reused = predict, Reused()
+        self._first: BatchLayout | None = None
+        self._kept: object = None
 
     def __call__(self, *inputs: object, **named: object) -> Prediction:
-        """Predict at new inputs: the model's first arguments, or any of them by name."""
+        """Predict at new inputs: the model's first arguments, or any of them by name; of a process its rows."""
         return self._at("inputs", inputs or named, 0)[0]
 
-    def _predicted(
-        self, name: str, inputs: Any, start: int | None, size: int, reused: Reused, *_: object
+    def once(self, *inputs: object, **others: object) -> Prediction:
+        """Predict inputs without a trace of other calls, and leave none."""
+        return self._predict(self._key, None, "inputs", inputs, None, self._size, Reused(), **others)[0]
+
+    def each(self, chunks: Iterator[object], **others: object) -> Iterator[Prediction]:
+        """Predictions of a stream of arrays or batches, made when they are asked for, with rows numbered throughout."""
+        start, self._reused.is_stream = 0, True
+        for number, chunk in enumerate(chunks):
+            found, length = self._at(f"chunks[{number}]", batch_tree(chunk), start, **others)
+            yield found
+            start += length
+
+    def _at(self, name: str, inputs: object, start: int, **others: object) -> tuple[Prediction, int]:
+        layout = layout_of(name, inputs, None if is_traced() else self._first)
+        first, reused = self._first or layout, copy.copy(self._reused)
+        size = min(self._size, first.longest)
+        found, kept = self._predict(self._key, self._kept, name, inputs, start, size, reused, **others)
+        # Kept once it has worked: a call that is refused leaves no mark on those after it. Inside a program of JAX
+        # arrays are that program's, and do not outlive it.
+        if not is_traced():
+            self._first, self._reused, self._kept = first, reused, kept
+        return found, layout.longest
+
+
+def predictor_of_model(
+    posterior: Fitted,
+    key: Array,
+    behind: Arguments,
+    site: str | None,
+    num_samples: int | None,
+    chunk_size: int,
+    new: tuple[str, ...],
+) -> Predictor:
+    """Of a model called without its data: ``behind`` are its arguments behind those of each call."""
+
+    def predict(
+        key: Array, kept: Any, name: str, inputs: Any, start: int | None, size: int, reused: Reused
     ) -> tuple[Prediction, object]:
-        plan, before = self._kept or (None, None)
+        plan, before = kept or (None, None)
         if before is None or isinstance(inputs, dict):
-            call = call_of(self._posterior.model, *with_batch(name, inputs, *self._behind))
+            call = call_of(posterior.model, *with_batch(name, inputs, *behind))
         else:  # other arrays in the first places of the call before, which has read the model's signature
             arrays = jax.tree.leaves(inputs)
             call = before._replace(arrays=[*arrays, *before.arrays[len(arrays) :]])
         rows = tuple(inputs) if isinstance(inputs, dict) else tuple(call.arguments)[: len(inputs)]
-        plan = plan or plan_of(self._posterior, call, rows, self._site, self._new)
-        behind = [name for name in call.arguments if name not in (plan.named or ())]
-        for plate in sorted(plan.rows.plates) if reused.is_stream else ():
-            check_numbering(plan.found, plate, "rows that come in parts")
-            check_behind(plan.found, call, behind, plate, "inputs of the stream")
-        return predict_rows(plan, self._key, call, self._num_samples, size, start, reused), (plan, call)
+        plan = plan or plan_of(posterior, call, rows, site, new)
+        others = [name for name in call.arguments if name not in (plan.named or ())]
+        for plate in sorted(plan.rows) if reused.is_stream else ():
+            check_numbering(plan.view.found, plate, "rows that come in parts")
+            check_behind(plan.view.found, call, others, plate, "inputs of the stream")
+        return predict_rows(plan, key, call, num_samples, size, start, reused), (plan, call)
+
+    return Predictor(key, chunk_size, predict)
 
 
-class ProcessPredictor(RepeatedPredictor):
-    """What `Posterior.predictor` returns of a process by neighbours: call it with new rows, as often as you like.
-
-    The first call looks at the model, compiles, and keeps what finds neighbours. Later ones take inputs of the same
-    types and columns, of no more rows, and predict under the same draws of the posterior: what `Posterior.predict_at`
-    says.
-
-    Parameters
-    ----------
-    posterior, key, call, gp, num_samples, chunk_size, neighbours
-        As in `Posterior.predict_at`.
-    """
-
-    def __init__(
-        self,
-        posterior: Fitted,
-        key: Array,
-        call: Call,
-        gp: str | None,
-        num_samples: int | None,
-        chunk_size: int,
-        neighbours: int | str | None,
-    ) -> None:
-        super().__init__(key, chunk_size)
-        if isinstance(neighbours, str) and neighbours != "auto":
-            cure = "Pass neighbours='auto', or a number such as 256."
-            fail("neighbours", "a number or 'auto'", repr(neighbours), cure)
-        is_count = neighbours not in (None, "auto")
-        self._neighbours = check_count("neighbours", neighbours) if is_count else neighbours
-        plates, is_random = tracing.plates_at(posterior, call)
-        self._asked = tracing.AskedProcess(posterior, call, plates, gp, conditioned=True)
-        few = FEW_DRAWS if is_random and num_samples is None and neighbours_in(call.arguments) else num_samples
-        self._index = posterior.spread(few, is_random)
-
-    def __call__(self, X: ArrayLike) -> Prediction:
-        """Predict new data at rows ``X`` ``(N, D)``."""
-        return self.predict(X) if is_traced() else self._at("X", (X,), 0)[0]
+def predictor_of_process(
+    posterior: Fitted,
+    key: Array,
+    call: Call,
+    gp: str | None,
+    num_samples: int | None,
+    chunk_size: int,
+    neighbours: int | str | None,
+) -> Predictor:
+    """Of a process that its model, called with its data, conditions on them: what `Posterior.predict_at` says."""
+    if isinstance(neighbours, str) and neighbours != "auto":
+        cure = "Pass neighbours='auto', or a number such as 256."
+        fail("neighbours", "a number or 'auto'", repr(neighbours), cure)
+    if neighbours not in (None, "auto"):
+        neighbours = check_count("neighbours", neighbours)
+    view = tracing.plates_at(posterior, call)
+    asked = tracing.AskedProcess(posterior, call, view.plates, gp, conditioned=True)
+    few = FEW_DRAWS if view.is_random and num_samples is None and neighbours_in(call.arguments) else num_samples
+    index = posterior.spread(few, view.is_random)
 
     def predict(
-        self,
-        X: Functional | NewRows | ArrayLike,
-        noise_variance: ArrayLike | None = None,
-        offset: ArrayLike | Sequence[ArrayLike | None] | None = None,
-    ) -> Prediction:
-        """Predict all rows that are asked for, once."""
-        return self._predicted("X", (X,), None, self._size, Reused(), noise_variance, offset)[0]
-
-    def _predicted(
-        self,
+        key: Array,
+        kept: Any,
         name: str,
         inputs: Any,
         start: int | None,
@@ -354,14 +326,17 @@ class ProcessPredictor(RepeatedPredictor):
         noise_variance: ArrayLike | None = None,
         offset: ArrayLike | Sequence[ArrayLike | None] | None = None,
     ) -> tuple[Prediction, object]:
+        inputs = (inputs["X"],) if isinstance(inputs, dict) and set(inputs) == {"X"} else inputs
         if not isinstance(inputs, tuple) or len(inputs) != 1:
             cure = "Make it give the new rows alone: (X for X, _ in batches)."
             fail(name, "one array of new rows", f"a {type(inputs).__name__} of {len(inputs)}", cure, TypeError)
-        asked, (X,) = self._asked, inputs
+        (X,) = inputs
         X = X if isinstance(X, (Functional, NewRows)) else check_points("X", X, leading=True)
         # Neighbours are found before anything is traced.
-        (finder,) = self._kept or (finder_of(asked, self._key, X, self._index, self._neighbours),)
+        (finder,) = kept or (finder_of(asked, key, X, index, neighbours),)
         X = X if finder is None else finder(X)
+        if is_traced():  # rows without neighbours, which the program itself finds
+            start, reused = None, Reused()
         # Rows of functionals are cut as those of inputs are, and so are the neighbours of rows.
         arrays, whole = split_arrays(X)
         rows = {f"X{number}": array for number, array in enumerate(arrays)}
@@ -375,18 +350,16 @@ class ProcessPredictor(RepeatedPredictor):
         def one_draw(
             fixed: tuple[Source, list[Array]], draw: tracing.Draw, part: tuple[dict[str, Array], object]
         ) -> Observation:
-            process = asked.at(asked.posterior.at(fixed[0]), draw, fixed[1])
+            process = asked.at(posterior.at(fixed[0]), draw, fixed[1])
             own = whole([part[0][place] for place in places])
             return conditioned_observation(process, own, part[0].get("noise_variance"), part[0].get("offset"))
 
-        fixed, first = (asked.posterior.source, asked.call.arrays), (self._key, jnp.asarray(0))
-        place = arrays[0].ndim - 2
+        fixed, place = (posterior.source, call.arrays), arrays[0].ndim - 2
         axes, total = dict.fromkeys(rows, place), arrays[0].shape[place]
-        if reused.of_chunks is None:
-            reused.axis = len(jax.eval_shape(lambda: one_draw(fixed, first, (rows, 0))).batch_shape) - 1
-        draws = self._key, self._index
-        chunks = predict_chunks(one_draw, fixed, draws, rows, total, size, axes, start, reused)
-        return Prediction.of_chunks(chunks, self._key, reused.axis, start, asked.name), (finder,)
+        chunks = predict_chunks(one_draw, fixed, (key, index), rows, total, size, axes, start, reused)
+        return Prediction.of_chunks(chunks, key, -1, start, gp), (finder,)
+
+    return Predictor(key, chunk_size, predict)
 
 
 def _of_each_row(offset: ArrayLike | Sequence[ArrayLike | None], shape: tuple[int, ...]) -> Array:

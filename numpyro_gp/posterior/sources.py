@@ -136,6 +136,7 @@ class GuideDraws:
     guide: Callable[..., object]
     params: Mapping[str, Any]
     num_draws: ClassVar[None] = None
+    samples: ClassVar[None] = None
 
     @property
     def is_random(self) -> bool:
@@ -199,6 +200,7 @@ class StoredDraws:
     samples: Mapping[str, Array]
     params: Mapping[str, Any]
     is_random: ClassVar[bool] = True
+    guide: ClassVar[None] = None
 
     @property
     def num_draws(self) -> int:
@@ -210,6 +212,10 @@ class StoredDraws:
         return jax.tree.map(lambda leaf: leaf[index], dict(self.samples))
 
     training_values = values
+
+    def by_numpy(self) -> "StoredDraws":
+        """Itself: no distribution is made of them."""
+        return self
 
 
 Source = GuideDraws | StoredDraws

@@ -1,10 +1,9 @@
 """A model run at a draw of its posterior: one runner, one rule on which sites take values, and what it then holds."""
 
 import dataclasses
-import functools
 import zlib
-from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, NamedTuple, Self
 
 import jax
@@ -21,9 +20,7 @@ from numpyro_gp.checks import check_count, check_key, fail, is_known
 from numpyro_gp.guides.other_sites import data_plates
 from numpyro_gp.posterior.conditioned import is_conditioned
 from numpyro_gp.posterior.sources import (
-    GuideDraws,
     Source,
-    StoredDraws,
     check_params,
     check_precision,
     check_state,
@@ -63,12 +60,12 @@ class Fitted:
     @property
     def samples(self) -> Mapping[str, Array] | None:
         """Stored draws by site, on the first axis; None where a guide makes them."""
-        return self.source.samples if isinstance(self.source, StoredDraws) else None
+        return self.source.samples
 
     @property
     def guide(self) -> Callable[..., object] | None:
         """Guide of a variational fit."""
-        return self.source.guide if isinstance(self.source, GuideDraws) else None
+        return self.source.guide
 
     @property
     def params(self) -> Mapping[str, Any]:
@@ -100,15 +97,7 @@ class Fitted:
             count = self.num_draws or (DEFAULT_DRAWS if is_random else 1)
         else:
             count = min(check_count("num_samples", num_samples), self.num_draws or num_samples)
-        return _evenly(self.num_draws or count, count)
-
-
-@functools.lru_cache(maxsize=64)
-def _evenly(stored: int, count: int) -> np.ndarray:
-    """Numbers of ``count`` of the stored draws: an array that calls share, and none may write to."""
-    found: np.ndarray = np.round(np.linspace(0, stored - 1, count)).astype(np.int32)
-    found.setflags(write=False)
-    return found
+        return np.round(np.linspace(0, (self.num_draws or count) - 1, count)).astype(np.int32)
 
 
 # The key and the number of a draw of a posterior, or of several, on the first axis of both.
@@ -163,46 +152,33 @@ def is_local(site: Site, plates: frozenset[str] | None) -> bool:
     return role(site) in ("noise", "latent") or any(in_plate(site, name) for name in plates)
 
 
-class DrawnRows(NamedTuple):
-    """What a model draws for single rows of the data: the plates of these, and whether some of it is in a scan."""
-
-    plates: frozenset[str]
-    in_scan: bool
-
-    def has(self, message: Site) -> bool:
-        """Whether what a statement draws belongs to single rows."""
-        if message["type"] == "control_flow":
-            return self.in_scan
-        if message["type"] != "sample":
-            return any(isinstance(one, numpyro.plate) and one.name in self.plates for one in active_handlers())
-        stack = message["cond_indep_stack"]
-        return any(frame.name in self.plates for frame in stack) or (not stack and role(message) in ("noise", "latent"))
-
-
 class OfChunk(Messenger):
     """Gives what is drawn for single rows a key of the chunk, and leaves all else the key of its draw.
 
     A function that the model draws is one function, however many chunks the rows come in. It stands around `seed`,
-    whose keys it changes.
+    whose keys it changes. ``plates`` are those of single rows, ``in_scan`` tells whether some of what is drawn for
+    them is in a scan, and ``first`` is the number of the first row.
     """
 
-    def __init__(self, rows: DrawnRows, first: ArrayLike) -> None:
+    def __init__(self, plates: frozenset[str], in_scan: bool, first: ArrayLike) -> None:
         super().__init__()
-        self.rows, self.first = rows, first
+        self.plates, self.in_scan, self.first = plates, in_scan, first
 
     def process_message(self, message: Message) -> None:
         key = message["kwargs"].get("rng_key") if "kwargs" in message else None
-        if key is not None and self.rows.has(message):
+        if key is None:
+            return
+        if message["type"] == "control_flow":
+            is_of_rows = self.in_scan
+        elif message["type"] == "sample":
+            stack = message["cond_indep_stack"]
+            is_of_rows = any(frame.name in self.plates for frame in stack)
+            is_of_rows = is_of_rows or (not stack and role(message) in ("noise", "latent"))
+        else:
+            plates = (one for one in active_handlers() if isinstance(one, numpyro.plate))
+            is_of_rows = any(one.name in self.plates for one in plates)
+        if is_of_rows:
             message["kwargs"]["rng_key"] = jax.random.fold_in(key, self.first)
-
-
-def drawn_rows_of(trace: Trace, site: str, plates: frozenset[str], new: Sequence[str]) -> DrawnRows:
-    """What a model draws for single rows of the data of a site: in their plate, or in others of as many rows."""
-    sizes, own = {n: held["args"][0] for n, held in trace.items() if held["type"] == "plate"}, data_plates(trace, site)
-    lengths = {sizes[name] for name in own}
-    found = own | {name for name, size in sizes.items() if size in lengths and name not in new}
-    drawn = [s for s in trace.values() if is_unknown(s) and in_scan(s) and is_local(s, plates)]
-    return DrawnRows(found, any(in_plate(one, name) for one in drawn for name in found))
 
 
 @alone
@@ -214,7 +190,7 @@ def run_model(model: Model, values: SiteValues, key: Array, call: Arguments, chu
 
 
 def trace_at(
-    posterior: Fitted, draw: Draw, call: Arguments, plates: frozenset[str], chunk: OfChunk | None = None
+    posterior: Fitted, draw: Draw, call: Arguments, plates: frozenset[str] | None, chunk: OfChunk | None = None
 ) -> Trace:
     """Trace of a posterior's model at new data and at one of its draws ``(key, index)``.
 
@@ -253,7 +229,7 @@ class AskedProcess(NamedTuple):
 
     posterior: Fitted
     call: Call
-    plates: frozenset[str]
+    plates: frozenset[str] | None
     name: str | None
     conditioned: bool = False
 
@@ -285,77 +261,56 @@ class AskedProcess(NamedTuple):
         return at_each_draw(one, self.posterior, draws, self.call.arrays, *rest)
 
 
-def look_again(posterior: Fitted, call: Call, new: Sequence[str] = ()) -> Look:
-    """A look at a posterior's model, whose checks refuse other inducing inputs than those of the fit.
+class View(NamedTuple):
+    """A look at a posterior's model: the plates of data and of new groups, and whether draws of the posterior differ.
 
-    Not of processes of the members of ``new`` plates, which are others than in the fit.
+    At the data of the fit there are no such plates: None.
+    """
+
+    found: Look
+    plates: frozenset[str] | None
+    is_random: bool
+
+
+def look_again(
+    posterior: Fitted,
+    call: Call,
+    plates_of: Callable[[Trace], frozenset[str] | None] = data_plates,
+    new: Sequence[str] = (),
+) -> View:
+    """Look at a posterior's model; refuse a posterior that is not of it, and other inducing inputs than in the fit.
+
+    Those of processes of the members of ``new`` plates may be others, and so may those that a model makes of its
+    parameters, which were others where the fit began, and those of single data.
     """
     check_precision(posterior.source)
     with compared_with(posterior.inducing):
         found = look(posterior.fitted_model, call)
-    if not new and not any(check.derived for check in found.checks):
-        return found
-    params = [leaf for leaf in jax.tree.leaves(dict(posterior.source.params)) if is_known(leaf)]
-    others, local = _inside(found.sites, new), _inside(found.sites, data_plates(found.sites))
-    kept = [check for check in found.checks if getattr(check.check, "site", None) not in others]
-    return found._replace(checks=[check for check in kept if _is_compared(check, params, local)])
-
-
-def _inside(sites: Trace, plates: Collection[str]) -> set[str]:
-    return {name for name, site in sites.items() if any(in_plate(site, plate) for plate in plates)}
-
-
-def _is_compared(check: ArgumentCheck, params: Sequence[Array], local: Container[str]) -> bool:
-    """Whether inducing inputs that a model makes are those of the fit wherever its arguments are.
-
-    Not those that it makes of its parameters, which were others where the fit began, nor those of single data.
-    """
-    if check.derived is None:
-        return True
-    captured = [value for value in check.derived.captured if is_known(value)]
-    is_learnt = any(np.shape(one) == np.shape(own) and np.array_equal(one, own) for one in captured for own in params)
-    return not is_learnt and getattr(check.check, "site", None) not in local
-
-
-class DataPlates(NamedTuple):
-    """Of a call of a posterior's model: the plates of data and of new groups, and whether draws differ there."""
-
-    plates: frozenset[str]
-    is_random: bool
-
-
-def plates_at(posterior: Fitted, call: Call) -> DataPlates:
-    """The plates of data in a call of a posterior's model, whose values, rows and sites are checked."""
-    found = look_again(posterior, call)
-    data = new_data(posterior, call, found.sites)
-    check_row_counts(found, call)
-    check_argument_values(found, call.arrays)
-    return data
-
-
-def new_data(
-    posterior: Fitted, call: Call, trace: Trace, site: str | None = None, new: Sequence[str] = ()
-) -> DataPlates:
-    """Refuse a posterior that is not of its model; say what is new in this call, for `trace_at`."""
-    known = sorted(name for name, site in trace.items() if site["type"] == "plate")
+    known = sorted(name for name, site in found.sites.items() if site["type"] == "plate")
     if unknown := sorted(set(new) - set(known)):
         fail("new", f"names of plates of the model: {known}", f"{unknown}", "Name the plate whose members are new.")
-    plates = data_plates(trace, site) | set(new)
-    return DataPlates(plates, check_source(posterior, call, trace, plates))
+    params = [leaf for leaf in jax.tree.leaves(dict(posterior.source.params)) if is_known(leaf)]
+
+    def is_compared(check: ArgumentCheck) -> bool:
+        site = found.sites.get(getattr(check.check, "site", ""), {"cond_indep_stack": ()})
+        if any(in_plate(site, plate) for plate in new) or check.derived is None:
+            return not any(in_plate(site, plate) for plate in new)
+        captured = [value for value in check.derived.captured if is_known(value)]
+        pairs = ((one, own) for one in captured for own in params)
+        is_learnt = any(np.shape(one) == np.shape(own) and np.array_equal(one, own) for one, own in pairs)
+        return not is_learnt and not any(in_plate(site, plate) for plate in data_plates(found.sites))
+
+    found = found._replace(checks=[check for check in found.checks if is_compared(check)])
+    plates = plates_of(found.sites)
+    return View(found, plates, check_source(posterior, call, found.sites, plates))
 
 
-@contextmanager
-def at_new_data(guide: object, plates: frozenset[str] | None) -> Iterator[None]:
-    """Say what to do where a guide written by hand cannot run at new data, as one with parameters for each row."""
-    try:
-        yield
-    except (TypeError, ValueError) as error:
-        if guide is None or plates is None or isinstance(guide, AutoGuide):
-            raise
-        got = f"one that fails there ({f'{error}'.splitlines()[0]:.200})"
-        cure = "What it says of single rows is not used: bind it to the data of the fit, Posterior.from_svi(model, "
-        cure += "lambda *args, **kwargs: guide(X, y), params)."
-        fail("the guide", "one that runs at new data", got, cure)
+def plates_at(posterior: Fitted, call: Call, plates_of: Callable[[Trace], frozenset[str] | None] = data_plates) -> View:
+    """A look at a posterior's model in a call whose rows and values are checked."""
+    view = look_again(posterior, call, plates_of)
+    check_row_counts(view.found, call)
+    check_argument_values(view.found, call.arrays)
+    return view
 
 
 def data_site(trace: Trace, site: str | None) -> str:
@@ -385,31 +340,38 @@ def check_source(posterior: Fitted, call: Call, trace: Trace, plates: frozenset[
         Whether draws differ: those of the posterior, or of a site that it leaves to the model. The prior of a process
         is no draw: it is in closed form.
     """
-    bound, source = call.at(call.arrays), posterior.source
-    if posterior.guide is not None:
-        with at_new_data(posterior.guide, plates):
-            check_params(posterior.guide, source.params, bound)
-        check_state(trace, source.params)
-        own = [name for name, site in trace.items() if site["type"] == "param" and name not in source.params]
-        if own:
-            cure = "Pass svi.get_params(state), or result.params, of the fit of this model and this guide."
-            fail("params", f"with the model's own parameters {own}", f"{sorted(source.params)}", cure)
+    bound, source, guide = call.at(call.arrays), posterior.source, posterior.guide
     values: dict[str, Any] = {}
-    few = source.by_numpy() if isinstance(source, GuideDraws) else source
+    few = source.by_numpy()
 
     def find(key: Array) -> None:
         found = few.training_values(key, 0, bound) if plates is None else few.values(key, 0, bound, plates)
         values.update(found)
 
-    with at_new_data(posterior.guide, plates):
+    try:
+        if guide is not None:
+            check_params(guide, source.params, bound)
         jax.eval_shape(lambda seed: find(jax.random.key(seed)), 0)
+    except (TypeError, ValueError) as error:  # a guide written by hand may have parameters for each row
+        if guide is None or plates is None or isinstance(guide, AutoGuide):
+            raise
+        got = f"one that fails there ({f'{error}'.splitlines()[0]:.200})"
+        cure = "What it says of single rows is not used: bind it to the data of the fit, Posterior.from_svi(model, "
+        cure += "lambda *args, **kwargs: guide(X, y), params)."
+        fail("the guide", "one that runs at new data", got, cure)
+    if guide is not None:
+        check_state(trace, source.params)
+        own = [name for name, site in trace.items() if site["type"] == "param" and name not in source.params]
+        if own:
+            cure = "Pass svi.get_params(state), or result.params, of the fit of this model and this guide."
+            fail("params", f"with the model's own parameters {own}", f"{sorted(source.params)}", cure)
     latent = [
         name
         for name, site in trace.items()
         if is_unknown(site)
         and not is_local(site, plates)
         and not site["fn"].support.is_discrete
-        and not (role(site) == "function" and posterior.guide is not None)
+        and not (role(site) == "function" and guide is not None)
     ]
     if missing := [name for name in latent if name not in values]:
         others = sorted(set(values) - set(trace))

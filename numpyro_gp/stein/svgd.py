@@ -17,7 +17,7 @@ from numpyro.optim import optax_to_numpyro
 
 from numpyro_gp.arrays import Array, Model, on_devices, split_arrays
 from numpyro_gp.checks import check_choice, check_key, check_shared, fail, known
-from numpyro_gp.guides.fit_registry import begin_again, fits_of, known_fit
+from numpyro_gp.guides.fit_registry import begin, fits_of, known_fit
 from numpyro_gp.primitives.inducing import Inducing, check_near, sites_at_start
 from numpyro_gp.programs.compiled import run
 from numpyro_gp.programs.private import SteinHooks, declared_parameters, key_of_stein_step
@@ -139,7 +139,7 @@ class SVGD(SteinHooks):
         """Place the particles and the optimiser at the start."""
         check_key("rng_key", rng_key)
         self.inducing = sites_at_start(self.model, args, {**kwargs, **self.static_kwargs})[1] or {}
-        begin_again(self, self.inducing)
+        begin(self, None, self.inducing, is_again=True)
         args, kwargs = on_devices((args, kwargs))
         state = in_one_program(lambda: self._init(rng_key, args, kwargs), self)
         self.state_like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf)), state)

@@ -21,7 +21,7 @@ from numpyro.infer import SVI
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import fail
-from numpyro_gp.guides.fit_registry import FitRecord, inducing_at_start
+from numpyro_gp.guides.fit_registry import FitRecord, arrays_of, inducing_at_start
 from numpyro_gp.programs.compiled import kept
 from numpyro_gp.programs.private import sites_in_order
 from numpyro_gp.programs.scheduler import compiler_options
@@ -283,7 +283,7 @@ def written(job: Job, position: Position) -> FitResult:
     """The result so far, written to the checkpoint if there is one; a failure to write carries it too."""
     # As the engine finds them: who asks it for those of this state gets the same bits, by which a fit is known again.
     params = job.engine.get_params(position.state)
-    job.begun.ends(params)
+    job.begun.arrays = arrays_of(params)
     # What a network keeps beside its parameters, as running averages, is as much of the fit as these.
     params = params | (getattr(position.state, "mutable_state", None) or {})
     rows = job.feed.rows_of(position.steps)

@@ -11,7 +11,8 @@ import numpyro
 import pytest
 
 import numpyro_gp as ngp
-from numpyro_gp.posterior.arviz import from_groups, sample_stats
+from numpyro_gp.posterior.arviz import arviz_container, sample_stats
+from numpyro_gp.posterior.draws import TrainingDraws
 from tests.fits import KEY, X, Y, Z, fit, sparse
 from tests.precision import x64
 
@@ -82,12 +83,11 @@ def test_either_generation_is_called_with_its_own_arguments(monkeypatch):
 
     for version in ("0.23.4", "1.3.0"):
         monkeypatch.setattr("numpyro_gp.posterior.arviz.arviz", lambda version=version: Package(version))
-        from_groups(
-            {"posterior": {"a": np.zeros((1, 2))}, "sample_stats": {}}, coords={}, dims={"a": ()}, attrs={"k": "v"}
-        )
+        arviz_container("mcmc", TrainingDraws({"a": jnp.zeros(2)}, {}, {}, {}, {"a": []}, {}, ()), {}, {}, 1)
     args, kwargs = calls["1.3.0"]
     assert set(args[0]) == {"posterior"}
-    assert kwargs["attrs"] == {"posterior": {"k": "v"}, "/": {"k": "v"}}
+    assert args[0]["posterior"]["a"].shape == (1, 2)
+    assert set(kwargs["attrs"]) == {"posterior", "/"}
     args, kwargs = calls["0.23.4"]
     assert not args
     assert set(kwargs) == {"posterior", "coords", "dims", "posterior_attrs", "attrs"}

@@ -29,7 +29,7 @@ def test_a_predictor_by_neighbours_says_what_predict_at_does_and_looks_once(monk
     np.testing.assert_allclose(np.concatenate([one.variance for one in found]), variance, rtol=1e-7)
     inside = jax.jit(lambda rows: predictor(rows).mean)(jnp.asarray(NEW[:3]))  # the program looks itself: from all rows
     np.testing.assert_allclose(inside, own.predict_at(KEY, NEW[:3], near, Y).mean, rtol=1e-6)
-    with pytest.raises(ValueError, match="X must be of at most 2 rows, as the first batch, but got 3 rows"):
+    with pytest.raises(ValueError, match="inputs must be of at most 2 rows, as the first batch, but got 3 rows"):
         predictor(NEW[:3])
 
 
