@@ -14,6 +14,7 @@ from numpyro_gp.additive.effects import Effect
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_choice, check_count, check_key, check_level, fail
 from numpyro_gp.gam.answers.advice import notes_on
+from numpyro_gp.gam.answers.coefficients import Coefficients, coefficients_of
 from numpyro_gp.gam.answers.draws import Draws, sample_posterior
 from numpyro_gp.gam.answers.effects import MEASURE_WORDS, TermMoments, effects_of, labels_of, moments_at
 from numpyro_gp.gam.answers.predictions import (
@@ -236,6 +237,24 @@ class Fit:
         """Each term as a curve, a surface or levels, in the units of the data."""
         return effects_of(self._some(num_draws), check_count("grid", grid, 2), self._rng(0))[0]
 
+    def coefficients(self, level: float = 0.9, *, num_draws: int | None = None) -> Coefficients:
+        """Slopes, levels and the intercept with intervals; the sd of each ``re``, the lengthscale of each curve.
+
+        Slopes are per unit of their column, on the scale of the link. The levels of a ``factor`` are around its
+        average, and the intercept is ``f`` where all terms are zero. A lengthscale is in the units of its column, of a
+        cyclic one along the circle. Where the link is a logit or a log there are odds or rate ratios, too: ``exp`` of
+        estimate and ends. Printed, it is a table. ``fit.coefficients()["linear(dose)"].estimate`` reads a row, and
+        ``.to_frame()`` makes a table of pandas.
+
+        Parameters
+        ----------
+        level : float
+            Of the intervals.
+        num_draws : int, optional
+            Draws of the hyper-parameters, as for `summary`: the intervals of sds and lengthscales are theirs.
+        """
+        return coefficients_of(self._some(num_draws), check_level(level))
+
     def summary(
         self, *, level: float = 0.9, density: bool = True, check: bool | None = None, num_draws: int | None = None
     ) -> Summary:
@@ -258,7 +277,8 @@ class Fit:
         draws = self._some(num_draws)
         result = report_on_rows(draws, check_level(level), rng)
         facts, notes = facts_of(draws, result, density)
-        facts["rows"] = f"{len(own.rows.y)} used, {own.rows.left_out} left out"
+        reasons = ", ".join(f"{count} {reason}" for reason, count in own.rows.reasons)
+        facts["rows"] = f"{len(own.rows.y)} used, {own.rows.left_out} left out" + f" ({reasons})" * bool(reasons)
         if levels := own.layout.response_column.levels:
             facts["response"] = f"1 is {levels[1]!r}, 0 is {levels[0]!r}"
         facts["engine"] = f"{self.engine}, {self.steps} {'draws' if self.engine == 'nuts' else 'steps'}"
@@ -267,6 +287,9 @@ class Fit:
             words, said = checked(draws, result, posterior, bool(check), rng, self.steps)
             facts["checks of the fit"], notes = words, [*notes, *notes_on(own, result.rows), *said]
         facts["intercept"] = "{:.4g} ± {:.2g}".format(*result.constant)
+        if {part.term.kind for part in own.layout.read_terms} & {"linear", "re"}:
+            told = (row for row in coefficients_of(draws, level) if row.term.startswith(("linear(", "sd of ")))
+            facts |= {row.term: f"{row.estimate:.4g} ± {row.sd:.2g}" for row in told}
         facts["terms average to zero"] = MEASURE_WORDS[own.measure]
         facts["intervals of shares"] = f"{100 * level:g} %"
         return Summary(str(own.terms), result.rows, facts, (*self.notes, *notes))

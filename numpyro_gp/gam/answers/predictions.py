@@ -76,14 +76,7 @@ class NewResponses:
     ) -> np.ndarray:
         """Quantiles ``(levels, N)``: of normal data exact, of others from draws, the same ones for the same rows."""
         if self.is_normal:
-            scale = np.sqrt(variance + self.parameters[0] ** 2)
-            ends = (mean - 10 * scale).min(axis=0), (mean + 10 * scale).max(axis=0)
-            low, high = (np.broadcast_to(end, (len(levels), mean.shape[1])) for end in ends)
-            for _ in range(50):  # bisection
-                middle = 0.5 * (low + high)
-                below = normal_cdf((middle[:, None] - mean) / scale).mean(axis=1) < levels[:, None]
-                low, high = np.where(below, middle, low), np.where(below, high, middle)
-            return 0.5 * (low + high)
+            return mixture_quantiles(mean, np.sqrt(variance + self.parameters[0] ** 2), levels)
         rng, each = np.random.default_rng(0), -(-num_samples // len(mean))
         f = mean[..., None] + np.sqrt(variance)[..., None] * rng.normal(size=(*mean.shape, each))
         draws = self.draw(rng, self.link, f, *(one[..., None] for one in self.parameters))
@@ -98,6 +91,17 @@ def check_levels(levels: float | Sequence[float]) -> np.ndarray:
     if not wanted.size or not np.all((wanted > 0) & (wanted < 1)):
         fail("levels", "one or more numbers between 0 and 1", f"{levels}", "Pass [0.05, 0.5, 0.95].")
     return wanted
+
+
+def mixture_quantiles(mean: np.ndarray, scale: np.ndarray, levels: np.ndarray) -> np.ndarray:
+    """Quantiles ``(levels, N)`` of a mixture of normal distributions ``(S, N)``, by bisection."""
+    ends = (mean - 10 * scale).min(axis=0), (mean + 10 * scale).max(axis=0)
+    low, high = (np.broadcast_to(end, (len(levels), mean.shape[1])) for end in ends)
+    for _ in range(50):
+        middle = 0.5 * (low + high)
+        below = normal_cdf((middle[:, None] - mean) / scale).mean(axis=1) < levels[:, None]
+        low, high = np.where(below, middle, low), np.where(below, high, middle)
+    return 0.5 * (low + high)
 
 
 def over_draws(means: np.ndarray, variances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

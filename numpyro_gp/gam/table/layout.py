@@ -125,12 +125,16 @@ def is_difference(part: ReadTerm, parts: tuple[ReadTerm, ...]) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class TableRows:
-    """What a fit is given: inputs, response and weights of the rows without missing values, and how many had some."""
+    """What a fit is given: inputs, response and weights of the rows without missing values, and how many had some.
+
+    ``reasons`` has how many rows miss a value, by column, and how many have weight zero; one row may have two reasons.
+    """
 
     X: np.ndarray
     y: np.ndarray
     weights: np.ndarray | None
     left_out: int
+    reasons: tuple[tuple[str, int], ...] = ()
 
     @property
     def mass(self) -> np.ndarray:
@@ -172,6 +176,9 @@ def lay_out(
     mass = np.ones(len(y)) if weights is None else _weights(weights, data, len(y))
     named = {name: column for (name, _), column in values.items()} | {response: y}
     missing = _missing(named) | (mass == 0)
+    each = {f"without {name}": int(is_missing(column).sum()) for name, column in named.items()}
+    each["of weight 0"] = int((mass == 0).sum())
+    reasons = tuple((reason, count) for reason, count in each.items() if count)
     if missing.all():
         if not len(y):
             fail("data", "of one row or more", "none", "Look at what selected its rows.")
@@ -194,7 +201,8 @@ def lay_out(
     place = None if trials is None else len(reader) - 1
     layout = TableLayout(tuple(own_columns), parts, offsets, response_column, place)
     X = layout.encoded(list(zip(own_columns, values.values(), strict=True)), len(y))
-    return layout, TableRows(X, response_column.encode(y), None if weights is None else mass, int(missing.sum()))
+    encoded_y, left_out = response_column.encode(y), int(missing.sum())
+    return layout, TableRows(X, encoded_y, None if weights is None else mass, left_out, reasons)
 
 
 def as_labels(layout: TableLayout, rows: TableRows) -> tuple[np.ndarray, np.ndarray]:
