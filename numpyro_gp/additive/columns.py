@@ -179,6 +179,15 @@ def column_values(data: Any, expression: str, reader: str = "") -> np.ndarray:
     fail("data", f"a table with the column {expression!r}{reads}", f"the columns {list(keys)}", cure)
 
 
+def named_values(column: Column, axis: np.ndarray) -> np.ndarray:
+    """The values of an axis of a grid as the data have them: numbers, dates or, of a category, its levels in order."""
+    if column.levels is not None:
+        values = np.empty(len(column.levels), object)
+        values[:] = column.levels
+        return values
+    return np.datetime64(0, "us") + np.round(axis * 86400e6).astype("m8[us]") if column.is_date else axis.astype(float)
+
+
 def frame_of(named: Mapping[str, object]) -> Any:
     """A table of pandas with these columns."""
     try:

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from numpyro_gp.additive.effects import Effect
+from numpyro_gp.additive.effects import Effects
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_choice, check_count, check_key, check_level, fail
 from numpyro_gp.gam.answers.advice import notes_on
@@ -20,6 +20,7 @@ from numpyro_gp.gam.answers.effects import MEASURE_WORDS, TermMoments, effects_o
 from numpyro_gp.gam.answers.predictions import (
     TableRowPredictor,
     check_levels,
+    mean_interval,
     predicted,
     quantiles_at,
     warn_outside,
@@ -190,6 +191,18 @@ class Fit:
             return quantiles_at(self._draws(num_samples), X, wanted)
         return np.asarray(self._predicted(X, num_samples).quantiles(wanted))
 
+    def interval(
+        self, data: object, level: float = 0.9, *, num_samples: int | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Ends ``(N,), (N,)`` of an interval of the mean of the response for the rows of a table.
+
+        Of a rate, a probability or an average, which more rows make narrower: a new datum, with its noise, is in
+        `quantiles`. ``num_samples`` are draws of the posterior, as for `predict`.
+        """
+        X = self.model.layout.encode(data)
+        warn_outside(self.model, X, stacklevel=3)
+        return mean_interval(self._draws(num_samples), X, check_level(level))
+
     def terms(self, data: object = None, *, num_draws: int | None = None) -> TermMoments:
         """Mean and standard deviation of each term, on the scale of the link, for the rows of a table or of the fit.
 
@@ -233,8 +246,8 @@ class Fit:
         link, (y, mass) = own.family.link, as_labels(own.layout, own.rows)
         return residuals_at(link, f, y), mass * own.family.weights(f, r)
 
-    def effects(self, *, grid: int = 80, num_draws: int | None = None) -> dict[str, Effect]:
-        """Each term as a curve, a surface or levels, in the units of the data."""
+    def effects(self, *, grid: int = 80, num_draws: int | None = None) -> Effects:
+        """Each term as a curve, a surface or levels, in the units of the data; ``.to_frame()`` is a table of pandas."""
         return effects_of(self._some(num_draws), check_count("grid", grid, 2), self._rng(0))[0]
 
     def coefficients(self, level: float = 0.9, *, num_draws: int | None = None) -> Coefficients:

@@ -5,18 +5,20 @@ import pickle
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 import optax
 import pytest
 from numpyro.infer import SVI, Trace_ELBO
 from numpyro.infer.autoguide import AutoNormal
 from scipy import stats
+from scipy.special import expit
 
 import numpyro_gp as ngp
 from numpyro_gp.gam.answers.predictions import latent, predicted
 from numpyro_gp.gam.search.engines import guide_of, set_up
 from numpyro_gp.guides.natural import NATURAL_MARK
 from tests.compiling import counted
-from tests.gam.known import draws_of, repeated
+from tests.gam.known import draws_of, fit_of, repeated
 from tests.precision import x64
 
 RNG = np.random.default_rng(0)
@@ -153,6 +155,40 @@ def test_quantiles_of_counts_compile_nothing_and_are_those_of_the_mixture():
         assert (level - 0.03 < up_to).all()
     with pytest.raises(ValueError, match="levels must be one or more numbers between 0 and 1, but got 90"):
         fit.quantiles(new, 90)
+
+
+@pytest.mark.parametrize(
+    ("response", "family", "likelihood", "mean"),
+    [
+        ("y", "gaussian", ngp.likelihoods.Gaussian(0.5), lambda f, _: f),
+        ("n", "negative_binomial", ngp.likelihoods.NegativeBinomial(2.0), lambda f, _: np.exp(f)),
+        ("b", "bernoulli", ngp.likelihoods.Bernoulli(), lambda f, _: expit(f)),
+        ("b", ngp.likelihoods.Bernoulli("probit"), ngp.likelihoods.Bernoulli("probit"), lambda f, _: stats.norm.cdf(f)),
+        ("n", "binomial", ngp.likelihoods.Binomial(1.0), lambda f, trials: trials * expit(f)),
+        ("w", lambda: ngp.likelihoods.Gamma(2.0), None, lambda f, _: np.array([2.0, 8.0])[:, None, None] * np.exp(f)),
+    ],
+)
+def test_an_interval_of_the_mean_is_that_of_draws_of_the_mean(response, family, likelihood, mean):
+    """Of the normal ``f`` at each draw of the posterior, by SciPy: the noise of new data is not in it."""
+    trials = {"trials": "k"} if family == "binomial" else {}
+    data = DATA | {"k": np.full(N, 9)}
+    model = ngp.gam.model(f"{response} ~ s(x) + re(g) + offset(log(e))", data, family, **trials)
+    given = repeated(likelihood) if likelihood is not None else ngp.likelihoods.Gamma(np.array([2.0, 8.0]))
+    fit, new = fit_of(model, given, is_dense=True), NEW | {"k": np.arange(1, 8)}
+    low, high = fit.interval(new, 0.8)
+    assert low.shape == high.shape == (7,)
+    at, variance = latent(fit._draws(), model.layout.encode(new))
+    f = at[..., None] + np.sqrt(variance)[..., None] * np.random.default_rng(0).normal(size=(2, 7, 50_000))
+    draws = mean(f, new["k"][:, None])
+    for end, share in ((low, 0.1), (high, 0.9)):
+        np.testing.assert_allclose((draws <= end[:, None]).mean(axis=(0, 2)), share, atol=0.005)
+
+
+def test_an_interval_needs_a_link():
+    family = lambda: lambda f: numpyro.distributions.Normal(f, 1.0)  # noqa: E731
+    fit = fit_of(ngp.gam.model("y ~ s(x)", DATA, family), ngp.likelihoods.Gaussian(np.ones(2)))
+    with pytest.raises(ValueError, match="one whose mean is a known function of f"):
+        fit.interval(NEW)
 
 
 @pytest.mark.long

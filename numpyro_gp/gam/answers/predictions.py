@@ -23,8 +23,8 @@ from numpyro_gp.gam.model.term_kernels import SMOOTH, composed, count_lengthscal
 from numpyro_gp.gam.table.layout import ReadTerm, is_difference
 from numpyro_gp.gam.table.terms import TIME
 from numpyro_gp.kernels.profiles import of_average
-from numpyro_gp.likelihoods import Binomial, Gaussian, Likelihood
-from numpyro_gp.likelihoods.links import normal_cdf
+from numpyro_gp.likelihoods import Binomial, Gamma, Gaussian, Likelihood
+from numpyro_gp.likelihoods.links import mean_of, normal_cdf
 from numpyro_gp.likelihoods.quadrature import gauss_hermite
 from numpyro_gp.posterior import Prediction
 from numpyro_gp.rows.batches import padded
@@ -177,6 +177,29 @@ def quantiles_at(draws: Draws, X: np.ndarray, levels: np.ndarray) -> np.ndarray:
     for rows, mean, variance in in_parts(draws, X):
         found.append(new_data.of_trials(trials_at(layout, X[rows])).quantiles(mean, variance, levels))
     return np.concatenate(found, axis=1).astype(float)
+
+
+def mean_interval(draws: Draws, X: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray]:
+    """The interval ``(N,), (N,)`` that holds so much of the mean of new data at encoded rows: noise is not in it.
+
+    The mean rises with ``f``, so that its quantiles are those of ``f``; of `Gamma` of ``f`` and ``log shape``.
+    """
+    likelihood, layout, link = draws.likelihood, draws.model.layout, draws.model.family.link
+    if link == "none":
+        cure = "Take fit.quantiles(data), which are of new data, or moments of f: fit.predict(data).function_mean."
+        fail("the family of an interval", "one whose mean is a known function of f", type(likelihood).__name__, cure)
+    check_same_rows(likelihood, len(X), len(draws.model.rows.y))
+    ends, parts = np.array([0.5 - level / 2, 0.5 + level / 2]), []
+    shift = np.log(np.asarray(likelihood.shape, float)) if type(likelihood) is Gamma else np.zeros(draws.size)
+    for rows, mean, variance in in_parts(draws, X):
+        own = shift[:, rows] if shift.ndim == 2 else shift[:, None]
+        found, trials = (
+            mean_of(link, mixture_quantiles(mean + own, np.sqrt(variance), ends)),
+            trials_at(layout, X[rows]),
+        )
+        parts.append(found if trials is None else trials * found)
+    low, high = np.concatenate(parts, axis=1)
+    return low, high
 
 
 def _observed(likelihood: Likelihood, mean: Array) -> Observation:
