@@ -23,6 +23,7 @@ from numpyro_gp.gam.answers.predictions import (
     mean_interval,
     predicted,
     quantiles_at,
+    warn_missing,
     warn_outside,
 )
 from numpyro_gp.gam.answers.report import checked, facts_of, report_on_rows
@@ -153,12 +154,19 @@ class Fit:
 
         Quantiles of a named family are those of `quantiles`, in NumPy, where a posterior compiles what draws them.
 
-        Rows far outside of those of the fit are warned of where a term returns to its mean there: `trend` goes on.
+        Rows with missing values are predicted as NaN, with one warning that counts them; so they are by `quantiles`,
+        `interval` and `terms`. Rows far outside of those of the fit are warned of where a term returns to its mean
+        there: `trend` goes on.
         `warnings.filterwarnings("ignore", "Terms return to their mean")` silences the warning.
         """
-        X = self.model.layout.encode(data)
-        warn_outside(self.model, X, stacklevel=3)
-        return self._predicted(X, num_samples)
+        return self._predicted(self._rows_of(data), num_samples)
+
+    def _rows_of(self, data: object) -> np.ndarray:
+        """Encoded rows of a table that a user's call names, with warnings of what they miss and where they lie."""
+        X = self.model.layout.encode(data, has_missing=True)
+        warn_missing(X, stacklevel=4)
+        warn_outside(self.model, X, stacklevel=4)
+        return X
 
     def _predicted(self, X: np.ndarray, num_samples: int | None = None) -> Prediction:
         """Of encoded rows, wherever they lie."""
@@ -185,8 +193,7 @@ class Fit:
         Of each new datum, noise included; ``num_samples`` are draws of the posterior, as for `predict`. Exact where
         noise is normal, else from 2000 draws; of a named family by NumPy, which compiles nothing.
         """
-        X, wanted = self.model.layout.encode(data), check_levels(levels)
-        warn_outside(self.model, X, stacklevel=3)
+        X, wanted = self._rows_of(data), check_levels(levels)
         if self.model.family.named is not None:
             return quantiles_at(self._draws(num_samples), X, wanted)
         return np.asarray(self._predicted(X, num_samples).quantiles(wanted))
@@ -199,16 +206,15 @@ class Fit:
         Of a rate, a probability or an average, which more rows make narrower: a new datum, with its noise, is in
         `quantiles`. ``num_samples`` are draws of the posterior, as for `predict`.
         """
-        X = self.model.layout.encode(data)
-        warn_outside(self.model, X, stacklevel=3)
-        return mean_interval(self._draws(num_samples), X, check_level(level))
+        return mean_interval(self._draws(num_samples), self._rows_of(data), check_level(level))
 
     def terms(self, data: object = None, *, num_draws: int | None = None) -> TermMoments:
         """Mean and standard deviation of each term, on the scale of the link, for the rows of a table or of the fit.
 
         The last, "constant", is the intercept: means of all terms add up to that of ``f``, but for offsets.
         """
-        X = self.model.rows.X if data is None else self.model.layout.encode(data)
+        X = self.model.rows.X if data is None else self.model.layout.encode(data, has_missing=True)
+        warn_missing(X, stacklevel=3)
         found = moments_at(self._some(num_draws), X)
         found.mean[:, -1] += self.model.start.constant
         return found

@@ -74,7 +74,13 @@ class NewResponses:
     def quantiles(
         self, mean: np.ndarray, variance: np.ndarray, levels: np.ndarray, num_samples: int = SAMPLES
     ) -> np.ndarray:
-        """Quantiles ``(levels, N)``: of normal data exact, of others from draws, the same ones for the same rows."""
+        """Quantiles ``(levels, N)``: of normal data exact, of others from draws, the same ones for the same rows.
+
+        They are NaN where ``mean`` is.
+        """
+        if (lost := np.isnan(mean).any(axis=0)).any():  # generators take numbers alone
+            found = self.quantiles(np.where(lost, 0.0, mean), np.where(lost, 1.0, variance), levels, num_samples)
+            return np.where(lost, np.nan, found)
         if self.is_normal:
             return mixture_quantiles(mean, np.sqrt(variance + self.parameters[0] ** 2), levels)
         rng, each = np.random.default_rng(0), -(-num_samples // len(mean))
@@ -143,8 +149,11 @@ def predicted(draws: Draws, X: np.ndarray, key: Array) -> Prediction:
     count, dtype = len(model.rows.y), draws.term_features.dtype
     check_same_rows(draws.likelihood, len(X), count)
     offset, is_location = np.broadcast_to(offset_at(model, X), len(X)), model.family.link == "identity"
-    step = float(np.abs(offset).max() * jnp.finfo(dtype).eps)
+    lost = np.isnan(X).any(axis=1)
+    step = float(np.abs(offset[~lost]).max(initial=0.0) * jnp.finfo(dtype).eps)
     level = offset if is_location and step > FINE * float(model.start.noise) else None
+    if lost.any():
+        level = np.where(lost, np.nan, 0.0 if level is None else level)
     for rows, mean, variance in in_parts(draws, X):
         own = mean if level is None else mean - level[rows]
         mean, variance = (padded(one, 0, ROWS, axis=1).astype(dtype) for one in (own, variance))
@@ -216,11 +225,19 @@ NEAR = 0.05
 EVEN = 1e-3
 
 
+def warn_missing(X: np.ndarray, stacklevel: int) -> None:
+    """One warning of encoded rows ``(N, D)`` with NaN, which miss a value."""
+    if count := int(np.isnan(X).any(axis=1).sum()):
+        text = f"Rows with missing values are predicted as NaN: {count} of {len(X)}."
+        warnings.warn(text, UserWarning, stacklevel=stacklevel)
+
+
 def warn_outside(model: Model, X: np.ndarray, stacklevel: int) -> None:
     """One warning of encoded rows ``(N, D)`` outside of those of the fit: each term and each column once.
 
     ``warnings.filterwarnings("ignore", "Terms return to their mean")`` silences it: the first words are always these.
     """
+    X = X[~np.isnan(X).any(axis=1)]
     # A term returns to its mean outside of a column of numbers; a line or a trend beside it, as is advised, goes on.
     goes_on = {part.columns[0] for part in model.layout.read_terms if part.term.kind in ("linear", "trend")}
     readers: dict[int, list[ReadTerm]] = {}

@@ -51,8 +51,11 @@ class TableLayout:
     response_column: Column
     trials: int | None = None
 
-    def encode(self, data: object) -> np.ndarray:
-        """Inputs ``(N, D)`` of new rows; missing values, and levels that no prior describes, are refused by name."""
+    def encode(self, data: object, *, has_missing: bool = False) -> np.ndarray:
+        """Inputs ``(N, D)`` of new rows; missing values, and levels that no prior describes, are refused by name.
+
+        With ``has_missing`` a row with a missing value is NaN in all inputs.
+        """
         columns.check_order(data)
         if self.trials is not None and (name := self.columns[self.trials].name) not in (given := list(keys_of(data))):
             cure = "Add it: predictions count successes among these trials, and of one trial are its probability."
@@ -62,10 +65,15 @@ class TableLayout:
         readers |= {} if self.trials is None else {self.trials: "trials"}
         read = [(column, column_values(data, column.name, readers[at])) for at, column in enumerate(self.columns)]
         for column, values in read:
-            if (missing := is_missing(values)).any():
+            if not has_missing and (missing := is_missing(values)).any():
                 cure = "Leave these rows out of the new data."
                 got = f"{missing.sum()} of {len(values)} missing"
                 fail(f"column {column.name!r}", "known in the rows to predict", got, cure)
+        if read and (lost := _missing({column.name: values for column, values in read})).any():
+            found = np.full((len(lost), len(read)), np.nan)
+            if not lost.all():
+                found[~lost] = self.encode({column.name: values[~lost] for column, values in read})
+            return found
         first = [values for _, values in read] or [column_values(data, name) for name in keys_of(data)]
         encoded = self.encoded(read, len(first[0]) if first else 0)
         if not len(encoded):
