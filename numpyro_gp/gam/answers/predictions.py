@@ -38,20 +38,25 @@ class NewResponses:
     """The mixture over draws of new data, ``f`` normal with mean and variance ``(S, N)`` at each."""
 
     def __init__(self, likelihood: Likelihood) -> None:
-        kind = type(likelihood)
+        self.kind = kind = type(likelihood)
         row = row_of(kind)
         if row is None or row.draw is None or row.variance is None:
             cure = "Take fit.predict(data), which knows all likelihoods."
             required = f"one of {sorted(one.kind.__name__ for one in (*NAMED.values(), OF_RATE) if one.draw)}"
             fail("the likelihood of a fit with a predictor", required, kind.__name__, cure)
-        self.row, self.draw, self.variance, self.is_normal = row, row.draw, row.variance, kind is Gaussian
-        self.link, leaves = getattr(likelihood, "link", row.link), jax.tree.leaves(likelihood)
+        self.is_normal, self.link = kind is Gaussian, getattr(likelihood, "link", row.link)
+        leaves = jax.tree.leaves(likelihood)
         parameters = [np.asarray(leaf, float) for leaf in leaves]
         if any(value.ndim > 1 for value in parameters):
             cure = "Take fit.terms(data), which needs none."
             fail("the likelihood of a fit with a predictor", "of one number for all rows", "one for each row", cure)
         self.parameters = [value[:, None] for value in parameters]
         self.nodes, self.weights = gauss_hermite(NODES)
+
+    @property
+    def row(self) -> Any:
+        """The formulas of its likelihood: found by the class, for functions do not pickle."""
+        return row_of(self.kind)
 
     def of_trials(self, trials: np.ndarray | None) -> "NewResponses":
         """Successes among these trials ``(N,)`` of new rows; None: of no trials."""
@@ -68,7 +73,7 @@ class NewResponses:
         f, p = mean[..., None] + np.sqrt(variance)[..., None] * self.nodes, [one[..., None] for one in self.parameters]
         values = self.row.mean_at(self.link, f, *p)
         means = values @ self.weights
-        spread = self.variance(self.link, f, *p) + (values - means[..., None]) ** 2
+        spread = self.row.variance(self.link, f, *p) + (values - means[..., None]) ** 2
         return over_draws(means, spread @ self.weights)
 
     def quantiles(
@@ -85,7 +90,7 @@ class NewResponses:
             return mixture_quantiles(mean, np.sqrt(variance + self.parameters[0] ** 2), levels)
         rng, each = np.random.default_rng(0), -(-num_samples // len(mean))
         f = mean[..., None] + np.sqrt(variance)[..., None] * rng.normal(size=(*mean.shape, each))
-        draws = self.draw(rng, self.link, f, *(one[..., None] for one in self.parameters))
+        draws = self.row.draw(rng, self.link, f, *(one[..., None] for one in self.parameters))
         flat = np.moveaxis(draws, 1, 0).reshape(mean.shape[1], -1)
         # A count or a label, and no mean of two.
         return np.quantile(flat, levels, axis=1, method="lower" if self.row.is_discrete else "linear")
