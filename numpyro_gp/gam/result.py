@@ -39,6 +39,7 @@ from numpyro_gp.plots.terms import Points, draw_terms
 from numpyro_gp.posterior import Posterior, Prediction
 from numpyro_gp.rows.batches import some_rows
 from numpyro_gp.training import FitResult
+from numpyro_gp.training.fit import shows_bars
 
 # What a fit makes when it is asked for.
 LATE = ("posterior", "guide")
@@ -403,7 +404,7 @@ def fit(
     batch: int | None = None,
     tables: bool = True,
     key: Array | None = None,
-    progress: bool = False,
+    progress: bool | None = None,
 ) -> Fit:
     """Fit an additive model to a table: what ``ngp.gam(...)`` calls.
 
@@ -426,8 +427,8 @@ def fit(
         first. Features are then interpolated on the way to the mode, and those of the rows themselves at the end.
     key : PRNG key, optional
         ``jax.random.key(0)``.
-    progress : bool
-        Show bars.
+    progress : bool, optional
+        Show bars. By itself on a terminal and in a notebook, of variational inference after two seconds.
 
     Returns
     -------
@@ -448,7 +449,7 @@ def fit(
         if value is not None:
             check_count(name, value)
     built = model(terms, data, family, response=response, weights=weights, trials=trials, measure=measure)
-    found = run_engine(key, built, engine, num_steps, batch, tables, progress)
+    found = run_engine(key, built, engine, num_steps, batch, tables, shows_bars(progress))
     if key is None:  # the words of jax.random.split(jax.random.key(0))[1]: to make it would be all that compiles
         later = jax.random.wrap_key_data(jnp.asarray(np.array([928981903, 3453687069], np.uint32)), impl="threefry2x32")
     else:
