@@ -283,7 +283,7 @@ class Fit:
         Parameters
         ----------
         level : float
-            Of the intervals of shares.
+            Of the intervals.
         density : bool
             Whether to find the leave-one-out log density, by Pareto-smoothed importance sampling.
         check : bool, optional
@@ -308,10 +308,11 @@ class Fit:
             facts["checks of the fit"], notes = words, [*notes, *notes_on(own, result.rows), *said]
         facts["intercept"] = "{:.4g} ± {:.2g}".format(*result.constant)
         if {part.term.kind for part in own.layout.read_terms} & {"linear", "re"}:
-            told = (row for row in coefficients_of(draws, level) if row.term.startswith(("linear(", "sd of ")))
-            facts |= {row.term: f"{row.estimate:.4g} ± {row.sd:.2g}" for row in told}
+            for row in coefficients_of(draws, level, has_levels=False):
+                if row.term.startswith(("linear(", "sd of ")):
+                    facts[row.term] = f"{row.estimate:.4g} ± {row.sd:.2g} ({row.low:.4g} to {row.high:.4g})"
         facts["terms average to zero"] = MEASURE_WORDS[own.measure]
-        facts["intervals of shares"] = f"{100 * level:g} %"
+        facts["intervals"] = f"{100 * level:g} %"
         return Summary(str(own.terms), result.rows, facts, (*self.notes, *notes))
 
     def plot(

@@ -73,4 +73,5 @@ def test_a_summary_has_slopes_groups_and_what_was_left_out_by_column():
     facts, table = fit.summary(check=False, density=False).facts, fit.coefficients()
     assert facts["rows"] == "55 used, 5 left out (3 without x, 2 without g, 1 without y)"
     for name in ("linear(x)", "sd of re(g)"):
-        assert facts[name] == f"{table[name].estimate:.4g} ± {table[name].sd:.2g}"
+        row = table[name]
+        assert facts[name] == f"{row.estimate:.4g} ± {row.sd:.2g} ({row.low:.4g} to {row.high:.4g})"

@@ -25,7 +25,7 @@ from numpyro_gp.gam.table.layout import ReadTerm
 RATIOS = {"logit": "odds ratio", "log": "rate ratio"}
 INTERCEPT = "intercept"
 # Parameters of terms of time that are in the units of their column, by their number.
-OF_TIME: dict[str, dict[int, str]] = {"season": {1: "memory"}, "cycle": {0: "memory", 1: "period"}, "trend": {}}
+OF_TIME: dict[str, dict[int, str]] = {"season": {1: "memory"}, "cycle": {0: "memory", 1: "period"}}
 
 
 class Coefficient(NamedTuple):
@@ -120,29 +120,31 @@ class Coefficients:
         return frame_of({name: [getattr(row, name) for row in self.rows] for name in names})
 
 
-def _rows_of(model: Model, part: ReadTerm) -> tuple[np.ndarray, tuple[object, ...], float]:
+def _rows_of(model: Model, part: ReadTerm, has_levels: bool) -> tuple[np.ndarray, tuple[object, ...], float]:
     """Encoded rows at which a term has its coefficients as values, their levels, and how many units a row stands for.
 
-    Of a line the row one standard deviation from where it is zero; of levels one row each; of other terms none.
+    Of a line the row one standard deviation from where it is zero; of levels, where they are wanted, one row each; of
+    other terms none.
     """
     columns, levels, units = [model.layout.columns[at] for at in part.columns], tuple[object, ...](), 1.0
     x: list[list[float]] = []
     if part.term.kind == "linear":
         levels, x, units = ("",), [[1 + mean_over(model.kernel_data.measures[part.columns[0]])]], columns[0].scale
     elif part.term.kind in ("factor", "re"):
-        levels, units = columns[0].levels or (), columns[1].scale if part.term.by else 1.0
+        levels = columns[0].levels or () if has_levels else ()
+        units = columns[1].scale if part.term.by else 1.0
         x = [[code, 1.0][: len(columns)] for code in range(len(levels))]
     rows = np.zeros((len(levels), model.rows.X.shape[1]))
     rows[:, part.columns] = np.reshape(x, (len(levels), len(columns)))
     return rows, levels, units
 
 
-def coefficients_of(draws: Draws, interval: float) -> Coefficients:
-    """The table of a fit, from draws of its posterior."""
+def coefficients_of(draws: Draws, interval: float, has_levels: bool = True) -> Coefficients:
+    """The table of a fit, from draws of its posterior; by itself with the levels of categories, which may be many."""
     model, result = draws.model, list[Coefficient]()
     parts, ends = model.layout.read_terms, np.array([0.5 - interval / 2, 0.5 + interval / 2])
     has_ratio = model.family.link in RATIOS
-    rows = {part.name: _rows_of(model, part) for part in parts}
+    rows = {part.name: _rows_of(model, part, has_levels) for part in parts}
     points = {part.name: (rows[part.name][0], part.columns) for part in parts if rows[part.name][1]}
     X, places = side_by_side(points) if points else (model.rows.X[:1], {})
     means, variances = np.zeros((2, draws.size, len(parts) + 1, len(X)))
@@ -173,8 +175,8 @@ def coefficients_of(draws: Draws, interval: float) -> Coefficients:
         if levels:
             seen = places[part.name]
             add_effect(part.name, levels, means[:, at, seen] / units, variances[:, at, seen] / units**2)
-            if part.term.kind == "re":
-                add_number(f"sd of {part.name}", "", draws.scales[:, at] / units)
+        if part.term.kind == "re":
+            add_number(f"sd of {part.name}", "", draws.scales[:, at] / units)
         elif part.term.kind in SMOOTH:
             circle = model.kernel_data.periods.get(part.name)  # of radius one: a radian of it is a unit
             units = 1.0 if circle is None else (circle[1] - circle[0]) / (2 * math.pi)
@@ -182,6 +184,6 @@ def coefficients_of(draws: Draws, interval: float) -> Coefficients:
                 name = column.name if len(lengths.T) > 1 else ""
                 add_number(f"lengthscale of {part.name}", name, own * units * column.scale)
         else:
-            for number, word in OF_TIME[part.term.kind].items():
+            for number, word in OF_TIME.get(part.term.kind, {}).items():
                 add_number(f"{word} of {part.name}", "", lengths[:, number] * columns[0].scale)
     return Coefficients(tuple(result), interval, RATIOS.get(model.family.link, ""))
