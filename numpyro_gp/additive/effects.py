@@ -11,10 +11,10 @@ import numpy as np
 
 from numpyro_gp.additive import sobol
 from numpyro_gp.additive.anova import Design, design_of
-from numpyro_gp.additive.columns import Column, grid_points, plain, size_of_axis
+from numpyro_gp.additive.columns import Column, frame_of, grid_points, named_values, plain, size_of_axis
 from numpyro_gp.additive.component_kernels import category_columns, kernel_columns, measure_words
 from numpyro_gp.arrays import Array, ArrayLike
-from numpyro_gp.checks import check_count, check_points, check_type, fail
+from numpyro_gp.checks import check_count, check_level, check_points, check_type, fail
 from numpyro_gp.posterior.posterior import Posterior
 from numpyro_gp.primitives.gp import AdditiveGP
 
@@ -73,6 +73,43 @@ class Effect:
         return float(np.quantile(away.reshape(len(away), -1).max(axis=1), level))
 
 
+class Effects(dict[str, Effect]):
+    """Effects by the names of their terms or components.
+
+    Examples
+    --------
+    >>> import numpy as np, numpyro_gp as ngp
+    >>> data = {"dose": np.linspace(0.0, 1.0, 20), "y": np.linspace(0.0, 1.0, 20)}
+    >>> ngp.gam("y ~ linear(dose)", data).effects(grid=3).to_frame().round(1).values.tolist()[2][:3]
+    ['linear(dose)', 1.0, 0.5]
+    """
+
+    def to_frame(self, level: float = 0.9) -> Any:
+        """A table of pandas: term, a column for each of the data that is read, estimate, sd, low and high.
+
+        A row is a point of the grid of a term; columns that the term does not read are missing there. A column of the
+        data whose name the table has itself gets a "_" behind it.
+        """
+        check_level(level)
+        sizes = [effect.mean.size for effect in self.values()]
+        ends, moments = np.cumsum(sizes, dtype=int), ("estimate", "sd", "low", "high")
+        table: dict[str, np.ndarray] = {}
+        numbers = {name: np.zeros(sum(sizes)) for name in moments}
+        for effect, end, size in zip(self.values(), ends, sizes, strict=True):
+            rows = slice(end - size, end)
+            mean, sd = effect.mean.ravel(), effect.scale.ravel()
+            half = effect.half_width(level) * sd
+            for name, values in zip(moments, (mean, sd, mean - half, mean + half), strict=True):
+                numbers[name][rows] = values
+            grid = np.indices(effect.mean.shape).reshape(effect.mean.ndim, -1)
+            for column, axis, place in zip(effect.columns, effect.axes, grid, strict=True):
+                values = named_values(column, axis)
+                name = column.name + "_" * (column.name in ("term", *moments))
+                missing = {"f": np.nan, "M": np.datetime64("NaT"), "O": None}[values.dtype.kind]
+                table.setdefault(name, np.full(sum(sizes), missing, values.dtype))[rows] = values[place]
+        return frame_of({"term": np.repeat(np.array(list(self), object), sizes)} | table | numbers)
+
+
 class MixtureMoments:
     """Mean and standard deviation of a mixture of normal distributions, from moments of its members as they come."""
 
@@ -122,7 +159,7 @@ def effects(
     num_draws: int | None = None,
     site: str | None = None,
     **kwargs: object,
-) -> dict[str, Effect]:
+) -> Effects:
     """What an additive model has learned: mean and standard deviation of each component, over the range of the data.
 
     Components of one or two inputs are given. The moments are those of the mixture over posterior draws, so that
@@ -139,8 +176,8 @@ def effects(
 
     Returns
     -------
-    dict of Effect
-        By component.
+    Effects
+        A dictionary of `Effect` by component, with ``to_frame()`` for a table of pandas.
 
     Examples
     --------
@@ -196,7 +233,7 @@ def effects(
         return {name: (normals[name].loc[at], normals[name].variance[at]) for name, at in parts.items()}
 
     drawn = sobol.each_draw(posterior, key, moments, X, *args, **call)
-    result: dict[str, Effect] = {}
+    result = Effects()
     for name, columns in chosen.items():  # in the model's order: JAX sorts dictionaries
         sums = MixtureMoments()
         for mean, variance in zip(*map(np.asarray, drawn[name]), strict=True):

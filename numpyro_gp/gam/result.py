@@ -10,17 +10,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from numpyro_gp.additive.effects import Effect
+from numpyro_gp.additive.effects import Effects
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_choice, check_count, check_key, check_level, fail
 from numpyro_gp.gam.answers.advice import notes_on
+from numpyro_gp.gam.answers.coefficients import Coefficients, coefficients_of
 from numpyro_gp.gam.answers.draws import Draws, sample_posterior
 from numpyro_gp.gam.answers.effects import MEASURE_WORDS, TermMoments, effects_of, labels_of, moments_at
 from numpyro_gp.gam.answers.predictions import (
     TableRowPredictor,
     check_levels,
+    mean_interval,
     predicted,
     quantiles_at,
+    warn_missing,
     warn_outside,
 )
 from numpyro_gp.gam.answers.report import checked, facts_of, report_on_rows
@@ -36,6 +39,7 @@ from numpyro_gp.plots.terms import Points, draw_terms
 from numpyro_gp.posterior import Posterior, Prediction
 from numpyro_gp.rows.batches import some_rows
 from numpyro_gp.training import FitResult
+from numpyro_gp.training.fit import shows_bars
 
 # What a fit makes when it is asked for.
 LATE = ("posterior", "guide")
@@ -151,12 +155,19 @@ class Fit:
 
         Quantiles of a named family are those of `quantiles`, in NumPy, where a posterior compiles what draws them.
 
-        Rows far outside of those of the fit are warned of where a term returns to its mean there: `trend` goes on.
+        Rows with missing values are predicted as NaN, with one warning that counts them; so they are by `quantiles`,
+        `interval` and `terms`. Rows far outside of those of the fit are warned of where a term returns to its mean
+        there: `trend` goes on.
         `warnings.filterwarnings("ignore", "Terms return to their mean")` silences the warning.
         """
-        X = self.model.layout.encode(data)
-        warn_outside(self.model, X, stacklevel=3)
-        return self._predicted(X, num_samples)
+        return self._predicted(self._rows_of(data), num_samples)
+
+    def _rows_of(self, data: object) -> np.ndarray:
+        """Encoded rows of a table that a user's call names, with warnings of what they miss and where they lie."""
+        X = self.model.layout.encode(data, has_missing=True)
+        warn_missing(X, stacklevel=4)
+        warn_outside(self.model, X, stacklevel=4)
+        return X
 
     def _predicted(self, X: np.ndarray, num_samples: int | None = None) -> Prediction:
         """Of encoded rows, wherever they lie."""
@@ -183,18 +194,28 @@ class Fit:
         Of each new datum, noise included; ``num_samples`` are draws of the posterior, as for `predict`. Exact where
         noise is normal, else from 2000 draws; of a named family by NumPy, which compiles nothing.
         """
-        X, wanted = self.model.layout.encode(data), check_levels(levels)
-        warn_outside(self.model, X, stacklevel=3)
+        X, wanted = self._rows_of(data), check_levels(levels)
         if self.model.family.named is not None:
             return quantiles_at(self._draws(num_samples), X, wanted)
         return np.asarray(self._predicted(X, num_samples).quantiles(wanted))
+
+    def interval(
+        self, data: object, level: float = 0.9, *, num_samples: int | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Ends ``(N,), (N,)`` of an interval of the mean of the response for the rows of a table.
+
+        Of a rate, a probability or an average, which more rows make narrower: a new datum, with its noise, is in
+        `quantiles`. ``num_samples`` are draws of the posterior, as for `predict`.
+        """
+        return mean_interval(self._draws(num_samples), self._rows_of(data), check_level(level))
 
     def terms(self, data: object = None, *, num_draws: int | None = None) -> TermMoments:
         """Mean and standard deviation of each term, on the scale of the link, for the rows of a table or of the fit.
 
         The last, "constant", is the intercept: means of all terms add up to that of ``f``, but for offsets.
         """
-        X = self.model.rows.X if data is None else self.model.layout.encode(data)
+        X = self.model.rows.X if data is None else self.model.layout.encode(data, has_missing=True)
+        warn_missing(X, stacklevel=3)
         found = moments_at(self._some(num_draws), X)
         found.mean[:, -1] += self.model.start.constant
         return found
@@ -232,9 +253,27 @@ class Fit:
         link, (y, mass) = own.family.link, as_labels(own.layout, own.rows)
         return residuals_at(link, f, y), mass * own.family.weights(f, r)
 
-    def effects(self, *, grid: int = 80, num_draws: int | None = None) -> dict[str, Effect]:
-        """Each term as a curve, a surface or levels, in the units of the data."""
+    def effects(self, *, grid: int = 80, num_draws: int | None = None) -> Effects:
+        """Each term as a curve, a surface or levels, in the units of the data; ``.to_frame()`` is a table of pandas."""
         return effects_of(self._some(num_draws), check_count("grid", grid, 2), self._rng(0))[0]
+
+    def coefficients(self, level: float = 0.9, *, num_draws: int | None = None) -> Coefficients:
+        """Slopes, levels and the intercept with intervals; the sd of each ``re``, the lengthscale of each curve.
+
+        Slopes are per unit of their column, on the scale of the link. The levels of a ``factor`` are around its
+        average, and the intercept is ``f`` where all terms are zero. A lengthscale is in the units of its column, of a
+        cyclic one along the circle. Where the link is a logit or a log there are odds or rate ratios, too: ``exp`` of
+        estimate and ends. Printed, it is a table. ``fit.coefficients()["linear(dose)"].estimate`` reads a row, and
+        ``.to_frame()`` makes a table of pandas.
+
+        Parameters
+        ----------
+        level : float
+            Of the intervals.
+        num_draws : int, optional
+            Draws of the hyper-parameters, as for `summary`: the intervals of sds and lengthscales are theirs.
+        """
+        return coefficients_of(self._some(num_draws), check_level(level))
 
     def summary(
         self, *, level: float = 0.9, density: bool = True, check: bool | None = None, num_draws: int | None = None
@@ -244,7 +283,7 @@ class Fit:
         Parameters
         ----------
         level : float
-            Of the intervals of shares.
+            Of the intervals.
         density : bool
             Whether to find the leave-one-out log density, by Pareto-smoothed importance sampling.
         check : bool, optional
@@ -258,7 +297,8 @@ class Fit:
         draws = self._some(num_draws)
         result = report_on_rows(draws, check_level(level), rng)
         facts, notes = facts_of(draws, result, density)
-        facts["rows"] = f"{len(own.rows.y)} used, {own.rows.left_out} left out"
+        reasons = ", ".join(f"{count} {reason}" for reason, count in own.rows.reasons)
+        facts["rows"] = f"{len(own.rows.y)} used, {own.rows.left_out} left out" + f" ({reasons})" * bool(reasons)
         if levels := own.layout.response_column.levels:
             facts["response"] = f"1 is {levels[1]!r}, 0 is {levels[0]!r}"
         facts["engine"] = f"{self.engine}, {self.steps} {'draws' if self.engine == 'nuts' else 'steps'}"
@@ -267,8 +307,12 @@ class Fit:
             words, said = checked(draws, result, posterior, bool(check), rng, self.steps)
             facts["checks of the fit"], notes = words, [*notes, *notes_on(own, result.rows), *said]
         facts["intercept"] = "{:.4g} ± {:.2g}".format(*result.constant)
+        if {part.term.kind for part in own.layout.read_terms} & {"linear", "re"}:
+            for row in coefficients_of(draws, level, has_levels=False):
+                if row.term.startswith(("linear(", "sd of ")):
+                    facts[row.term] = f"{row.estimate:.4g} ± {row.sd:.2g} ({row.low:.4g} to {row.high:.4g})"
         facts["terms average to zero"] = MEASURE_WORDS[own.measure]
-        facts["intervals of shares"] = f"{100 * level:g} %"
+        facts["intervals"] = f"{100 * level:g} %"
         return Summary(str(own.terms), result.rows, facts, (*self.notes, *notes))
 
     def plot(
@@ -361,7 +405,7 @@ def fit(
     batch: int | None = None,
     tables: bool = True,
     key: Array | None = None,
-    progress: bool = False,
+    progress: bool | None = None,
 ) -> Fit:
     """Fit an additive model to a table: what ``ngp.gam(...)`` calls.
 
@@ -384,8 +428,8 @@ def fit(
         first. Features are then interpolated on the way to the mode, and those of the rows themselves at the end.
     key : PRNG key, optional
         ``jax.random.key(0)``.
-    progress : bool
-        Show bars.
+    progress : bool, optional
+        Show bars. By itself on a terminal and in a notebook, of variational inference after two seconds.
 
     Returns
     -------
@@ -406,7 +450,7 @@ def fit(
         if value is not None:
             check_count(name, value)
     built = model(terms, data, family, response=response, weights=weights, trials=trials, measure=measure)
-    found = run_engine(key, built, engine, num_steps, batch, tables, progress)
+    found = run_engine(key, built, engine, num_steps, batch, tables, shows_bars(progress))
     if key is None:  # the words of jax.random.split(jax.random.key(0))[1]: to make it would be all that compiles
         later = jax.random.wrap_key_data(jnp.asarray(np.array([928981903, 3453687069], np.uint32)), impl="threefry2x32")
     else:

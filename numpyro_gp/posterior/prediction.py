@@ -191,7 +191,8 @@ class Prediction:
         Number S of draws in the mixture.
     level : array (N,), optional
         Of data with a location whose level is so large that the precision of JAX has no digits for the rest: programs
-        see data and functions less this level, and it is added to what they return by NumPy, in double precision.
+        see data and functions less this level, and it is added to what they return by NumPy, in double precision. It is
+        NaN for a row of a table that misses a value, and so is what is predicted for it.
 
     Examples
     --------
@@ -282,7 +283,7 @@ class Prediction:
     def _check(self, y: ArrayLike) -> Array:
         data, given = check_array("y", y), known(y)
         if self.level is not None and given is not None and given.shape == self.level.shape:
-            data = jnp.asarray((given - self.level).astype(self.variance.dtype))
+            data = jnp.asarray((given - np.nan_to_num(self.level)).astype(self.variance.dtype))
         wanted = self.mean.shape[: self._data_axes]
         if data.shape != wanted:
             cure = "Pass y[:, 0] for a column."

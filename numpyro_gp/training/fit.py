@@ -77,6 +77,11 @@ def prepare(
     return job, position, size, adapts, start if is_new else None
 
 
+def shows_bars(progress: bool | None) -> bool:
+    """Whether a fit shows bars: as it is asked, by itself on a terminal and in a notebook."""
+    return (sys.stderr.isatty() or "ipykernel" in sys.modules) if progress is None else progress
+
+
 @with_short_errors
 def fit(
     key: Array,
@@ -85,7 +90,7 @@ def fit(
     /,
     *args: object,
     chunk_size: int | None = None,
-    progress: bool = True,
+    progress: bool | None = None,
     checkpoint: str | os.PathLike | None = None,
     checkpoint_every: float = 30.0,
     resume: bool | str | os.PathLike | FitResult = False,
@@ -123,7 +128,8 @@ def fit(
     chunk_size
         Steps between two looks at the losses; None adapts it to half a second. No effect on numbers.
     progress
-        Show one bar on standard error with the loss (Stein engines: the norm of the Stein force).
+        Show one bar on standard error with the loss (Stein engines: the norm of the Stein force). By itself on a
+        terminal and in a notebook, and in no log.
     checkpoint
         File (``.npz``) that is replaced atomically at most every ``checkpoint_every`` seconds, and
         at the end, at a failure and at Ctrl-C. A file that exists is refused unless it is the one resumed.
@@ -217,7 +223,7 @@ def fit(
         raise
     asked = {"chunk_size": chunk_size, "path": path, "resume": resume, "init_params": init_params, "search": search}
     job, position, size, adapts, start = prepare(key, svi_or_stein, feed, num_steps, **asked)
-    done, shows = min(position.steps, num_steps), progress and job.is_first
+    done, shows = min(position.steps, num_steps), shows_bars(progress) and job.is_first
     with tqdm.tqdm(total=num_steps, initial=done, disable=not shows, file=sys.stderr) as bar:
         position, failure = run_chunks(job, position, size, adapts, checkpoint_every, bar)
     result = written(job, position)

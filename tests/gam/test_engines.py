@@ -1,5 +1,6 @@
 """Which guide, which steps and when they stop; one formula under three engines."""
 
+import sys
 from types import SimpleNamespace
 
 import jax
@@ -8,6 +9,7 @@ import pytest
 from numpyro.infer.autoguide import AutoMultivariateNormal, AutoNormal
 
 import numpyro_gp as ngp
+from numpyro_gp.gam.search import engines
 from numpyro_gp.gam.search.engines import JOINT, by_stochastic_steps, guide_of, rounded_away
 
 RNG = np.random.default_rng(0)
@@ -28,6 +30,23 @@ def test_few_terms_have_one_belief_and_many_blocks():
     assert guide_of(many).rest_factory is AutoNormal
     recipes = [guide_of(model).recipes["f"] for model in (few, many)]
     assert recipes[0] is not recipes[1]
+
+
+def test_a_long_fit_has_a_bar_on_a_terminal_and_none_in_a_log(capfd, monkeypatch):
+    """Of 0 seconds in place of 2, so that this one is long."""
+    table = data(1)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    short = ngp.gam("y ~ s(x0)", table)
+    assert capfd.readouterr() == ("", "")
+    monkeypatch.setattr(engines, "DELAY", 0.0)
+    shown = ngp.gam("y ~ s(x0)", table)
+    assert f"{shown.result.losses[-1]:.5g}"[:4] in (told := capfd.readouterr().err)
+    assert " steps [" in told
+    np.testing.assert_array_equal(shown.result.losses, short.result.losses)
+    ngp.gam("y ~ s(x0)", table, progress=False)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: False)
+    ngp.gam("y ~ s(x0)", table)
+    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.long

@@ -32,6 +32,20 @@ def test_names_in_quotes_may_have_any_sign():
     assert [term.columns for term in found.items] == [("c  d",), ("e",)]
 
 
+def test_names_in_backticks_may_have_any_sign():
+    """As in R: quotes inside of them, backticks inside of quotes, and the place of what is wrong behind them."""
+    found = formula("`log ~ y` ~ s(`air temp`, by=`the \"site\"`) + log(`it's`) + `a+b` + linear('`')")
+    assert found.response == "log ~ y"
+    columns = [("air temp", 'the "site"'), ("log(it's)", None), ("a+b", None), ("`", None)]
+    assert [(term.columns[0], term.by) for term in found.items] == columns
+    with pytest.raises(ValueError, match=r"s\(a b\) twice") as error:
+        formula("y ~ s(`a b`) + s(`a b`)")
+    line, mark = str(error.value).splitlines()[-2:]
+    assert line[mark.index("^") :] == "s(`a b`)"
+    with pytest.raises(ValueError, match="what Python cannot read there"):
+        formula("y ~ s(`a b)")
+
+
 @pytest.mark.parametrize(
     ("text", "at", "message"),
     [
@@ -52,9 +66,9 @@ def test_names_in_quotes_may_have_any_sign():
         ("y ~ 0 + a", "0", "Leave it out: the constant is always there"),
         ("y ~ I(a ** 2)", "a **", r"Write s\(a\): a curve needs no powers"),
         ("y ~ poly(a, 2)", "poly", r"Write s\(a\) for a curve of a\."),
-        ("y ~ s(my.age)", "my.age", r'Write the name of a column with signs in quotes: "my\.age"\.'),
-        ("y ~ s(my age)", "my", "names with spaces, signs or words of Python are in quotes"),
-        ("y ~ class", "class", "names with spaces, signs or words of Python are in quotes"),
+        ("y ~ s(my.age)", "my.age", r"Write the name of a column with signs in backticks: `my\.age`\."),
+        ("y ~ s(my age)", "my", "names with spaces, signs or words of Python are in `backticks`"),
+        ("y ~ class", "class", "names with spaces, signs or words of Python are in `backticks`"),
         ("y ~", "~", "nothing right of ~"),
         ("~ s(a)", "~", "nothing left of ~"),
         ("y ~ .", ".", r"Write every column out, as s\(age\)"),

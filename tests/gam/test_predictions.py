@@ -5,18 +5,20 @@ import pickle
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 import optax
 import pytest
 from numpyro.infer import SVI, Trace_ELBO
 from numpyro.infer.autoguide import AutoNormal
 from scipy import stats
+from scipy.special import expit
 
 import numpyro_gp as ngp
 from numpyro_gp.gam.answers.predictions import latent, predicted
 from numpyro_gp.gam.search.engines import guide_of, set_up
 from numpyro_gp.guides.natural import NATURAL_MARK
 from tests.compiling import counted
-from tests.gam.known import draws_of, repeated
+from tests.gam.known import draws_of, fit_of, repeated
 from tests.precision import x64
 
 RNG = np.random.default_rng(0)
@@ -153,6 +155,92 @@ def test_quantiles_of_counts_compile_nothing_and_are_those_of_the_mixture():
         assert (level - 0.03 < up_to).all()
     with pytest.raises(ValueError, match="levels must be one or more numbers between 0 and 1, but got 90"):
         fit.quantiles(new, 90)
+
+
+@pytest.mark.parametrize(
+    ("response", "family", "likelihood", "mean"),
+    [
+        ("y", "gaussian", ngp.likelihoods.Gaussian(0.5), lambda f, _: f),
+        ("n", "negative_binomial", ngp.likelihoods.NegativeBinomial(2.0), lambda f, _: np.exp(f)),
+        ("b", "bernoulli", ngp.likelihoods.Bernoulli(), lambda f, _: expit(f)),
+        ("b", ngp.likelihoods.Bernoulli("probit"), ngp.likelihoods.Bernoulli("probit"), lambda f, _: stats.norm.cdf(f)),
+        ("n", "binomial", ngp.likelihoods.Binomial(1.0), lambda f, trials: trials * expit(f)),
+        ("w", lambda: ngp.likelihoods.Gamma(2.0), None, lambda f, _: np.array([2.0, 8.0])[:, None, None] * np.exp(f)),
+    ],
+)
+def test_an_interval_of_the_mean_is_that_of_draws_of_the_mean(response, family, likelihood, mean):
+    """Of the normal ``f`` at each draw of the posterior, by SciPy: the noise of new data is not in it."""
+    trials = {"trials": "k"} if family == "binomial" else {}
+    data = DATA | {"k": np.full(N, 9)}
+    model = ngp.gam.model(f"{response} ~ s(x) + re(g) + offset(log(e))", data, family, **trials)
+    given = repeated(likelihood) if likelihood is not None else ngp.likelihoods.Gamma(np.array([2.0, 8.0]))
+    fit, new = fit_of(model, given, is_dense=True), NEW | {"k": np.arange(1, 8)}
+    low, high = fit.interval(new, 0.8)
+    assert low.shape == high.shape == (7,)
+    at, variance = latent(fit._draws(), model.layout.encode(new))
+    f = at[..., None] + np.sqrt(variance)[..., None] * np.random.default_rng(0).normal(size=(2, 7, 50_000))
+    draws = mean(f, new["k"][:, None])
+    for end, share in ((low, 0.1), (high, 0.9)):
+        np.testing.assert_allclose((draws <= end[:, None]).mean(axis=(0, 2)), share, atol=0.005)
+
+
+SLOW = [pytest.param(name, marks=pytest.mark.long) for name in ("poisson", "binomial", "class", "beta")]
+
+
+@pytest.mark.filterwarnings("ignore:Rows with missing values")
+@pytest.mark.parametrize("name", ["gaussian", "bernoulli", *SLOW])
+def test_rows_with_missing_values_are_nan_and_the_others_as_they_were(name):
+    """Of numbers, levels, offsets and trials; with one warning that has their number."""
+    likelihoods = {"gaussian": ngp.likelihoods.Gaussian(0.5), "poisson": ngp.likelihoods.Poisson()}
+    likelihoods |= {"bernoulli": ngp.likelihoods.Bernoulli(), "binomial": ngp.likelihoods.Binomial(1.0)}
+    likelihoods |= {"class": ngp.likelihoods.Poisson(), "beta": ngp.likelihoods.Beta(3.0)}
+    response = {"gaussian": "y", "bernoulli": "b", "beta": "p"}.get(name, "n")
+    data, options = DATA | {"k": np.full(N, 9), "p": expit(DATA["y"])}, {"trials": "k"} if name == "binomial" else {}
+    given = likelihoods[name] if name == "class" else name
+    model = ngp.gam.model(f"{response} ~ s(x) + re(g) + offset(log(e))", data, given, **options)
+    fit = fit_of(model, repeated(likelihoods[name]), is_dense=True)
+    new = NEW | {"g": NEW["g"].astype(object), "k": np.arange(1.0, 8.0), "x": NEW["x"].copy(), "e": NEW["e"].copy()}
+    lost = np.zeros(7, bool)
+    for column, row in (("x", 0), ("g", 2), ("e", 3), *([("k", 5)] if options else [])):
+        new[column][row], lost[row] = None if column == "g" else np.nan, True
+    complete = {column: np.asarray(values)[~lost] for column, values in new.items()}
+    with pytest.warns(UserWarning, match=f"Rows with missing values are predicted as NaN: {lost.sum()} of 7") as caught:
+        found = fit.predict(new)
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+    wanted = fit.predict(complete)
+    y = np.asarray(data[response][:7], float)
+    answers = [
+        *(
+            (getattr(own, part) for own in (found, wanted))
+            for part in ("mean", "variance", "function_mean", "function_variance")
+        ),
+        (found.log_density(y), wanted.log_density(y[~lost])),
+    ]
+    answers += zip(fit.interval(new), fit.interval(complete), strict=True)
+    answers += [(part.T, other.T) for part, other in zip(fit.terms(new)[1:], fit.terms(complete)[1:], strict=True)]
+    quantiles = fit.quantiles(new, [0.1, 0.9])
+    for whole, some in answers:
+        assert np.array_equal(np.isnan(whole), np.broadcast_to(lost, whole.shape))
+        np.testing.assert_allclose(np.asarray(whole)[..., ~lost], some, rtol=1e-6)
+    for drawn in (quantiles, found.quantiles([0.1, 0.9]), found.sample(20)):
+        assert np.array_equal(np.isnan(drawn).all(axis=0), lost)
+        assert not np.isnan(np.asarray(drawn)[:, ~lost]).any()
+
+
+def test_a_table_whose_rows_all_miss_a_value_is_nan():
+    fit = fit_of(ngp.gam.model("y ~ s(x) + re(g)", DATA), repeated(ngp.likelihoods.Gaussian(0.5)))
+    with pytest.warns(UserWarning, match="1 of 1"):
+        assert np.isnan(fit.predict({"x": [np.nan], "g": ["a"]}).mean).all()
+    with pytest.warns(UserWarning, match="2 of 2"):
+        assert np.isnan(fit.quantiles({"x": [0.5, 1.0], "g": [None, None]})).all()
+
+
+def test_an_interval_needs_a_link():
+    family = lambda: lambda f: numpyro.distributions.Normal(f, 1.0)  # noqa: E731
+    fit = fit_of(ngp.gam.model("y ~ s(x)", DATA, family), ngp.likelihoods.Gaussian(np.ones(2)))
+    with pytest.raises(ValueError, match="one whose mean is a known function of f"):
+        fit.interval(NEW)
 
 
 @pytest.mark.long

@@ -1,5 +1,6 @@
 """Which rows a summary looks at, and what it says of its checks; numbers are in test_variance_shares, test_row_densities."""
 
+import re
 from collections import Counter
 
 import jax
@@ -77,6 +78,16 @@ def test_some_rows_have_the_numbers_of_these_rows(kind, name, monkeypatch):
     assert np.isfinite(facts_of(draws, found, True)[0]["deviance explained"])
     words, _ = checked(draws, found, None, False, np.random.default_rng(0))
     assert words.startswith("noise, inducing inputs, residuals")
+
+
+def test_rows_that_no_weights_leave_out_are_counted_beside_the_density():
+    """Two amounts far out, in groups of three rows: a note of its own stood below six of eight tables."""
+    rng = np.random.default_rng(0)
+    data = {"x": rng.uniform(size=40), "g": np.arange(40) % 12, "y": rng.gamma(1.0, size=40)}
+    data["y"][[3, 5]] = 1e-6, 300
+    found = ngp.gam("y ~ s(x) + re(g)", data, "gamma").summary(check=False)
+    assert re.fullmatch(r"-\d\.\d{4} per row \(unreliable for \d+ rows\)", found.facts["log density, left out"])
+    assert found.notes == ()
 
 
 def test_a_summary_finds_each_number_once(monkeypatch):

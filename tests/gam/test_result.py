@@ -86,7 +86,7 @@ def test_terms_add_up_to_what_is_predicted():
     np.testing.assert_allclose(fit.terms().mean.sum(axis=1), fit.predict(table).function_mean, rtol=1e-9)
     facts = fit.summary(level=0.8, check=False, density=False).facts
     assert float(facts["intercept"].split(" ")[0]) == pytest.approx(table["y"].mean(), abs=0.1)
-    assert facts["intervals of shares"] == "80 %"
+    assert facts["intervals"] == "80 %"
 
 
 def test_what_has_no_link_is_not_drawn_as_a_mean():

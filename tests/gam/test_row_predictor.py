@@ -1,5 +1,7 @@
 """A predictor of rows has the numbers of `fit.predict`, and no program of its own."""
 
+import pickle
+
 import jax
 import numpy as np
 import pytest
@@ -44,7 +46,9 @@ def test_moments_and_quantiles_of_all_terms(measure):
     np.testing.assert_allclose(found.quantiles([0.1, 0.9]), wanted.quantiles([0.1, 0.9]), rtol=1e-5)
     with counted() as programs:
         row = predictor({name: values[1] for name, values in NEW.items()})
+        same = pickle.loads(pickle.dumps(predictor))({name: values[1] for name, values in NEW.items()})
     assert programs.count == 0
+    np.testing.assert_array_equal(same.quantiles(), row.quantiles())
     np.testing.assert_allclose(row.mean[0], wanted.mean[1], rtol=1e-7)
     for one in rows_of(NEW):
         np.testing.assert_array_equal(predictor(one).mean, row.mean)

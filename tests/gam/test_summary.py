@@ -62,3 +62,16 @@ def test_the_constant_beside_an_offset_is_the_likeliest(name):
     np.testing.assert_allclose(null_mean(family, y, 0 * offset, weights, r), np.average(y, weights=weights))
     if family.name in ("bernoulli", "Bernoulli", "poisson"):  # of one value it is the mean
         np.testing.assert_array_equal(null_mean(family, 0 * y, offset, weights, r), 0 * y)
+
+
+def test_a_summary_has_slopes_groups_and_what_was_left_out_by_column():
+    rng = np.random.default_rng(2)
+    data = {"x": rng.normal(size=60), "g": rng.choice(list("abc"), 60).astype(object), "e": rng.uniform(1, 2, 60)}
+    data["y"] = 2 * data["x"] + 0.1 * rng.normal(size=60)
+    data["x"][:3], data["g"][2:4], data["y"][-1] = np.nan, None, np.nan
+    fit = ngp.gam("y ~ linear(x) + s(e) + re(g)", data)
+    facts, table = fit.summary(check=False, density=False).facts, fit.coefficients()
+    assert facts["rows"] == "55 used, 5 left out (3 without x, 2 without g, 1 without y)"
+    for name in ("linear(x)", "sd of re(g)"):
+        row = table[name]
+        assert facts[name] == f"{row.estimate:.4g} ± {row.sd:.2g} ({row.low:.4g} to {row.high:.4g})"

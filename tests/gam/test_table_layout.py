@@ -29,7 +29,10 @@ def test_rows_with_missing_values_are_left_out_and_counted():
     np.testing.assert_allclose(rows.X[:, 2], np.log([1.0, 2.0, 3.0]))  # as it is
     assert [part.columns for part in layout.read_terms] == [(0,), (1,)]
     assert layout.offsets == (2,)
-    assert laid("y ~ e")[1].left_out == 0
+    assert rows.reasons == (("without x", 1), ("without g", 1))
+    assert (laid("y ~ e")[1].left_out, laid("y ~ e")[1].reasons) == (0, ())
+    both = laid("y ~ s(x) + re(g)", weights=[0.0, 1.0, 1.0, 0.0, 1.0])[1]
+    assert (both.left_out, both.reasons[-1]) == (3, ("of weight 0", 2))  # one of them misses a value, too
 
 
 def test_incomplete_rows_are_those_that_a_fit_leaves_out():

@@ -175,5 +175,5 @@ def test_nothing_is_assumed_of_a_foreign_engine():
 @pytest.mark.long
 def test_the_bar_names_the_loss(capfd):
     svgd = ngp.stein.SVGD(shared_model, optax.sgd(0.1), num_stein_particles=2)
-    ngp.fit(KEY, svgd, 2, jnp.ones(1))
+    ngp.fit(KEY, svgd, 2, jnp.ones(1), progress=True)
     assert "Stein force 1.8" in capfd.readouterr().err

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import pickle
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -73,9 +74,12 @@ def test_arrays_are_arguments_and_the_rest_is_fixed():
     assert (seen["batch"], seen["name"], seen["link"], seen["rate"]) == (2, "y", jnp.tanh, 0.5)
 
 
-def test_one_bar_on_standard_error_and_silence(capfd):
-    fit(KEY, Countdown(), 40, DATA, chunk_size=10, progress=False)
-    assert capfd.readouterr() == ("", "")
+def test_one_bar_on_standard_error_and_silence(capfd, monkeypatch):
+    """In a log by itself, too."""
+    for asked in ({"progress": False}, {}):
+        fit(KEY, Countdown(), 40, DATA, chunk_size=10, **asked)
+        assert capfd.readouterr() == ("", "")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     fit(KEY, Countdown(), 40, DATA, chunk_size=10)
     out, err = capfd.readouterr()
     assert out == ""

@@ -6,7 +6,7 @@ import numpy as np
 
 from numpyro_gp.additive.columns import grid_points, size_of_axis
 from numpyro_gp.additive.component_kernels import Squares, shares_of
-from numpyro_gp.additive.effects import Effect, MixtureMoments
+from numpyro_gp.additive.effects import Effect, Effects, MixtureMoments
 from numpyro_gp.beliefs.members import Stacks
 from numpyro_gp.gam.answers.draws import Draws, Normal
 from numpyro_gp.gam.model.features import ScaledFeatures, TermFeatures
@@ -98,7 +98,7 @@ def moments_at(draws: Draws, X: np.ndarray) -> TermMoments:
     return TermMoments(names, mean, scale)
 
 
-def effects_of(draws: Draws, size: int, rng: np.random.Generator) -> tuple[dict[str, Effect], float]:
+def effects_of(draws: Draws, size: int, rng: np.random.Generator) -> tuple[Effects, float]:
     """Every term on its grid, and the posterior mean of the constant on the scale of the link."""
     model, blocks = draws.model, draws.term_features.blocks
     parts = model.layout.read_terms
@@ -110,7 +110,7 @@ def effects_of(draws: Draws, size: int, rng: np.random.Generator) -> tuple[dict[
         sums.add(*components(term_posterior, scaled, blocks))
         pairs = zip(blocks.apart(term_posterior.sample(rng, each)), blocks.apart(scaled.A), strict=True)
         functions.append(blocks.in_order([values.transpose(0, 2, 1) @ a for values, a in pairs]))
-    result = {}
+    result = Effects()
     for at, part in enumerate(parts):
         axes, columns = grids[part.name][0], tuple(model.layout.columns[one] for one in part.columns)
         shape = tuple(len(axis) for axis in axes)

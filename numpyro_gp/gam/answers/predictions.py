@@ -23,8 +23,8 @@ from numpyro_gp.gam.model.term_kernels import SMOOTH, composed, count_lengthscal
 from numpyro_gp.gam.table.layout import ReadTerm, is_difference
 from numpyro_gp.gam.table.terms import TIME
 from numpyro_gp.kernels.profiles import of_average
-from numpyro_gp.likelihoods import Binomial, Gaussian, Likelihood
-from numpyro_gp.likelihoods.links import normal_cdf
+from numpyro_gp.likelihoods import Binomial, Gamma, Gaussian, Likelihood
+from numpyro_gp.likelihoods.links import mean_of, normal_cdf
 from numpyro_gp.likelihoods.quadrature import gauss_hermite
 from numpyro_gp.posterior import Prediction
 from numpyro_gp.rows.batches import padded
@@ -38,20 +38,25 @@ class NewResponses:
     """The mixture over draws of new data, ``f`` normal with mean and variance ``(S, N)`` at each."""
 
     def __init__(self, likelihood: Likelihood) -> None:
-        kind = type(likelihood)
+        self.kind = kind = type(likelihood)
         row = row_of(kind)
         if row is None or row.draw is None or row.variance is None:
             cure = "Take fit.predict(data), which knows all likelihoods."
             required = f"one of {sorted(one.kind.__name__ for one in (*NAMED.values(), OF_RATE) if one.draw)}"
             fail("the likelihood of a fit with a predictor", required, kind.__name__, cure)
-        self.row, self.draw, self.variance, self.is_normal = row, row.draw, row.variance, kind is Gaussian
-        self.link, leaves = getattr(likelihood, "link", row.link), jax.tree.leaves(likelihood)
+        self.is_normal, self.link = kind is Gaussian, getattr(likelihood, "link", row.link)
+        leaves = jax.tree.leaves(likelihood)
         parameters = [np.asarray(leaf, float) for leaf in leaves]
         if any(value.ndim > 1 for value in parameters):
             cure = "Take fit.terms(data), which needs none."
             fail("the likelihood of a fit with a predictor", "of one number for all rows", "one for each row", cure)
         self.parameters = [value[:, None] for value in parameters]
         self.nodes, self.weights = gauss_hermite(NODES)
+
+    @property
+    def row(self) -> Any:
+        """The formulas of its likelihood: found by the class, for functions do not pickle."""
+        return row_of(self.kind)
 
     def of_trials(self, trials: np.ndarray | None) -> "NewResponses":
         """Successes among these trials ``(N,)`` of new rows; None: of no trials."""
@@ -68,25 +73,24 @@ class NewResponses:
         f, p = mean[..., None] + np.sqrt(variance)[..., None] * self.nodes, [one[..., None] for one in self.parameters]
         values = self.row.mean_at(self.link, f, *p)
         means = values @ self.weights
-        spread = self.variance(self.link, f, *p) + (values - means[..., None]) ** 2
+        spread = self.row.variance(self.link, f, *p) + (values - means[..., None]) ** 2
         return over_draws(means, spread @ self.weights)
 
     def quantiles(
         self, mean: np.ndarray, variance: np.ndarray, levels: np.ndarray, num_samples: int = SAMPLES
     ) -> np.ndarray:
-        """Quantiles ``(levels, N)``: of normal data exact, of others from draws, the same ones for the same rows."""
+        """Quantiles ``(levels, N)``: of normal data exact, of others from draws, the same ones for the same rows.
+
+        They are NaN where ``mean`` is.
+        """
+        if (lost := np.isnan(mean).any(axis=0)).any():  # generators take numbers alone
+            found = self.quantiles(np.where(lost, 0.0, mean), np.where(lost, 1.0, variance), levels, num_samples)
+            return np.where(lost, np.nan, found)
         if self.is_normal:
-            scale = np.sqrt(variance + self.parameters[0] ** 2)
-            ends = (mean - 10 * scale).min(axis=0), (mean + 10 * scale).max(axis=0)
-            low, high = (np.broadcast_to(end, (len(levels), mean.shape[1])) for end in ends)
-            for _ in range(50):  # bisection
-                middle = 0.5 * (low + high)
-                below = normal_cdf((middle[:, None] - mean) / scale).mean(axis=1) < levels[:, None]
-                low, high = np.where(below, middle, low), np.where(below, high, middle)
-            return 0.5 * (low + high)
+            return mixture_quantiles(mean, np.sqrt(variance + self.parameters[0] ** 2), levels)
         rng, each = np.random.default_rng(0), -(-num_samples // len(mean))
         f = mean[..., None] + np.sqrt(variance)[..., None] * rng.normal(size=(*mean.shape, each))
-        draws = self.draw(rng, self.link, f, *(one[..., None] for one in self.parameters))
+        draws = self.row.draw(rng, self.link, f, *(one[..., None] for one in self.parameters))
         flat = np.moveaxis(draws, 1, 0).reshape(mean.shape[1], -1)
         # A count or a label, and no mean of two.
         return np.quantile(flat, levels, axis=1, method="lower" if self.row.is_discrete else "linear")
@@ -98,6 +102,17 @@ def check_levels(levels: float | Sequence[float]) -> np.ndarray:
     if not wanted.size or not np.all((wanted > 0) & (wanted < 1)):
         fail("levels", "one or more numbers between 0 and 1", f"{levels}", "Pass [0.05, 0.5, 0.95].")
     return wanted
+
+
+def mixture_quantiles(mean: np.ndarray, scale: np.ndarray, levels: np.ndarray) -> np.ndarray:
+    """Quantiles ``(levels, N)`` of a mixture of normal distributions ``(S, N)``, by bisection."""
+    ends = (mean - 10 * scale).min(axis=0), (mean + 10 * scale).max(axis=0)
+    low, high = (np.broadcast_to(end, (len(levels), mean.shape[1])) for end in ends)
+    for _ in range(50):
+        middle = 0.5 * (low + high)
+        below = normal_cdf((middle[:, None] - mean) / scale).mean(axis=1) < levels[:, None]
+        low, high = np.where(below, middle, low), np.where(below, high, middle)
+    return 0.5 * (low + high)
 
 
 def over_draws(means: np.ndarray, variances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -139,8 +154,11 @@ def predicted(draws: Draws, X: np.ndarray, key: Array) -> Prediction:
     count, dtype = len(model.rows.y), draws.term_features.dtype
     check_same_rows(draws.likelihood, len(X), count)
     offset, is_location = np.broadcast_to(offset_at(model, X), len(X)), model.family.link == "identity"
-    step = float(np.abs(offset).max() * jnp.finfo(dtype).eps)
+    lost = np.isnan(X).any(axis=1)
+    step = float(np.abs(offset[~lost]).max(initial=0.0) * jnp.finfo(dtype).eps)
     level = offset if is_location and step > FINE * float(model.start.noise) else None
+    if lost.any():
+        level = np.where(lost, np.nan, 0.0 if level is None else level)
     for rows, mean, variance in in_parts(draws, X):
         own = mean if level is None else mean - level[rows]
         mean, variance = (padded(one, 0, ROWS, axis=1).astype(dtype) for one in (own, variance))
@@ -175,6 +193,29 @@ def quantiles_at(draws: Draws, X: np.ndarray, levels: np.ndarray) -> np.ndarray:
     return np.concatenate(found, axis=1).astype(float)
 
 
+def mean_interval(draws: Draws, X: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray]:
+    """The interval ``(N,), (N,)`` that holds so much of the mean of new data at encoded rows: noise is not in it.
+
+    The mean rises with ``f``, so that its quantiles are those of ``f``; of `Gamma` of ``f`` and ``log shape``.
+    """
+    likelihood, layout, link = draws.likelihood, draws.model.layout, draws.model.family.link
+    if link == "none":
+        cure = "Take fit.quantiles(data), which are of new data, or moments of f: fit.predict(data).function_mean."
+        fail("the family of an interval", "one whose mean is a known function of f", type(likelihood).__name__, cure)
+    check_same_rows(likelihood, len(X), len(draws.model.rows.y))
+    ends, parts = np.array([0.5 - level / 2, 0.5 + level / 2]), []
+    shift = np.log(np.asarray(likelihood.shape, float)) if type(likelihood) is Gamma else np.zeros(draws.size)
+    for rows, mean, variance in in_parts(draws, X):
+        own = shift[:, rows] if shift.ndim == 2 else shift[:, None]
+        found, trials = (
+            mean_of(link, mixture_quantiles(mean + own, np.sqrt(variance), ends)),
+            trials_at(layout, X[rows]),
+        )
+        parts.append(found if trials is None else trials * found)
+    low, high = np.concatenate(parts, axis=1)
+    return low, high
+
+
 def _observed(likelihood: Likelihood, mean: Array) -> Observation:
     return Observation(dist.Normal(mean, jnp.ones_like(mean)), likelihood)
 
@@ -189,11 +230,19 @@ NEAR = 0.05
 EVEN = 1e-3
 
 
+def warn_missing(X: np.ndarray, stacklevel: int) -> None:
+    """One warning of encoded rows ``(N, D)`` with NaN, which miss a value."""
+    if count := int(np.isnan(X).any(axis=1).sum()):
+        text = f"Rows with missing values are predicted as NaN: {count} of {len(X)}."
+        warnings.warn(text, UserWarning, stacklevel=stacklevel)
+
+
 def warn_outside(model: Model, X: np.ndarray, stacklevel: int) -> None:
     """One warning of encoded rows ``(N, D)`` outside of those of the fit: each term and each column once.
 
     ``warnings.filterwarnings("ignore", "Terms return to their mean")`` silences it: the first words are always these.
     """
+    X = X[~np.isnan(X).any(axis=1)]
     # A term returns to its mean outside of a column of numbers; a line or a trend beside it, as is advised, goes on.
     goes_on = {part.columns[0] for part in model.layout.read_terms if part.term.kind in ("linear", "trend")}
     readers: dict[int, list[ReadTerm]] = {}

@@ -66,15 +66,14 @@ def facts_of(draws: Draws, found: RowReport, density: bool) -> tuple[dict[str, o
         of_these = "" if count == len(model.rows.y) else f", of {count} of them"
         mean = float(np.average(own.pointwise, weights=model.rows.mass[found.places]))
         bad, wrong = int(own.is_bad.sum()), np.average(own.gap * own.is_bad, weights=model.rows.mass[found.places])
+        of_them = "1 row" if bad == 1 else f"{bad} rows"
         if 2 * bad <= count:
-            facts["log density, left out"] = f"{mean:.4f} per row{of_these}"
-        if wrong > WRONG or 2 * bad > count:
-            of_them = "1 row" if bad == 1 else f"{bad} rows"
+            unsure = f" (unreliable for {of_them})" * bool(wrong > WRONG)
+            facts["log density, left out"] = f"{mean:.4f} per row{of_these}{unsure}"
+        else:
             has_curves = any(part.term.kind in SMOOTH for part in model.layout.read_terms)
-            cure = "Predict rows of a test set instead."
-            if has_curves and 2 * bad > count:
-                cure = f"Give curves more, as num_inducing={2 * CURVE}, or predict rows of a test set."
-            notes.append(f"The log density left out is unreliable for {of_them}. {cure}")
+            cure = f"Give curves more, as num_inducing={2 * CURVE}, or predict" if has_curves else "Predict"
+            notes.append(f"The log density left out is unreliable for {of_them}. {cure} rows of a test set.")
     facts |= {name: f"{value.mean():.4g} ± {value.std():.2g}" for name, value in others.items() if value.ndim == 1}
     return facts, notes
 

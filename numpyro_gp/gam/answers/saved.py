@@ -41,7 +41,7 @@ CLASSES: dict[str, tuple[type, str]] = {
     "Model": (Model, "terms layout kernel_data family start rows measure start_values jitter"),
     "Prior": (Prior, "median spread shape"),
     "ReadTerm": (ReadTerm, "term columns"),
-    "Rows": (TableRows, "X y weights left_out"),
+    "Rows": (TableRows, "X y weights left_out reasons"),
     "Start": (Start, "constant size noise"),
     "TableLayout": (TableLayout, "columns read_terms offsets response_column trials"),
     "Term": (Term, "kind columns by cyclic kernel num_inducing scale lengthscale period"),
@@ -50,7 +50,7 @@ CLASSES: dict[str, tuple[type, str]] = {
     "Uniform": (Uniform, "low high"),
 }
 # What a word means where an older file does not have it.
-DEFAULTS: dict[str, dict[str, object]] = {"TableLayout": {"trials": None}}
+DEFAULTS: dict[str, dict[str, object]] = {"TableLayout": {"trials": None}, "Rows": {"reasons": ()}}
 KERNELS: dict[str, type[Kernel]] = {"RBF": RBF, "Matern12": Matern12, "Matern32": Matern32, "Matern52": Matern52}
 WORDS_OF = {kind: word for word, (kind, _) in CLASSES.items()} | {kind: word for word, kind in KERNELS.items()}
 SEQUENCES: dict[str, Callable[[Any], Any]] = {"tuple": tuple, "list": list}

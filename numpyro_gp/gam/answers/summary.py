@@ -64,8 +64,8 @@ class Summary:
         return [head, *rows]
 
     def __str__(self) -> str:
-        lines = [self.title, "", *_aligned(self.cells()), ""] if self.rows else [self.title, ""]
-        lines += _aligned([[name, _text(value)] for name, value in self.facts.items()])
+        lines = [self.title, "", *aligned(self.cells()), ""] if self.rows else [self.title, ""]
+        lines += aligned([[name, _text(value)] for name, value in self.facts.items()])
         return "\n".join(lines + [""] * bool(self.notes) + [f"note: {note}" for note in self.notes])
 
     __repr__ = __str__
@@ -87,7 +87,8 @@ def _text(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _aligned(rows: list[list[str]]) -> list[str]:
+def aligned(rows: list[list[str]]) -> list[str]:
+    """Lines of cells, each column as wide as its widest one."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 

@@ -16,7 +16,7 @@ from numpyro import handlers
 from numpyro.distributions import constraints
 
 from numpyro_gp import likelihoods
-from numpyro_gp.arrays import Array, ArrayLike, T, Values
+from numpyro_gp.arrays import Array, ArrayLike, T
 from numpyro_gp.checks import check_type, fail
 from numpyro_gp.gam.model.families import NAMED, OF_RATE, FamilyRow, Start, row_of
 from numpyro_gp.gam.table.layout import TableLayout
@@ -289,9 +289,9 @@ def with_trials(likelihood: Likelihood, trials: ArrayLike) -> Likelihood:
     return dataclasses.replace(likelihood, trials=trials)
 
 
-def trials_at(layout: TableLayout, X: Values) -> Values | None:
-    """Trials ``(N,)`` of encoded rows; None where the response does not count successes."""
-    return None if layout.trials is None else X[..., layout.trials]
+def trials_at(layout: TableLayout, X: np.ndarray) -> np.ndarray | None:
+    """Trials ``(N,)`` of encoded rows, 1 where a value is missing; None where the response does not count successes."""
+    return None if layout.trials is None else np.nan_to_num(X[..., layout.trials], nan=1.0)
 
 
 def likelihood_at_rows(

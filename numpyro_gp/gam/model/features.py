@@ -230,13 +230,21 @@ class TermFeatures:
         return [slice(low, min(low + self.step, count)) for low in range(0, count, self.step)]
 
     def at(self, X: np.ndarray) -> Callable[[np.ndarray, np.ndarray], ScaledFeatures]:
-        """The components at these rows, from standard deviations ``(C,)`` and lengthscales ``(L,)``."""
-        row_features = RowFeatures(self.model, X, False, self.is_of_programs)
+        """The components at these rows, from standard deviations ``(C,)`` and lengthscales ``(L,)``.
+
+        Of a row with NaN, which misses a value, all is NaN.
+        """
+        lost = np.isnan(X).any(axis=1)
+        known = np.where(lost[:, None], self.model.rows.X[0], X) if lost.any() else X
+        row_features = RowFeatures(self.model, known, False, self.is_of_programs)
 
         def features_at(scales: np.ndarray, lengths: np.ndarray) -> ScaledFeatures:
             (values, variances, *_), _ = row_features(self._by_component(lengths))
             own = scales[self.repeats, None]
-            return ScaledFeatures(own * values, scales[:, None] ** 2 * variances, own * row_features.factor)
+            A, prior = own * values, scales[:, None] ** 2 * variances
+            if known is not X:
+                A[:, lost] = prior[:, lost] = np.nan
+            return ScaledFeatures(A, prior, own * row_features.factor)
 
         return features_at
 

@@ -9,6 +9,7 @@ quasi-Newton method finds their mode, and its curvature their covariance.
 
 import functools
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 import jax
@@ -32,6 +33,8 @@ from numpyro_gp.gam.search import bound_formulas as bounds
 from numpyro_gp.gam.table.layout import as_labels
 from numpyro_gp.programs.compiled import prepared
 
+# What is told the loss of each evaluation, as a bar is.
+WATCH: ContextVar[Callable[[float], object]] = ContextVar("WATCH", default=lambda _: None)
 # Quasi-Newton steps between two site steps, where data are not Gaussian.
 STEPS_OF_A_ROUND = 8
 # Steps whose curvature is remembered: an evaluation costs more than the algebra of a few numbers, and SciPy's ten steps
@@ -193,6 +196,7 @@ class Bound:
         else:
             here = self._evaluated(free.copy())
             self.losses.append(here.loss)
+            WATCH.get()(here.loss)
         self.last = here
         return here
 

@@ -1,13 +1,16 @@
 """How an additive model is fitted when nobody says how: the guide, the steps and their end, chains and particles."""
 
+import sys
 import warnings
 from collections.abc import Callable, Mapping
+from contextvars import copy_context
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import tqdm
 from numpyro import handlers
 from numpyro.infer import MCMC, SVI, Trace_ELBO
 from numpyro.infer.autoguide import AutoMultivariateNormal, AutoNormal
@@ -16,6 +19,7 @@ from numpyro_gp.arrays import Array
 from numpyro_gp.checks import fail
 from numpyro_gp.gam.model.model import Model, offset_at, vector_layout_of
 from numpyro_gp.gam.model.term_kernels import MOST_TOGETHER
+from numpyro_gp.gam.search.bound import WATCH
 from numpyro_gp.gam.search.modes import MANY_ROWS, collapsed, has_tables
 from numpyro_gp.gam.search.series_evidence import has_evidence, of_series
 from numpyro_gp.guides import AutoGP, block_low_rank, conditional
@@ -36,6 +40,8 @@ JOINT_OF_SERIES = 1000
 MOST_FEATURES = 20_000_000
 # Rows of a step where there are more than `MANY_ROWS`.
 BATCH = 2048
+# Seconds after which a search shows a bar: most have ended before.
+DELAY = 2.0
 # Steps between two looks at the bound: each look traces the step once more, which takes as long as 500 steps.
 BLOCK = 400
 
@@ -66,9 +72,18 @@ def guide_of(model: Model) -> AutoGP:
     return AutoGP(model, {"f": block_low_rank(RANK, natural=True)}, AutoNormal)
 
 
-def by_quasi_newton(model: Model, most_steps: int, tables: bool = True) -> EngineResult:
+def by_quasi_newton(model: Model, most_steps: int, tables: bool = True, progress: bool = False) -> EngineResult:
     """The mode of the hyper-parameters, a normal distribution by the curvature there, and the belief that follows."""
-    result = of_series(model, most_steps, tables) if has_evidence(model) else collapsed(model, most_steps, tables)
+    search = of_series if has_evidence(model) else collapsed
+    with tqdm.tqdm(disable=not progress, delay=DELAY, unit=" steps", file=sys.stderr) as bar:
+
+        def show(loss: float) -> None:
+            bar.set_postfix_str(f"loss {loss:.5g}", refresh=False)
+            bar.update()
+
+        context = copy_context()
+        context.run(WATCH.set, show)
+        result = context.run(search, model, most_steps, tables)
     if not np.isfinite(result.losses[-1]):
         cure = "Look for huge or almost equal values in the columns, or pass batch= for stochastic steps."
         fail("the bound", "finite", f"{result.losses[-1]} after {len(result.losses)} steps", cure, ArithmeticError)
@@ -193,7 +208,7 @@ def run_engine(
     if engine == "svgd":
         result = by_particles(key_of(1), model, num_steps or 20, progress)
     elif batch is None and is_joint(model) and (is_held or (tables and has_tables(model))):
-        result = by_quasi_newton(model, most, tables)
+        result = by_quasi_newton(model, most, tables, progress)
     else:
         result = by_stochastic_steps(key_of(0), model, most, batch, progress)
     if engine == "nuts":

@@ -51,8 +51,11 @@ class TableLayout:
     response_column: Column
     trials: int | None = None
 
-    def encode(self, data: object) -> np.ndarray:
-        """Inputs ``(N, D)`` of new rows; missing values, and levels that no prior describes, are refused by name."""
+    def encode(self, data: object, *, has_missing: bool = False) -> np.ndarray:
+        """Inputs ``(N, D)`` of new rows; missing values, and levels that no prior describes, are refused by name.
+
+        With ``has_missing`` a row with a missing value is NaN in all inputs.
+        """
         columns.check_order(data)
         if self.trials is not None and (name := self.columns[self.trials].name) not in (given := list(keys_of(data))):
             cure = "Add it: predictions count successes among these trials, and of one trial are its probability."
@@ -62,10 +65,15 @@ class TableLayout:
         readers |= {} if self.trials is None else {self.trials: "trials"}
         read = [(column, column_values(data, column.name, readers[at])) for at, column in enumerate(self.columns)]
         for column, values in read:
-            if (missing := is_missing(values)).any():
+            if not has_missing and (missing := is_missing(values)).any():
                 cure = "Leave these rows out of the new data."
                 got = f"{missing.sum()} of {len(values)} missing"
                 fail(f"column {column.name!r}", "known in the rows to predict", got, cure)
+        if read and (lost := _missing({column.name: values for column, values in read})).any():
+            found = np.full((len(lost), len(read)), np.nan)
+            if not lost.all():
+                found[~lost] = self.encode({column.name: values[~lost] for column, values in read})
+            return found
         first = [values for _, values in read] or [column_values(data, name) for name in keys_of(data)]
         encoded = self.encoded(read, len(first[0]) if first else 0)
         if not len(encoded):
@@ -125,12 +133,16 @@ def is_difference(part: ReadTerm, parts: tuple[ReadTerm, ...]) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class TableRows:
-    """What a fit is given: inputs, response and weights of the rows without missing values, and how many had some."""
+    """What a fit is given: inputs, response and weights of the rows without missing values, and how many had some.
+
+    ``reasons`` has how many rows miss a value, by column, and how many have weight zero; one row may have two reasons.
+    """
 
     X: np.ndarray
     y: np.ndarray
     weights: np.ndarray | None
     left_out: int
+    reasons: tuple[tuple[str, int], ...] = ()
 
     @property
     def mass(self) -> np.ndarray:
@@ -172,6 +184,9 @@ def lay_out(
     mass = np.ones(len(y)) if weights is None else _weights(weights, data, len(y))
     named = {name: column for (name, _), column in values.items()} | {response: y}
     missing = _missing(named) | (mass == 0)
+    each = {f"without {name}": int(is_missing(column).sum()) for name, column in named.items()}
+    each["of weight 0"] = int((mass == 0).sum())
+    reasons = tuple((reason, count) for reason, count in each.items() if count)
     if missing.all():
         if not len(y):
             fail("data", "of one row or more", "none", "Look at what selected its rows.")
@@ -194,7 +209,8 @@ def lay_out(
     place = None if trials is None else len(reader) - 1
     layout = TableLayout(tuple(own_columns), parts, offsets, response_column, place)
     X = layout.encoded(list(zip(own_columns, values.values(), strict=True)), len(y))
-    return layout, TableRows(X, response_column.encode(y), None if weights is None else mass, int(missing.sum()))
+    encoded_y, left_out = response_column.encode(y), int(missing.sum())
+    return layout, TableRows(X, encoded_y, None if weights is None else mass, left_out, reasons)
 
 
 def as_labels(layout: TableLayout, rows: TableRows) -> tuple[np.ndarray, np.ndarray]:

@@ -451,7 +451,8 @@ def formula(text: str) -> Terms:
     text : str
         ``response ~ term + term``, with the terms `s`, `te`, `ti`, `re`, `linear`, `factor` and `offset`, and of a
         series over time `trend`, `season` and `cycle`. The name of a column alone is a straight line, or a factor where
-        it is a category. The constant is always there; ``y ~ 1`` has nothing else.
+        it is a category. A name with spaces or signs stands in backticks, or in quotes. The constant is always there;
+        ``y ~ 1`` has nothing else.
 
     Returns
     -------
@@ -470,17 +471,19 @@ def formula(text: str) -> Terms:
     """
     check_type("formula", text, str, "text", f'Write "{EXAMPLE}".')
     line = sub(r"\s", " ", text).strip()
-    bare = sub(r"\"[^\"]*\"|'[^']*'", lambda found: "_" * len(found[0]), line)  # names in quotes may have any sign
+    quoted = r"\"[^\"]*\"|'[^']*'|`[^`]*`"  # names in quotes or backticks may have any sign
+    bare = sub(quoted, lambda found: "_" * len(found[0]), line)
+    code = sub(quoted, lambda found: _as_text(found[0]), line)
     if bare.count("~") != 1:
         _refuse_formula(line, len(line) if "~" not in bare else bare.rfind("~"), f"{bare.count('~')} signs ~")
     split = bare.index("~")
     for side, name in ((line[:split], "left"), (line[split + 1 :], "right")):
         if not side.strip():
             _refuse_formula(line, split, f"nothing {name} of ~")
-    response = _column_name(line, _parsed(line[:split], line))
+    response = _column_name(line, _parsed(code[:split], line))
     # As many spaces as the left side had letters: places are those of the whole line.
     items: list[Term] = []
-    nodes = [_parsed(" " * (split + 1) + line[split + 1 :], line)]
+    nodes = [_parsed(" " * (split + 1) + code[split + 1 :], line)]
     while nodes:
         node = nodes.pop(0)
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
@@ -493,6 +496,12 @@ def formula(text: str) -> Terms:
             _refuse_formula(line, node.col_offset - 1, f"{term.name} twice", "Leave one of them out.")
         items.append(term)
     return Terms(tuple(items), response)
+
+
+def _as_text(name: str) -> str:
+    """A name in backticks as text of Python, which is as long; one in quotes as it is."""
+    quote = "'" if '"' in name else '"'
+    return f"{quote}{name[1:-1]}{quote}" if name[0] == "`" else name
 
 
 def _refuse_formula(
@@ -511,7 +520,7 @@ def _parsed(part: str, line: str) -> ast.expr:
         return ast.parse(f"({part})", mode="eval").body
     except SyntaxError as error:
         place = min(max((error.offset or 1) - 2, 0), len(line))
-        cure = f"Write one like {EXAMPLE!r}; names with spaces, signs or words of Python are in quotes."
+        cure = f"Write one like {EXAMPLE!r}; names with spaces, signs or words of Python are in `backticks`."
         if line[place : place + 1] == ":":
             cure = _joint_terms("a", "b")
         elif line[place:].strip() == ".":
@@ -560,7 +569,7 @@ def _read_term(line: str, node: ast.expr) -> Term:
 
 
 def _column_name(line: str, node: ast.expr) -> str:
-    """The name of a column, ``age`` or ``"age of onset"``, or a function of one, ``log(age)``."""
+    """The name of a column, ``age`` or of backticks "age of onset", or a function of one, ``log(age)``."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -590,7 +599,7 @@ def _habit(node: ast.expr) -> str:
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow) and names:
         return f"Write s({names[0]}): a curve needs no powers."
     if isinstance(node, ast.Attribute):
-        return f'Write the name of a column with signs in quotes: "{ast.unparse(node)}".'
+        return f"Write the name of a column with signs in backticks: `{ast.unparse(node)}`."
     if isinstance(node, ast.Call) and names[:1] == ["cbind"]:
         return 'Successes are the response, and the column of trials an option: family="binomial", trials="n".'
     if isinstance(node, ast.Call) and names[1:]:  # poly(age, 2), bs(age, df=5)
