@@ -179,6 +179,16 @@ def column_values(data: Any, expression: str, reader: str = "") -> np.ndarray:
     fail("data", f"a table with the column {expression!r}{reads}", f"the columns {list(keys)}", cure)
 
 
+def frame_of(named: Mapping[str, object]) -> Any:
+    """A table of pandas with these columns."""
+    try:
+        import pandas
+    except ImportError:
+        cure = "Install it: pip install pandas. Or read the values themselves, which need none."
+        fail("pandas", "installed for to_frame", "no such package", cure, ImportError)
+    return pandas.DataFrame(named)
+
+
 def as_array(column: object) -> np.ndarray:
     """Values of a column; those under the mask of a masked array are missing."""
     mask = np.ma.getmaskarray(column) if isinstance(column, np.ma.MaskedArray) else None

@@ -28,6 +28,7 @@ from typing import Any
 from numpyro_gp.additive.columns import Column
 from numpyro_gp.additive.effects import Effect
 from numpyro_gp.checks import fail
+from numpyro_gp.gam.answers.forecast import Forecast
 from numpyro_gp.gam.answers.summary import Summary
 from numpyro_gp.gam.model.model import Model, model
 from numpyro_gp.gam.result import Fit, fit, load
@@ -38,6 +39,7 @@ __all__ = [
     "Column",
     "Effect",
     "Fit",
+    "Forecast",
     "Model",
     "Screening",
     "Summary",

@@ -16,6 +16,7 @@ from numpyro_gp.checks import check_choice, check_count, check_key, check_level,
 from numpyro_gp.gam.answers.advice import notes_on
 from numpyro_gp.gam.answers.draws import Draws, sample_posterior
 from numpyro_gp.gam.answers.effects import MEASURE_WORDS, TermMoments, effects_of, labels_of, moments_at
+from numpyro_gp.gam.answers.forecast import Forecast, next_rows
 from numpyro_gp.gam.answers.predictions import (
     TableRowPredictor,
     check_levels,
@@ -188,6 +189,26 @@ class Fit:
         if self.model.family.named is not None:
             return quantiles_at(self._draws(num_samples), X, wanted)
         return np.asarray(self._predicted(X, num_samples).quantiles(wanted))
+
+    def forecast(self, steps: int, data: object = None, *, num_samples: int | None = None) -> Forecast:
+        """Predict the next rows of a series, by the step of its rows: after the last one, numbers or dates.
+
+        Parameters
+        ----------
+        steps : int
+            How many rows. Dates of each month, quarter or year go on so, and working days; where steps differ, ask
+            `predict` with rows of your own.
+        data : table, optional
+            Other columns of the formula in the next rows: ``{"price": prices, "shop": "west"}``, a value for each row
+            or one for all.
+        num_samples : int, optional
+            Draws of the posterior, as for `predict`.
+        """
+        time, table, past = next_rows(self.model, steps, data)
+        X = self.model.layout.encode(table)
+        warn_outside(self.model, X, stacklevel=3)
+        response, y = self.model.layout.response_column.name, self.model.rows.y
+        return Forecast(time, response, table[time], self._predicted(X, num_samples), (past, y))
 
     def terms(self, data: object = None, *, num_draws: int | None = None) -> TermMoments:
         """Mean and standard deviation of each term, on the scale of the link, for the rows of a table or of the fit.
