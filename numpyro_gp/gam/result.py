@@ -432,7 +432,7 @@ def fit(
         later = jax.random.wrap_key_data(jnp.asarray(np.array([928981903, 3453687069], np.uint32)), impl="threefry2x32")
     else:
         later = jax.random.split(key)[1]
-    return Fit._later(found, built, engine, later)
+    return Fit._later(found, found.model or built, engine, later)
 
 
 def load(path: str | os.PathLike[str], family: object = None) -> Fit:

@@ -208,3 +208,19 @@ def test_rows_that_are_left_out_leave_the_squares_within_the_others():
     np.testing.assert_allclose(last.within, 0.5)
     np.testing.assert_allclose(last.data.weights, 2.0)
     assert model.layout.columns[0].decode(last.data.X[:, 0]).min() == 20.0
+
+
+def test_inducing_inputs_follow_the_terms_at_the_mode():
+    """Three for each memory of a cycle, taken from a trend that hardly wanders: 150 were spread over 400 months."""
+    t = np.arange(400.0)
+    data, sizes = {"t": t, "y": np.sin(t)}, []
+    for formula, level in (
+        ("trend(t) + cycle(t)", 1e-3),
+        ("trend(t) + cycle(t)", 30.0),
+        ("cycle(t, num_inducing=50)", 1),
+    ):
+        parts = BoundParts(ngp.gam.model(f"y ~ {formula}", data))
+        free = parts.evaluator.start.copy()
+        free[:3] = np.log([level, 0.1, 5 / t.std()]) if level != 1 else np.log([5 / t.std(), 1.0, 1.0])
+        sizes.append([len(points) for points in own.inducing_at(parts, free).values()])
+    assert sizes == [[150, round(3 * 399 / 5)], [400, round(3 * 399 / 5)], [50]]

@@ -8,6 +8,7 @@ normal posterior, but a plateau and a cliff: mean and covariance are those of im
 curvature alone.
 """
 
+import dataclasses
 import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -15,7 +16,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.linalg.lapack import dpotrf, dpotri, dpotrs
 
-from numpyro_gp.gam.model.column_kernels import Sloped, season_matrices, split_kernel, wave_at, without_slopes
+from numpyro_gp.gam.model.column_kernels import (
+    OF_CYCLE,
+    Sloped,
+    season_matrices,
+    split_kernel,
+    time_inducing,
+    wave_at,
+    without_slopes,
+)
 from numpyro_gp.gam.model.features import kernel_of, row_chunks
 from numpyro_gp.gam.model.model import Model, SlopedValues, vector_layout_of
 from numpyro_gp.gam.model.term_kernels import count_lengthscales
@@ -40,6 +49,9 @@ MEMORIES, PERIODS = (1 / 3, 1, 3), (1 / 2.2, 1 / 1.5, 1, 1.5, 2.2)
 # No noise is below this many standard deviations of the response: of a line without any there is no mode, and the
 # covariance of the rows has no factor.
 LEAST_NOISE = 1e-5
+# Inducing inputs of a cycle for each memory, the part of the noise that those of a trend may leave open, and up to how
+# many of all terms a cycle has more.
+PER_MEMORY, OPEN, TOGETHER = 3, 0.01, 700
 # Draws whose weights give mean and covariance.
 WEIGHTED = 100
 
@@ -62,9 +74,13 @@ def of_series(model: Model, most_steps: int, tables: bool = True) -> Collapsed:
     free, is_flat = evidence.best_of(few.starts(time, np.random.default_rng(0)), most_steps)
     losses = evidence.losses[:]
     mean, root = weighted(evidence, free, evidence.covariance_root(free))
-    pseudo_data = series_pseudo_data(parts, rows.data, mean)
     if len(asked.data.y) == count:
-        return Collapsed(mean, root, pseudo_data.shift, pseudo_data.precision, without_walls(losses), is_flat)
+        inducing = inducing_at(parts, mean)
+        followed = dataclasses.replace(model, kernel_data=dataclasses.replace(model.kernel_data, inducing=inducing))
+        pseudo_data = series_pseudo_data(BoundParts(followed), rows.data, mean)
+        whole = mean, root, pseudo_data.shift, pseudo_data.precision, without_walls(losses), is_flat
+        return Collapsed(*whole, model=followed)
+    pseudo_data = series_pseudo_data(parts, rows.data, mean)
     if pseudo_data.gap < TIGHT:
         found = collapsed(model, most_steps, tables, free)
         mean, root = weighted(Bound(parts, Data.of(model)), found.location, found.root)
@@ -73,6 +89,27 @@ def of_series(model: Model, most_steps: int, tables: bool = True) -> Collapsed:
     words = f"Scales, lengthscales and noise are those of the last {len(asked.data.y)} of {count} different rows"
     words += f": {max(parts.sizes)} inducing inputs of a term do not follow all of them"
     return Collapsed(mean, root, pseudo_data.shift, pseudo_data.precision, without_walls(losses), is_flat, (words,))
+
+
+def inducing_at(parts: BoundParts, free: np.ndarray) -> dict[str, np.ndarray]:
+    """Inducing inputs of all terms: fewer of a trend that hardly wanders, more of a cycle that is soon forgotten."""
+    values, model, result = parts.evaluator(free).values, parts.model, dict(parts.model.kernel_data.inducing)
+    spare = max(TOGETHER - sum(model.sizes), 0)
+    of_time = [(at, p) for at, p in enumerate(model.layout.read_terms) if p.term.kind in ("trend", "cycle")]
+    for at, part in sorted(of_time, key=lambda one: one[1].term.kind, reverse=True):  # what trends leave is for cycles
+        x, first, before = model.rows.X[:, part.columns[0]], float(values.lengths[at, 0]), len(result[part.name])
+        if part.term.num_inducing is not None:
+            continue
+        if part.term.kind == "trend":  # a walk leaves a sixth of its change over a gap open
+            needed, most = np.ptp(x) * (values.scales[at] * first / values.noise) ** 2 / (6 * OPEN), before
+        else:
+            needed, most = PER_MEMORY * np.ptp(x) / first, before + spare
+        size = int(np.clip(needed, min(OF_CYCLE, before), most))
+        points = time_inducing(dataclasses.replace(part.term, num_inducing=size), x, None)
+        spare += before - len(points)
+        result[part.name] = np.zeros((len(points), model.rows.X.shape[1]))
+        result[part.name][:, part.columns[0]] = points
+    return result
 
 
 class Merged(NamedTuple):
