@@ -29,6 +29,7 @@ from numpyro_gp.additive.columns import Column
 from numpyro_gp.additive.effects import Effect
 from numpyro_gp.checks import fail
 from numpyro_gp.gam.answers.coefficients import Coefficients
+from numpyro_gp.gam.answers.forecast import Forecast
 from numpyro_gp.gam.answers.summary import Summary
 from numpyro_gp.gam.model.model import Model, model
 from numpyro_gp.gam.result import Fit, fit, load
@@ -40,6 +41,7 @@ __all__ = [
     "Column",
     "Effect",
     "Fit",
+    "Forecast",
     "Model",
     "Screening",
     "Summary",

@@ -17,6 +17,7 @@ from numpyro_gp.gam.answers.advice import notes_on
 from numpyro_gp.gam.answers.coefficients import Coefficients, coefficients_of
 from numpyro_gp.gam.answers.draws import Draws, sample_posterior
 from numpyro_gp.gam.answers.effects import MEASURE_WORDS, TermMoments, effects_of, labels_of, moments_at
+from numpyro_gp.gam.answers.forecast import Forecast, next_rows
 from numpyro_gp.gam.answers.predictions import (
     TableRowPredictor,
     check_levels,
@@ -208,6 +209,26 @@ class Fit:
         `quantiles`. ``num_samples`` are draws of the posterior, as for `predict`.
         """
         return mean_interval(self._draws(num_samples), self._rows_of(data), check_level(level))
+
+    def forecast(self, steps: int, data: object = None, *, num_samples: int | None = None) -> Forecast:
+        """Predict the next rows of a series, by the step of its rows: after the last one, numbers or dates.
+
+        Parameters
+        ----------
+        steps : int
+            How many rows. Dates of each month, quarter or year go on so, and working days; where steps differ, ask
+            `predict` with rows of your own.
+        data : table, optional
+            Other columns of the formula in the next rows: ``{"price": prices, "shop": "west"}``, a value for each row
+            or one for all.
+        num_samples : int, optional
+            Draws of the posterior, as for `predict`.
+        """
+        time, table, past = next_rows(self.model, steps, data)
+        X = self.model.layout.encode(table)
+        warn_outside(self.model, X, stacklevel=3)
+        response, y = self.model.layout.response_column.name, self.model.rows.y
+        return Forecast(time, response, table[time], self._predicted(X, num_samples), (past, y))
 
     def terms(self, data: object = None, *, num_draws: int | None = None) -> TermMoments:
         """Mean and standard deviation of each term, on the scale of the link, for the rows of a table or of the fit.
@@ -455,7 +476,7 @@ def fit(
         later = jax.random.wrap_key_data(jnp.asarray(np.array([928981903, 3453687069], np.uint32)), impl="threefry2x32")
     else:
         later = jax.random.split(key)[1]
-    return Fit._later(found, built, engine, later)
+    return Fit._later(found, found.model or built, engine, later)
 
 
 def load(path: str | os.PathLike[str], family: object = None) -> Fit:

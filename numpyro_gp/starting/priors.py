@@ -155,8 +155,8 @@ def _scales(argument: str, columns: Array, cure: str) -> Array:
 #
 # One default for all series. Between two rows a series moves by its noise, and by what level, slope, season and cycle
 # do in one step: so their priors are in units of the standard deviation of such steps, and wide where a part may
-# vanish. Over nine series and two origins forecasts of it are 0.01 nats for each point behind the best of six methods
-# for each series, chosen in hindsight; the best single one of them is 0.05 behind.
+# vanish. Over nine series and two origins forecasts of it are as good as the best of six methods for each series,
+# chosen in hindsight; the best single one of them is 0.05 nats for each point behind.
 
 
 # Medians and spreads of the logarithms of priors. Of a level and a slope: by the step, and wide, as both may vanish.

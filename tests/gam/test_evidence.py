@@ -4,10 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import signal, stats
 
 import numpyro_gp as ngp
 from numpyro_gp.gam.model import column_kernels as time_kernels
+from numpyro_gp.gam.model.term_kernels import count_lengthscales
 from numpyro_gp.gam.search import series_evidence as own
 from numpyro_gp.gam.search.bound import BoundParts, Data
 from tests.compiling import counted
@@ -162,3 +163,64 @@ def test_repeated_rows_and_weights_are_one_fit():
     other = ngp.gam(formula, {"t": t[rows], "y": y[rows]}).predict(new)
     np.testing.assert_allclose(one.mean, other.mean, rtol=1e-3, atol=1e-3)
     np.testing.assert_allclose(one.variance, other.variance, rtol=1e-2)
+
+
+@pytest.mark.parametrize("measure", ["empirical", "uniform"])
+def test_kernels_at_rows_are_lines_in_their_numbers(measure):
+    """Matrices are those of the library, and slopes of a sum of products, of no symmetric matrix, those by differences."""
+    model, rng = ngp.gam.model(FORMULA + " + re(g) + s(w)", DATA, measure=measure), np.random.default_rng(2)
+    X, G, lengths, step = model.rows.X, rng.normal(size=(45, 45)), np.array([0.7, 1.4]), 1e-6
+    for part in model.layout.read_terms:
+        kernel, count = own.at_rows(model, part, X), count_lengthscales(part)
+        numbers = kernel.numbers(lengths)
+        dense = kernel_of_term(model, part, jnp.ones(()), list(map(jnp.asarray, lengths[:count]))).matrix(X)
+        np.testing.assert_allclose(kernel.matrix(numbers.value), dense, atol=1e-7)
+        np.testing.assert_allclose(kernel.slopes(G) @ numbers.value, np.vdot(G, dense), rtol=1e-6, atol=1e-6)
+        for move, slopes in zip(step * np.eye(2), numbers.slopes):
+            more, less = (np.vdot(G, kernel.matrix(kernel.numbers(lengths + s * move).value)) for s in (1, -1))
+            np.testing.assert_allclose(kernel.slopes(G) @ slopes, (more - less) / (2 * step), rtol=1e-5, atol=1e-5)
+
+
+def test_rows_of_even_times_have_as_many_gaps_as_rows():
+    """Rounding of encoded times makes no gaps of its own: of 300 months 300, where the rows had 90 000 gaps."""
+    t = np.arange(300.0) + 1e5
+    model = ngp.gam.model("y ~ season(t, period=12)", {"t": t, "y": np.cos(t)})
+    assert len(own.at_rows(model, model.layout.read_terms[0], model.rows.X).numbers(np.ones(2)).value) == 300
+
+
+def test_a_short_memory_is_found_where_a_walk_is_a_mode_too():
+    """Of an autoregression with a standard deviation of 2.7: it was taken for a walk, of 1.0 a step, without noise."""
+    rng = np.random.default_rng(3)
+    t, e = np.arange(300.0), rng.normal(size=400)
+    y = signal.lfilter([1.0], [1.0, -1.2, 0.3], e)[100:] + 3 * np.cos(np.pi * t / 6)
+    found = own.of_series(ngp.gam.model("y ~ trend(t) + cycle(t) + season(t, period=12)", {"t": t, "y": y}), 2000)
+    level, _, memory, _, _, _, cycle, _, trend, _ = np.exp(found.location)  # in the order of their names
+    np.testing.assert_allclose(cycle, np.sqrt(1.3 / (0.7 * (1.3**2 - 1.2**2))), rtol=0.2)
+    assert level * trend / np.sqrt(t.std()) < 0.2
+    assert memory * t.std() < 10
+
+
+def test_rows_that_are_left_out_leave_the_squares_within_the_others():
+    """Of the last rows of many each has the squares around its mean, without which noise went to zero."""
+    t = np.repeat(np.arange(30.0), 2)
+    model = ngp.gam.model("y ~ trend(t)", {"t": t, "y": t + np.tile([-0.5, 0.5], 30)})
+    last = own.merged(Data.of(model)).last(0, 10)
+    np.testing.assert_allclose(last.within, 0.5)
+    np.testing.assert_allclose(last.data.weights, 2.0)
+    assert model.layout.columns[0].decode(last.data.X[:, 0]).min() == 20.0
+
+
+def test_inducing_inputs_follow_the_terms_at_the_mode():
+    """Three for each memory of a cycle, taken from a trend that hardly wanders: 150 were spread over 400 months."""
+    t = np.arange(400.0)
+    data, sizes = {"t": t, "y": np.sin(t)}, []
+    for formula, level in (
+        ("trend(t) + cycle(t)", 1e-3),
+        ("trend(t) + cycle(t)", 30.0),
+        ("cycle(t, num_inducing=50)", 1),
+    ):
+        parts = BoundParts(ngp.gam.model(f"y ~ {formula}", data))
+        free = parts.evaluator.start.copy()
+        free[:3] = np.log([level, 0.1, 5 / t.std()]) if level != 1 else np.log([5 / t.std(), 1.0, 1.0])
+        sizes.append([len(points) for points in own.inducing_at(parts, free).values()])
+    assert sizes == [[150, round(3 * 399 / 5)], [400, round(3 * 399 / 5)], [50]]

@@ -327,19 +327,25 @@ def cycle_matrices(measure: Empirical, Z: np.ndarray, X: np.ndarray) -> MatrixFu
     one, none = np.ones(len(less.times)), np.zeros(len(less.times))
 
     def at(lengths: np.ndarray) -> Sloped:
-        memory, period = map(float, lengths)
-        found = deviations(Matern32, gaps, memory)
-        d, slope = found.value, found.slopes[0]
-        d += 1
-        turns = gaps * (2 * math.pi / period)
-        wave = np.cos(turns)
-        slope *= wave
-        turns *= np.sin(turns)
-        turns *= d / period
-        d *= wave
-        return Sloped(less(d, one), np.stack([less(slope, none), less(turns, none)]))
+        found = wave_at(gaps, lengths)
+        return Sloped(less(found.value, one), np.stack([less(slope, none) for slope in found.slopes]))
 
     return at
+
+
+def wave_at(gaps: np.ndarray, lengths: np.ndarray) -> Sloped:
+    """What a `cycle` is at gaps, where nothing is taken off."""
+    memory, period = map(float, lengths)
+    found = deviations(Matern32, gaps, memory)
+    d, slope = found.value, found.slopes[0]
+    d += 1
+    turns = gaps * (2 * math.pi / period)
+    wave = np.cos(turns)
+    slope *= wave
+    turns *= np.sin(turns)
+    turns *= d / period
+    d *= wave
+    return Sloped(d, np.stack([slope, turns]))
 
 
 def season_matrices(given: tuple[Empirical, float], Z: np.ndarray, X: np.ndarray) -> MatrixFunction:

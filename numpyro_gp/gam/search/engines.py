@@ -49,7 +49,8 @@ BLOCK = 400
 class EngineResult(NamedTuple):
     """What an engine leaves: its result, its posterior and its guide; where it has none they are made of parameters.
 
-    ``in_double`` are the parameters of a fit whose features were found in double precision, before they are rounded.
+    ``in_double`` are the parameters of a fit whose features were found in double precision, before they are rounded;
+    ``model`` has inducing inputs that follow them, where these are other ones.
     """
 
     result: FitResult | None
@@ -58,6 +59,7 @@ class EngineResult(NamedTuple):
     posterior: Posterior | None = None
     guide: AutoGP | None = None
     in_double: dict[str, np.ndarray] | None = None
+    model: Model | None = None
 
 
 def is_joint(model: Model) -> bool:
@@ -90,7 +92,8 @@ def by_quasi_newton(model: Model, most_steps: int, tables: bool = True, progress
     values = {f"f{NATURAL_MARK}shift": result.shift, f"f{NATURAL_MARK}precision": result.precision}
     values |= {"auto_loc": result.location, "auto_scale_tril": result.root}
     steps = len(result.losses)
-    return of_values(values, result.losses, steps, (*result.notes, *still_rose(steps, result.is_flat)), True)
+    notes = (*result.notes, *still_rose(steps, result.is_flat))
+    return of_values(values, result.losses, steps, notes, True)._replace(model=result.model)
 
 
 def of_values(
@@ -212,6 +215,7 @@ def run_engine(
     else:
         result = by_stochastic_steps(key_of(0), model, most, batch, progress)
     if engine == "nuts":
-        result = chains(key_of(1), model, num_steps or 500, progress, result)
+        model = result.model or model
+        result = chains(key_of(1), model, num_steps or 500, progress, result)._replace(model=model)
     notes = rounded_away(model) if result.in_double is None else ()
     return result._replace(notes=(*result.notes, *notes))

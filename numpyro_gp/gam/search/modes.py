@@ -37,6 +37,8 @@ class Collapsed(NamedTuple):
         Whether the bound rose no more at the last step.
     notes : tuple of str
         What else there is to say of it.
+    model : Model, optional
+        With inducing inputs that follow its terms at the mode, where these are other ones.
     """
 
     location: np.ndarray
@@ -46,6 +48,7 @@ class Collapsed(NamedTuple):
     losses: np.ndarray
     is_flat: bool
     notes: tuple[str, ...] = ()
+    model: Model | None = None
 
 
 def has_tables(model: Model) -> bool:

@@ -8,29 +8,50 @@ normal posterior, but a plateau and a cliff: mean and covariance are those of im
 curvature alone.
 """
 
+import dataclasses
+import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.linalg.lapack import dpotrf, dpotri, dpotrs
 
-from numpyro_gp.gam.model.column_kernels import Sloped, split_kernel
+from numpyro_gp.gam.model.column_kernels import (
+    OF_CYCLE,
+    Sloped,
+    season_matrices,
+    split_kernel,
+    time_inducing,
+    wave_at,
+    without_slopes,
+)
 from numpyro_gp.gam.model.features import kernel_of, row_chunks
-from numpyro_gp.gam.model.model import Model, vector_layout_of
+from numpyro_gp.gam.model.model import Model, SlopedValues, vector_layout_of
 from numpyro_gp.gam.model.term_kernels import count_lengthscales
-from numpyro_gp.gam.search.bound import Bound, BoundParts, Data, Evaluation
-from numpyro_gp.gam.search.bound_formulas import RowPseudoData, inverse_of
+from numpyro_gp.gam.search.bound import FLAT, Bound, BoundParts, Data, Evaluation
+from numpyro_gp.gam.search.bound_formulas import RowPseudoData
 from numpyro_gp.gam.search.modes import Collapsed, collapsed, without_walls
 from numpyro_gp.gam.table.layout import ReadTerm
+from numpyro_gp.gam.table.terms import TIME
 
-# Different rows up to which the evidence is exact: one evaluation takes some 0.3 s there.
+# Different rows up to which the evidence is exact: an evaluation has a factor of their covariance.
 MOST_ROWS = 1000
 # Nats by which a bound is below the evidence where it may be asked in its place.
 TIGHT = 1.0
-# Draws of the prior that are scored, those that take some steps, how many, and those that go on to the end.
-DRAWS, SOME, STEPS, BEST = 64, 6, 12, 2
+# Rows that a search starts with; draws of the prior that are scored, those that take some steps, how many, and those
+# that go on to the end with all rows.
+FEW_ROWS, DRAWS, SOME, STEPS, BEST = 300, 64, 3, 12, 2
+# Steps of time that a cycle is remembered for where a search starts, its period in memories, and by how much less a
+# trend wanders there.
+STEPS_OF_MEMORY, TURNS, LESS = (3, 12), 4, 2.0
+# Memories and periods of a cycle that are tried at a mode, by those there.
+MEMORIES, PERIODS = (1 / 3, 1, 3), (1 / 2.2, 1 / 1.5, 1, 1.5, 2.2)
 # No noise is below this many standard deviations of the response: of a line without any there is no mode, and the
 # covariance of the rows has no factor.
 LEAST_NOISE = 1e-5
+# Inducing inputs of a cycle for each memory, the part of the noise that those of a trend may leave open, and up to how
+# many of all terms a cycle has more.
+PER_MEMORY, OPEN, TOGETHER = 3, 0.01, 700
 # Draws whose weights give mean and covariance.
 WEIGHTED = 100
 
@@ -47,33 +68,60 @@ def of_series(model: Model, most_steps: int, tables: bool = True) -> Collapsed:
     them; else it would take what wanders between inducing inputs for noise.
     """
     rows, parts = merged(Data.of(model)), BoundParts(model)
-    count = len(rows.data.y)
     time = next(part.columns[0] for part in model.layout.read_terms if part.name in model.kernel_data.time_priors)
-    last: Any = np.sort(np.argsort(rows.data.X[:, time], kind="stable")[-MOST_ROWS:])
-    asked = rows if len(last) == count else merged(Data(*(value[last] for value in rows.data[:4])))
-    evidence = SeriesEvidence(parts, asked)
-    free, is_flat = evidence.search(most_steps, np.random.default_rng(0))
+    count, asked = len(rows.data.y), rows.last(time, MOST_ROWS)
+    evidence, few = (SeriesEvidence(parts, one) for one in (asked, rows.last(time, FEW_ROWS)))
+    free, is_flat = evidence.best_of(few.starts(time, np.random.default_rng(0)), most_steps)
     losses = evidence.losses[:]
     mean, root = weighted(evidence, free, evidence.covariance_root(free))
+    if len(asked.data.y) == count:
+        inducing = inducing_at(parts, mean)
+        followed = dataclasses.replace(model, kernel_data=dataclasses.replace(model.kernel_data, inducing=inducing))
+        pseudo_data = series_pseudo_data(BoundParts(followed), rows.data, mean)
+        whole = mean, root, pseudo_data.shift, pseudo_data.precision, without_walls(losses), is_flat
+        return Collapsed(*whole, model=followed)
     pseudo_data = series_pseudo_data(parts, rows.data, mean)
-    if len(last) == count:
-        return Collapsed(mean, root, pseudo_data.shift, pseudo_data.precision, without_walls(losses), is_flat)
     if pseudo_data.gap < TIGHT:
         found = collapsed(model, most_steps, tables, free)
         mean, root = weighted(Bound(parts, Data.of(model)), found.location, found.root)
         pseudo_data = series_pseudo_data(parts, rows.data, mean)
         return found._replace(location=mean, root=root, shift=pseudo_data.shift, precision=pseudo_data.precision)
-    words = f"Scales, lengthscales and noise are those of the last {len(last)} of {count} different rows"
+    words = f"Scales, lengthscales and noise are those of the last {len(asked.data.y)} of {count} different rows"
     words += f": {max(parts.sizes)} inducing inputs of a term do not follow all of them"
     return Collapsed(mean, root, pseudo_data.shift, pseudo_data.precision, without_walls(losses), is_flat, (words,))
 
 
+def inducing_at(parts: BoundParts, free: np.ndarray) -> dict[str, np.ndarray]:
+    """Inducing inputs of all terms: fewer of a trend that hardly wanders, more of a cycle that is soon forgotten."""
+    values, model, result = parts.evaluator(free).values, parts.model, dict(parts.model.kernel_data.inducing)
+    spare = max(TOGETHER - sum(model.sizes), 0)
+    of_time = [(at, p) for at, p in enumerate(model.layout.read_terms) if p.term.kind in ("trend", "cycle")]
+    for at, part in sorted(of_time, key=lambda one: one[1].term.kind, reverse=True):  # what trends leave is for cycles
+        x, first, before = model.rows.X[:, part.columns[0]], float(values.lengths[at, 0]), len(result[part.name])
+        if part.term.num_inducing is not None:
+            continue
+        if part.term.kind == "trend":  # a walk leaves a sixth of its change over a gap open
+            needed, most = np.ptp(x) * (values.scales[at] * first / values.noise) ** 2 / (6 * OPEN), before
+        else:
+            needed, most = PER_MEMORY * np.ptp(x) / first, before + spare
+        size = int(np.clip(needed, min(OF_CYCLE, before), most))
+        points = time_inducing(dataclasses.replace(part.term, num_inducing=size), x, None)
+        spare += before - len(points)
+        result[part.name] = np.zeros((len(points), model.rows.X.shape[1]))
+        result[part.name][:, part.columns[0]] = points
+    return result
+
+
 class Merged(NamedTuple):
-    """Different rows with the means of their data, how many others they stand for, and squares around the means."""
+    """Different rows ``(N,)`` with the means of their data, and the squares around each."""
 
     data: Data
-    others: float
-    within: float
+    within: np.ndarray
+
+    def last(self, time: int, most: int) -> "Merged":
+        """The last ones by a column of time."""
+        rows: Any = np.sort(np.argsort(self.data.X[:, time], kind="stable")[-most:])
+        return Merged(Data(*(value[rows] for value in self.data[:4])), self.within[rows])
 
 
 def merged(data: Data) -> Merged:
@@ -82,8 +130,8 @@ def merged(data: Data) -> Merged:
     place = place.reshape(-1)
     weights = np.bincount(place, data.weights)
     y = np.bincount(place, data.weights * data.y) / weights
-    others = float(np.sum(data.weights) - len(weights))
-    return Merged(Data(X, y, weights, data.offset[first]), others, float(data.weights @ (data.y - y[place]) ** 2))
+    within = np.bincount(place, data.weights * (data.y - y[place]) ** 2)
+    return Merged(Data(X, y, weights, data.offset[first]), within)
 
 
 class SeriesPseudoData(NamedTuple):
@@ -117,59 +165,127 @@ class SeriesEvidence(Bound):
     """The negative log evidence of rows and its gradient at hyper-parameters, less their log density."""
 
     def __init__(self, parts: BoundParts, rows: Merged) -> None:
-        self.parts, self.tables, self.is_exact = parts, None, True
-        self.data, self.others, self.within = data, _, _ = rows
+        self.parts, self.tables, self.is_exact, data = parts, None, True, rows.data
+        self.data, self.within = data, float(rows.within.sum())
+        self.others = float(data.weights.sum()) - len(data.y)
         self.least_variance = (LEAST_NOISE * float(parts.model.start.size)) ** 2
         self.start, self.losses, self.last, self.mode = parts.evaluator.start, [], None, None
         self.pseudo_data = RowPseudoData(np.zeros(0), np.zeros(0))  # rows say exactly what they say
-        self.kernels = [_at_rows(parts.model, part, data.X) for part in parts.model.layout.read_terms]
+        self.kernels = [at_rows(parts.model, part, data.X) for part in parts.model.layout.read_terms]
 
-    def _evaluated(self, free: np.ndarray) -> Evaluation:
+    def _factored(self, free: np.ndarray, is_clean: bool = False) -> "FactoredRows":
+        """The factor of the covariance of the rows, with zeros above it where it is clean, and the loss."""
         point = self.parts.evaluator(free)
-        values = point.values
+        values, weights = point.values, self.data.weights
         with np.errstate(over="ignore", invalid="ignore"):  # far from the mode, from where a step comes back
-            result = [kernel(values.lengths[at]) for at, kernel in enumerate(self.kernels)]
-            # The loss, and half of C^-1 - alpha alpha^T with C the covariance of the rows.
+            numbers = [kernel.numbers(values.lengths[at]) for at, kernel in enumerate(self.kernels)]
             C = np.full((len(self.data.y),) * 2, float(values.scales[-1]) ** 2)
-            for scale, one in zip(values.scales, result, strict=False):
-                C += float(scale) ** 2 * one.value
-            variance, weights = float(values.noise) ** 2 + self.least_variance, self.data.weights
+            for scale, kernel, one in zip(values.scales, self.kernels, numbers, strict=False):
+                C += kernel.matrix(float(scale) ** 2 * one.value)
+            variance = float(values.noise) ** 2 + self.least_variance
             C[np.diag_indices(len(C))] += variance / weights
-            inverse, half_log = inverse_of(C)
+            factor, failed = dpotrf(C.T, lower=1, clean=is_clean, overwrite_a=1)
+            if failed or not np.isfinite(factor[-1, -1]):
+                raise np.linalg.LinAlgError("the covariance of the rows must be positive definite")
             rest = self.data.y - self.data.offset
-            alpha = inverse @ rest
-            loss = half_log + 0.5 * float(rest @ alpha) + 0.5 * len(rest) * np.log(2 * np.pi)
+            alpha = dpotrs(factor, rest, lower=1)[0]
+            loss = float(np.log(np.diagonal(factor)).sum() + 0.5 * rest @ alpha + 0.5 * len(rest) * np.log(2 * np.pi))
             # A row of weight w is as w rows: the density of their mean is in C, and this is what is left of all.
             loss += 0.5 * (self.others * np.log(2 * np.pi * variance) + np.log(weights).sum() + self.within / variance)
-            half = 0.5 * (inverse - np.outer(alpha, alpha))
-        scales = np.append(values.scales[:-1], 0.0)
-        of_scales = [2 * s * float(np.vdot(half, one.value)) for s, one in zip(scales, result, strict=False)]
-        of_lengths = np.zeros((len(scales), values.lengths.shape[1]))
-        for at, one in enumerate(result):
-            for slot, slope in enumerate(one.slopes):
-                of_lengths[at, slot] = scales[at] ** 2 * float(np.vdot(half, slope))
-        of_noise = 2 * values.noise * float(np.diagonal(half) @ (1 / self.data.weights))
+        return FactoredRows(point, numbers, factor, alpha, float(loss - values.log_density))
+
+    def value(self, free: np.ndarray) -> float:
+        """The loss alone, infinite where there is none: a third of the work."""
+        try:
+            loss = self._factored(free).loss
+        except np.linalg.LinAlgError:
+            return np.inf
+        return loss if np.isfinite(loss) else np.inf
+
+    def _evaluated(self, free: np.ndarray) -> Evaluation:
+        point, numbers, factor, alpha, loss = self._factored(free, is_clean=True)
+        values = point.values
+        # Half of C^-1 - alpha alpha^T, beside symmetric matrices: LAPACK finds the lower half of the inverse.
+        half = dpotri(factor, lower=1, overwrite_c=1)[0].T
+        diagonal = 0.5 * (np.diagonal(half) - alpha**2)
+        half[np.diag_indices(len(half))] *= 0.5
+        half -= np.outer(0.5 * alpha, alpha)
+        of_scales, of_lengths = np.zeros(len(values.scales)), np.zeros((len(values.scales), values.lengths.shape[1]))
+        for at, (scale, kernel, one) in enumerate(zip(values.scales, self.kernels, numbers, strict=False)):
+            of_numbers = kernel.slopes(half)
+            of_scales[at] = 2 * scale * float(of_numbers @ one.value)
+            of_lengths[at, : len(one.slopes)] = scale**2 * (one.slopes @ of_numbers)
+        variance = float(values.noise) ** 2 + self.least_variance
+        of_noise = 2 * values.noise * float(diagonal @ (1 / self.data.weights))
         of_noise += (self.others - self.within / variance) * values.noise / variance
-        bars = [np.append(of_scales, 0.0), of_lengths.ravel(), np.array([of_noise, -1.0])]
-        loss = float(loss - values.log_density)
+        bars = [of_scales, of_lengths.ravel(), np.array([of_noise, -1.0])]
         return Evaluation(self.pseudo_data, free, loss, np.concatenate(bars) @ point.slopes)
 
-    def search(self, most_steps: int, rng: np.random.Generator) -> tuple[np.ndarray, bool]:
-        """The best mode of those that draws of the prior lead to."""
+    def starts(self, time: int, rng: np.random.Generator) -> list[np.ndarray]:
+        """Near modes that draws of the prior, and short memories, lead to: where the search with all rows begins.
+
+        A series that returns to its mean within a few of its steps looks like a walk to what remembers for longer.
+        """
         spread = self.parts.evaluator.spread
         draws = self.start + spread * rng.normal(size=(DRAWS, len(spread)))
         draws[0] = self.start
         scores = np.array([self.value(one) for one in draws])
-        best = draws[np.argsort(scores)[:SOME]]
-        some = [one + spread * self.descended(one, np.diag(spread), maxiter=STEPS).x for one in best]
-        some = sorted(some, key=self.value)
-        counted, ends = len(self.losses), []
-        for one in some[:BEST]:
-            self.losses = self.losses[:counted]  # each has as many steps as are asked for
-            free, is_flat = self.find_mode(one, counted + most_steps, np.diag(spread))
-            ends.append((self.value(free), free, is_flat))
-        _, free, is_flat = min(ends, key=lambda end: end[0])
+        tried = [*draws[np.argsort(scores)[:SOME]], *self.short_memories(time)]
+        near = [one + spread * self.descended(one, np.diag(spread), maxiter=STEPS).x for one in tried]
+        return sorted(near, key=self.value)[:BEST]
+
+    def short_memories(self, time: int) -> list[np.ndarray]:
+        """The start, but for cycles that are remembered for some steps, and trends that wander less."""
+        gap, result = np.median(np.diff(np.unique(self.data.X[:, time]))), []
+        for steps in STEPS_OF_MEMORY:
+            free = self.start.copy()
+            for kind, places in self.lengths_of_time():
+                if kind == "cycle":
+                    memory, period = places
+                    free[memory], free[period] = np.log(steps * gap), max(free[period], np.log(TURNS * steps * gap))
+                elif kind == "trend":
+                    free[places] -= LESS
+            result.append(free)
+        return result if any(kind == "cycle" for kind, _ in self.lengths_of_time()) else []
+
+    def lengths_of_time(self) -> list[tuple[str, list[int]]]:
+        """Terms of a series by their kinds, with the places of their two parameters among all."""
+        values, slopes = self.parts.evaluator(self.start)
+        C, P = values.lengths.shape
+        moved = slopes[C : C + C * P].reshape(C, P, len(self.start)) != 0
+        kinds = [part.term.kind for part in self.parts.model.layout.read_terms]
+        pairs = zip(kinds, moved, strict=False)
+        return [(kind, [int(np.argmax(one)) for one in own[:2]]) for kind, own in pairs if kind in TIME]
+
+    def best_of(self, starts: list[np.ndarray], most_steps: int) -> tuple[np.ndarray, bool]:
+        """The best mode of those uphill of some starts, and whether the evidence rises no more there.
+
+        Of each cycle other periods and memories are tried from there: the evidence has a mode for each wave of a few.
+        """
+        spread, best = self.parts.evaluator.spread, (np.inf, self.start, False, self.losses)
+        while starts:
+            ends = []
+            for one in starts:
+                self.losses = []  # each has as many steps as are asked for
+                free, is_flat = self.find_mode(one, most_steps, np.diag(spread))
+                ends.append((self.value(free), free, is_flat, self.losses))
+            end = min(ends, key=lambda end: end[0])
+            is_better = not end[0] > best[0] - FLAT
+            best = end if is_better else best
+            tried = [(self.value(one), one) for one in self.other_cycles(best[1])] if is_better else []
+            starts = [one for loss, one in sorted(tried, key=lambda one: one[0])[:1] if loss < best[0] - FLAT]
+        _, free, is_flat, self.losses = best
         return free, is_flat
+
+    def other_cycles(self, free: np.ndarray) -> list[np.ndarray]:
+        """Hyper-parameters with one cycle of another memory and period."""
+        result = []
+        for kind, places in self.lengths_of_time():
+            for move in itertools.product(np.log(MEMORIES), np.log(PERIODS)) if kind == "cycle" else ():
+                other = free.copy()
+                other[places] += move
+                result.append(other)
+        return result
 
 
 def weighted(bound: Bound, free: np.ndarray, root: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -192,18 +308,114 @@ def weighted(bound: Bound, free: np.ndarray, root: np.ndarray) -> tuple[np.ndarr
     return mean, np.linalg.cholesky(covariance)
 
 
-def _at_rows(model: Model, part: ReadTerm, X: np.ndarray) -> Callable[[np.ndarray], Sloped]:
-    """The kernel of a term of unit variance at all rows, as a function of its lengthscales, with slopes."""
-    read, count = X[:, list(part.columns)], count_lengthscales(part)
+# --------------------------------------------------------------------------------------
+# Kernels of terms at all rows. A search asks for them a few hundred times, so each is a line in some numbers, which
+# alone follow from its parameters: the slope of the evidence in them is one pass over a matrix. Of what depends on gaps
+# of time alone they are its values at different gaps: of rows that are evenly spaced as many as rows.
+
+
+# Gaps that differ by less, as a part of the longest one, are rounding.
+TIE_OF_GAPS = 1e-12
+
+
+class KernelAtRows(NamedTuple):
+    """The kernel of a term of unit variance at all rows ``(N, N)``, as a line in ``J`` numbers.
+
+    Attributes
+    ----------
+    numbers : callable
+        Of the lengthscales ``(P,)``: the numbers ``(J,)``, with their slopes ``(P, J)``.
+    matrix : callable
+        Of numbers: the matrix.
+    slopes : callable
+        Of ``G (N, N)``: the slopes ``(J,)`` of ``sum_ij G_ij K_ij``. K is symmetric, and G need not be.
+    """
+
+    numbers: Callable[[np.ndarray], Sloped]
+    matrix: Callable[[np.ndarray], np.ndarray]
+    slopes: Callable[[np.ndarray], np.ndarray]
+
+
+class FactoredRows(NamedTuple):
+    """What hyper-parameters stand for, numbers of the kernels there, the factor of the covariance, and the loss."""
+
+    point: SlopedValues
+    numbers: list[Sloped]
+    factor: np.ndarray
+    alpha: np.ndarray
+    loss: float
+
+
+def at_rows(model: Model, part: ReadTerm, X: np.ndarray) -> KernelAtRows:
+    """The kernel of a term at all rows."""
+    read, count, size = X[:, list(part.columns)], count_lengthscales(part), len(X)
+    if part.term.kind in ("season", "cycle"):
+        return _of_gaps(part.term.kind, model.kernel_data.column_data(part)[0], read[:, 0])
     rows, place = np.unique(read, axis=0, return_inverse=True)
-    place, is_in_order = place.reshape(-1), len(rows) == len(X)
-    rows = read if is_in_order else rows  # where they all differ nothing is copied
+    place = place.reshape(-1)
     kernel = kernel_of(model, part, rows, rows[:0])
 
-    def at(lengths: np.ndarray) -> Sloped:
-        gram = split_kernel(kernel(lengths[:count]))[0]
-        if is_in_order:
-            return gram
-        return Sloped(*(leaf[..., place[:, None], place] for leaf in (gram.value, gram.slopes)))
+    def gram(lengths: np.ndarray) -> Sloped:
+        found = split_kernel(kernel(lengths[:count]))[0]
+        value, slopes = (leaf[..., place[:, None], place] for leaf in (found.value, found.slopes))
+        return Sloped(value.ravel(), slopes.reshape(len(slopes), size**2))
 
-    return at
+    if part.term.kind == "trend":
+        every = np.stack([gram(np.zeros(2)).value, *gram(np.full(2, 0.5)).slopes])  # a line, a walk, a smooth walk
+
+        def numbers(lengths: np.ndarray) -> Sloped:
+            level, slope = map(float, lengths[:2])
+            return Sloped(np.array([1, level**2, slope**2]), np.array([[0, 2 * level, 0], [0, 0, 2 * slope]]))
+
+    elif not count:
+        every = gram(np.zeros(0)).value[None]
+
+        def numbers(lengths: np.ndarray) -> Sloped:  # noqa: ARG001
+            return without_slopes(np.ones(1), 0)
+
+    else:
+        return KernelAtRows(gram, lambda own: own.reshape(size, size), np.ravel)
+    return KernelAtRows(numbers, lambda own: (own @ every).reshape(size, size), lambda G: every @ G.ravel())
+
+
+def _of_gaps(kind: str, given: Any, x: np.ndarray) -> KernelAtRows:
+    """Of a season, and of a cycle, whose average over the points of a measure is taken off."""
+    every, place = np.unique(np.abs(x[:, None] - x), return_inverse=True)
+    is_next = np.diff(every, prepend=-1.0) > TIE_OF_GAPS * every[-1]
+    gaps, place = every[is_next], (np.cumsum(is_next) - 1)[place.reshape(-1)]
+    size, count = len(x), len(gaps)
+
+    def matrix(numbers: np.ndarray) -> np.ndarray:
+        return np.take(numbers, place, mode="clip").reshape(size, size)
+
+    def slopes(G: np.ndarray) -> np.ndarray:
+        return np.bincount(place, G.ravel(), count)
+
+    if kind == "season":
+        whole = season_matrices(given, x[:1], x[0] + gaps)
+
+        def season(lengths: np.ndarray) -> Sloped:
+            cross = split_kernel(whole(lengths[:2]))[1]
+            return Sloped(cross.value[0], cross.slopes[:, 0])
+
+        return KernelAtRows(season, matrix, slopes)
+    points, w = np.asarray(given.points, float), np.asarray(given.weights, float)
+    points, w = points[w > 0], w[w > 0]
+    Q = len(points)
+    to_rows, between = (np.abs(points[:, None] - other).ravel() for other in (x, points))
+    ends = np.cumsum([count, len(to_rows)])
+    times = np.concatenate([gaps, to_rows, between])
+
+    def centred(numbers: np.ndarray) -> np.ndarray:
+        own, cross, inner = np.split(numbers, ends)
+        a, c = w @ cross.reshape(Q, size), float(w @ inner.reshape(Q, Q) @ w)
+        found = matrix(own)
+        found -= (a - c)[:, None]
+        found -= a
+        return found
+
+    def of_centred(G: np.ndarray) -> np.ndarray:
+        row = G.sum(axis=0) + G.sum(axis=1)
+        return np.concatenate([slopes(G), np.outer(-w, row).ravel(), (0.5 * row.sum() * np.outer(w, w)).ravel()])
+
+    return KernelAtRows(lambda lengths: wave_at(times, lengths[:2]), centred, of_centred)
