@@ -50,6 +50,10 @@ def mean_log_density(log_density: ArrayLike) -> Score:
     log_density : array (N,)
         Of `Prediction.log_density`.
 
+    Returns
+    -------
+    Score
+
     Examples
     --------
     >>> import jax.numpy as jnp, numpyro_gp as ngp
@@ -64,9 +68,17 @@ def mean_log_density(log_density: ArrayLike) -> Score:
 
 
 def rmse(mean: ArrayLike, y: ArrayLike) -> Score:
-    """Root of the mean squared error of point predictions ``mean (N,)``.
+    """Root of the mean squared error of point predictions.
 
     Its standard error is ``se(mse) / (2 rmse)``, by the delta method.
+
+    Parameters
+    ----------
+    mean, y : array (N,)
+
+    Returns
+    -------
+    Score
 
     Examples
     --------
@@ -78,7 +90,15 @@ def rmse(mean: ArrayLike, y: ArrayLike) -> Score:
 
 
 def mae(mean: ArrayLike, y: ArrayLike) -> Score:
-    """Mean absolute error of point predictions ``mean (N,)``.
+    """Mean absolute error of point predictions.
+
+    Parameters
+    ----------
+    mean, y : array (N,)
+
+    Returns
+    -------
+    Score
 
     Examples
     --------
@@ -103,6 +123,10 @@ def crps_gaussian(mean: ArrayLike, scale: ArrayLike, y: ArrayLike) -> Score:
         A standard deviation.
     y : array (N,)
 
+    Returns
+    -------
+    Score
+
     Examples
     --------
     >>> import numpyro_gp as ngp
@@ -125,6 +149,10 @@ def crps_samples(samples: ArrayLike, y: ArrayLike) -> Score:
         Two draws or more.
     y : array (N,)
 
+    Returns
+    -------
+    Score
+
     Examples
     --------
     >>> import jax.numpy as jnp, numpyro_gp as ngp
@@ -142,7 +170,15 @@ def crps_samples(samples: ArrayLike, y: ArrayLike) -> Score:
 
 
 def interval_coverage(lower: ArrayLike, upper: ArrayLike, y: ArrayLike) -> Score:
-    """Share of ``y (N,)`` inside ``[lower, upper]``: compare it with the intervals' nominal level.
+    """Share of ``y`` inside ``[lower, upper]``: compare it with the intervals' nominal level.
+
+    Parameters
+    ----------
+    lower, upper, y : array (N,)
+
+    Returns
+    -------
+    Score
 
     Examples
     --------
@@ -167,6 +203,10 @@ def accuracy(probabilities: ArrayLike, labels: ArrayLike) -> Score:
     probabilities : array (N, C) or (N,)
         Of all classes, or of class 1 of two.
     labels : array (N,) of integers
+
+    Returns
+    -------
+    Score
 
     Examples
     --------
@@ -330,7 +370,17 @@ class Uniformity(NamedTuple):
 def pit_gaussian(mean: ArrayLike, scale: ArrayLike, y: ArrayLike) -> Array:
     """Where data fall in a Gaussian prediction: ``Phi((y - mean) / scale)``, uniform if the prediction is right.
 
-    The arguments are those of `crps_gaussian`; the values ``(N,)`` are between 0 and 1.
+    Parameters
+    ----------
+    mean : array (N,)
+    scale : array () or (N,)
+        A standard deviation.
+    y : array (N,)
+
+    Returns
+    -------
+    Array (N,)
+        Between 0 and 1.
 
     Examples
     --------
@@ -386,6 +436,10 @@ def pit_uniformity(pit: ArrayLike) -> Uniformity:
     pit : array (N,)
         Of `pit_gaussian` or `pit_samples`.
 
+    Returns
+    -------
+    Uniformity
+
     Examples
     --------
     >>> import jax.numpy as jnp, numpyro_gp as ngp
@@ -436,8 +490,17 @@ def calibration_curve(levels: ArrayLike, pit: ArrayLike) -> Array:
 def calibration_error(levels: ArrayLike, pit: ArrayLike) -> Array:
     """How wrong predicted quantiles are, in one number: ``mean_l |share of PIT <= level_l  -  level_l|``.
 
-    The arguments are those of `calibration_curve`. Its expectation is not zero for a perfect prediction of finite data:
-    about ``0.31 / sqrt(N)`` for levels spread over the unit interval.
+    Its expectation is not zero for a perfect prediction of finite data: about
+    ``0.31 / sqrt(N)`` for levels spread over the unit interval.
+
+    Parameters
+    ----------
+    levels, pit
+        As in `calibration_curve`.
+
+    Returns
+    -------
+    Array ()
 
     Examples
     --------
@@ -463,6 +526,10 @@ def expected_calibration_error(probabilities: ArrayLike, labels: ArrayLike, bins
     probabilities, labels
         As in `accuracy`.
     bins : int
+
+    Returns
+    -------
+    Array ()
 
     Examples
     --------
@@ -502,6 +569,10 @@ def concordance(predicted: ArrayLike, y: ArrayLike, censored: ArrayLike) -> Scor
         Times, of events or up to which nothing had happened.
     censored : array (N,) of bool
         True where nothing had happened.
+
+    Returns
+    -------
+    Score
 
     Examples
     --------
