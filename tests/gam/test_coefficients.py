@@ -176,6 +176,11 @@ def test_a_table_prints_in_columns_and_makes_a_frame(monkeypatch):
         table.to_frame()
 
 
+def test_a_line_has_the_name_of_its_column_as_in_a_formula():
+    table = ngp.gam.Coefficients((Coefficient("linear(dose)", "", 1.0, 0.5, 0.2, 1.8),), 0.9)
+    assert table["dose"] is table["linear(dose)"]
+
+
 def test_a_row_that_is_not_there_is_named():
     rows = tuple(Coefficient("re(site)", level, 1.0, 0.5, 0.2, 1.8) for level in (1, 2))
     table = ngp.gam.Coefficients(rows, 0.9)
