@@ -23,6 +23,7 @@ NO_MISUSES |= {
     "_Mixed in rows/row_readers.py",
     "np.linalg.LinAlgError in gam/search/bound_formulas.py",
     "np.linalg.LinAlgError in gam/model/features.py",
+    "np.linalg.LinAlgError in gam/search/series_evidence.py",
 }
 # What the user's own source of batches raised, a step later.
 NO_MISUSES |= {"self.waiting in rows/feeds.py"}

@@ -3,13 +3,15 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pytest
 from numpyro import handlers
 from numpyro.infer.util import log_density
 from scipy.stats import multivariate_normal, norm
 
 import numpyro_gp as ngp
-from numpyro_gp.posterior.draws import _has_copies, log_likelihood
+from numpyro_gp.posterior.draws import log_likelihood
 from numpyro_gp.programs.trace import split, traced
 from tests.precision import x64
 
@@ -87,7 +89,12 @@ def test_a_draw_from_it_is_no_replicate_of_the_data():
     """It is one of the prior: `Posterior.draws` does not take it for new data given these, and has left-out densities."""
     near = ngp.neighbours(X, 4)
     site = handlers.trace(handlers.seed(model, 0)).get_trace(POINT, near)["y"]
-    assert not _has_copies(site)
+
+    def sampled(near):
+        return model({name: numpyro.sample(name, dist.LogNormal(0.0, 1.0)) for name in POINT}, near)
+
+    posterior = ngp.Posterior.from_mcmc(sampled, {name: jnp.full(2, value) for name, value in POINT.items()})
+    assert posterior.draws(jax.random.key(0), near).replicated == {}
     mean, variance = jax.jit(site["fn"].data.left_out)()
     terms = jax.jit(lambda y: log_likelihood(site["fn"], y))(jnp.asarray(Y))
     np.testing.assert_allclose(terms, norm.logpdf(Y, mean, np.sqrt(variance)), rtol=1e-8)
