@@ -11,7 +11,7 @@ ROWS = read(own.ROWS, own.NUMBERS)
 
 
 def test_the_table_of_the_page_is_that_of_the_rows():
-    assert own.table(ROWS) in (GUIDE / "papers/advice.md").read_text()
+    assert own.table(ROWS) in (GUIDE / "papers/series.md").read_text()
 
 
 def test_engines_agree():

@@ -12,7 +12,7 @@ ROWS, PEERS = (read(path, own.NUMBERS) for path in (own.ROWS, own.PEERS))
 
 
 def test_the_table_of_the_page_is_that_of_the_rows():
-    assert own.table(ROWS + PEERS) in (GUIDE / "papers/advice.md").read_text()
+    assert own.table(ROWS + PEERS) in (GUIDE / "papers/series.md").read_text()
 
 
 def test_every_series_has_its_rows_at_all_origins():
