@@ -9,7 +9,7 @@ import numbers
 import os
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -185,7 +185,14 @@ def named_values(column: Column, axis: np.ndarray) -> np.ndarray:
         values = np.empty(len(column.levels), object)
         values[:] = column.levels
         return values
-    return np.datetime64(0, "us") + np.round(axis * 86400e6).astype("m8[us]") if column.is_date else axis.astype(float)
+    return as_moments(axis, "us") if column.is_date else axis.astype(float)
+
+
+def as_moments(days: np.ndarray, unit: Literal["ms", "us"]) -> np.ndarray:
+    """Dates of days since 1970, which columns of dates are encoded as, rounded to a unit."""
+    return np.datetime64(0, unit) + np.round(days * (np.timedelta64(1, "D") / np.timedelta64(1, unit))).astype(
+        f"m8[{unit}]"
+    )
 
 
 def frame_of(named: Mapping[str, object]) -> Any:

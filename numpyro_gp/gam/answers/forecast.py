@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from numpyro_gp.additive.columns import FUNCTIONS, Column, frame_of, keys_of
+from numpyro_gp.additive.columns import FUNCTIONS, Column, as_moments, frame_of, keys_of
 from numpyro_gp.arrays import ArrayLike
 from numpyro_gp.checks import check_count, check_level, fail
 from numpyro_gp.gam.answers.predictions import EVEN, check_levels
@@ -123,7 +123,7 @@ class Forecast:
         return figure
 
 
-def next_rows(model: Model, steps: int, data: object) -> tuple[str, dict[str, Any], np.ndarray]:
+def next_rows(model: Model, steps: int, data: Any) -> tuple[str, dict[str, Any], np.ndarray]:
     """The name of the column of time, a table of the next rows, and the times of the rows of the fit."""
     check_count("steps", steps)
     columns, rows = model.layout.columns, "Ask fit.predict with rows of your own."
@@ -136,7 +136,7 @@ def next_rows(model: Model, steps: int, data: object) -> tuple[str, dict[str, An
     column = columns[at]
     past = column.decode(model.rows.X[:, at])
     past = _dates(past) if column.is_date else past
-    given = {} if data is None else {name: data[key] for name, key in keys_of(data).items()}  # type: ignore[index]
+    given = {} if data is None else {name: data[key] for name, key in keys_of(data).items()}
     if column.name in given:
         cure = f"Leave it out, or ask fit.predict for these rows: they follow from those of the fit, by {steps} steps."
         fail("data of a forecast", "the other columns alone", f"the column of time, {column.name!r}", cure)
@@ -159,7 +159,7 @@ def _needed_column(name: str, table: dict[str, Any]) -> str:
 
 def _dates(days: np.ndarray) -> np.ndarray:
     """Dates of days since 1970, to the millisecond: of days where all are whole."""
-    moments = np.datetime64(0, "ms") + np.round(days * 86400e3).astype("m8[ms]")
+    moments = as_moments(days, "ms")
     whole = moments.astype("M8[D]")
     return whole if np.all(whole == moments) else moments
 

@@ -236,17 +236,17 @@ class SeriesEvidence(Bound):
 
     def short_memories(self, time: int) -> list[np.ndarray]:
         """The start, but for cycles that are remembered for some steps, and trends that wander less."""
-        gap, result = np.median(np.diff(np.unique(self.data.X[:, time]))), []
-        for steps in STEPS_OF_MEMORY:
+        gap, terms, result = np.median(np.diff(np.unique(self.data.X[:, time]))), self.lengths_of_time(), []
+        for steps in STEPS_OF_MEMORY if any(kind == "cycle" for kind, _ in terms) else ():
             free = self.start.copy()
-            for kind, places in self.lengths_of_time():
+            for kind, places in terms:
                 if kind == "cycle":
                     memory, period = places
                     free[memory], free[period] = np.log(steps * gap), max(free[period], np.log(TURNS * steps * gap))
                 elif kind == "trend":
                     free[places] -= LESS
             result.append(free)
-        return result if any(kind == "cycle" for kind, _ in self.lengths_of_time()) else []
+        return result
 
     def lengths_of_time(self) -> list[tuple[str, list[int]]]:
         """Terms of a series by their kinds, with the places of their two parameters among all."""
