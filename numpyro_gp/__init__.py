@@ -36,6 +36,7 @@ from numpyro_gp import beliefs, gam, guides, kernels, likelihoods, means, optim,
 from numpyro_gp.additive import anova, effects, sobol
 from numpyro_gp.criticism import Comparison, compare, conditional_density, diagnose, metrics
 from numpyro_gp.guides import AutoGP
+from numpyro_gp.lines.value import Line, line
 from numpyro_gp.neighbours.value import Neighbours, neighbours
 from numpyro_gp.objectives import ImportanceWeightedELBO
 from numpyro_gp.plots.terms import plot_effects
@@ -64,6 +65,7 @@ __all__ = [
     "GaussianProcess",
     "HMC",
     "ImportanceWeightedELBO",
+    "Line",
     "NUTS",
     "Neighbours",
     "NonFiniteLoss",
@@ -90,6 +92,7 @@ __all__ = [
     "kernels",
     "latent_inputs",
     "likelihoods",
+    "line",
     "means",
     "metrics",
     "neighbours",

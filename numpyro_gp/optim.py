@@ -147,6 +147,17 @@ def natural_gradient(
     return optax.partition({"natural": optax.sgd(step), "rest": rest}, _labels)
 
 
+def usual(step_size: float = 0.02) -> optax.GradientTransformationExtraArgs:
+    """Adam, beside natural steps where a guide holds natural parameters, as pseudo-data of rows are."""
+    kinds = {"natural": optax.sgd(STEP), "alone": _settling(STEP), "rows": optax.sgd(ROW_STEP)}
+
+    def labels(params: Mapping[str, object]) -> dict[str, str]:
+        has_natural = any(map(is_natural, params))
+        return _labels(params, "alone", "rows") if has_natural else dict.fromkeys(params, "rest")
+
+    return optax.partition(kinds | {"rest": optax.adam(step_size)}, labels)
+
+
 def check_natural_steps(optimiser: Any, params: Mapping[str, object]) -> None:
     """Refuse a NumPyro optimiser whose steps on natural parameters are not proportional to their gradients.
 

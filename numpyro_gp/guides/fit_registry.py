@@ -15,7 +15,7 @@ from numpyro.infer.autoguide import AutoGuide, AutoGuideList
 from numpyro_gp.arrays import is_key
 from numpyro_gp.beliefs import AdditiveBasis, Basis
 from numpyro_gp.checks import fail, is_known
-from numpyro_gp.primitives.inducing import Inducing, parts_of_neighbours
+from numpyro_gp.primitives.inducing import Inducing
 from numpyro_gp.primitives.neighbours.row_sites import RowPrior
 from numpyro_gp.sites import Trace, is_latent, role, unwrap
 
@@ -146,7 +146,7 @@ def inducing_of_sites(sites: Trace) -> Inducing:
             continue
         fn, parts = unwrap(site["fn"]), dict[str, object]()
         if isinstance(fn, RowPrior):
-            parts.update(parts_of_neighbours(fn.rows.near))
+            parts.update(fn.parts())
         elif isinstance(basis := getattr(fn, "basis", None), Basis):
             parts[""] = basis.inducing
         elif isinstance(basis, AdditiveBasis):

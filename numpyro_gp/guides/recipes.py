@@ -262,7 +262,7 @@ def _pseudo_data_recipe(name: str, prior: object) -> PseudoRows:
     if not isinstance(prior, RowPrior):
         cure = "Open it by ngp.gp(name, kernel, near[idx]), or take ngp.guides.coupled()."
         fail(f"the site {name!r} of pseudo_data()", "a process whose rows have neighbours", "another", cure)
-    start = jnp.zeros(prior.rows.near.size, prior.dtype)
+    start = jnp.zeros(prior.size, prior.dtype)
     # Whole in the plate: a row reads the pseudo-data of its neighbours, which a minibatch need not hold.
     shift, precision = (natural_param(name, f"row_{kind}", start, None) for kind in ("shift", "precision"))
     return PseudoRows(shift, precision)

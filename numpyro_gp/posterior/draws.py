@@ -24,6 +24,7 @@ from numpyro_gp.linalg import factorise, matmul
 from numpyro_gp.posterior import tracing
 from numpyro_gp.posterior.sources import Source
 from numpyro_gp.posterior.tracing import Fitted
+from numpyro_gp.primitives.line import GivenLine
 from numpyro_gp.primitives.neighbours.local_process import SeenProcesses
 from numpyro_gp.primitives.neighbours.row_sites import GivenNeighbours
 from numpyro_gp.primitives.observe import shifted
@@ -109,7 +110,11 @@ def training_draws(posterior: Fitted, draws: tracing.Draw, call: Call) -> Traini
         values = {n: s for n, s in trace.items() if s["type"] == "deterministic" or is_latent(s)}
         latent = {n: s["value"] for n, s in values.items() if not isinstance(s["value"], AbstractBelief)}
         # Draws of marginal likelihoods are no new data given the posterior.
-        new = {n: s["fn"] for n, s in seen.items() if not isinstance(unwrap(s["fn"]), (Marginal, GivenNeighbours))}
+        new = {
+            n: s["fn"]
+            for n, s in seen.items()
+            if not isinstance(unwrap(s["fn"]), (Marginal, GivenNeighbours, GivenLine))
+        }
         copies = {n: fn.sample(jax.random.fold_in(keys[n], 1)) for n, fn in new.items()}
         return latent, terms, copies
 
@@ -289,9 +294,8 @@ def log_likelihood(fn: object, y: Array, key: Array | None = None) -> Array:
 
 def left_out_moments(fn: object, y: Array) -> tuple[Array, Array] | None:
     """Mean and variance of each datum of a marginal likelihood given all others; None of other distributions."""
-    if isinstance(fn, GivenNeighbours):
-        mean, variance = fn.given(y).left_out()
-        return mean[fn.rows], variance[fn.rows]
+    if isinstance(fn, (GivenNeighbours, GivenLine)):
+        return fn.left_out(y)
     if isinstance(fn, Marginal):
         found: tuple[Array, Array] = fn.each(
             collapsed_left_out if isinstance(fn, CollapsedMarginal) else normal_left_out, y

@@ -17,6 +17,7 @@ from numpyro_gp.arrays import Array, ArrayLike, split_arrays
 from numpyro_gp.checks import check_count, check_floating, check_key, check_points, check_positive, fail, known
 from numpyro_gp.guides.other_sites import data_plates
 from numpyro_gp.kernels.functionals import Functional
+from numpyro_gp.lines.value import Line, lines_in, with_rows
 from numpyro_gp.neighbours.value import JointRows, Neighbours, NewRows, neighbours_in
 from numpyro_gp.posterior import tracing
 from numpyro_gp.posterior.chunks import Reused, predict_chunks, warn_of_one_piece
@@ -185,6 +186,15 @@ def draw_functions(
         cure = "Leave it out, or pass rows of inputs and the neighbours of the fit."
         fail("neighbours", "left out where there are none among the arguments of the model", neighbours, cure)
 
+    if (on_line := _line_in(call)) is not None and not isinstance(X, Functional):
+        new: Any = X
+
+        def along(process: LocalProcess, draw: tracing.Draw, rows: NewRows, both: Line) -> Array:
+            drawn: Array = process.data.drawn(tracing.key_of(draw[0], process.name), rows, both)
+            return drawn
+
+        return asked.at_each(along, tracing.draws_of(key, index), on_line.find(new), with_rows(on_line, new))
+
     def one(process: GaussianProcess, draw: tracing.Draw, X: Functional | Array) -> Array:
         drawn = process.sample_jointly(tracing.key_of(draw[0], process.name), X)
         return drawn if process.outputs is None else jnp.swapaxes(drawn, -1, -2)
@@ -314,6 +324,7 @@ def predictor_of_process(
     asked = tracing.AskedProcess(posterior, call, view.plates, gp, conditioned=True)
     few = FEW_DRAWS if view.is_random and num_samples is None and neighbours_in(call.arguments) else num_samples
     index = posterior.spread(few, view.is_random)
+    on_line = _line_in(call)
 
     def predict(
         key: Array,
@@ -331,7 +342,8 @@ def predictor_of_process(
             cure = "Make it give the new rows alone: (X for X, _ in batches)."
             fail(name, "one array of new rows", f"a {type(inputs).__name__} of {len(inputs)}", cure, TypeError)
         (X,) = inputs
-        X = X if isinstance(X, (Functional, NewRows)) else check_points("X", X, leading=True)
+        if not isinstance(X, (Functional, NewRows)):
+            X = check_points("X", X, leading=True) if on_line is None else on_line.find(X)
         # Neighbours are found before anything is traced.
         (finder,) = kept or (finder_of(asked, key, X, index, neighbours),)
         X = X if finder is None else finder(X)
@@ -360,6 +372,15 @@ def predictor_of_process(
         return Prediction.of_chunks(chunks, key, -1, start, gp), (finder,)
 
     return Predictor(key, chunk_size, predict)
+
+
+def _line_in(call: Call) -> Line | None:
+    """The line among the arguments of a model, None without; new rows of several are refused."""
+    lines = lines_in(call.arguments)
+    if len(lines) > 1:
+        got, cure = f"{len(lines)}", "Give each line a model of its own, or pass X."
+        fail("the lines among the arguments of the model", "one, where new rows are predicted", got, cure)
+    return lines[0] if lines else None
 
 
 def _of_each_row(offset: ArrayLike | Sequence[ArrayLike | None], shape: tuple[int, ...]) -> Array:

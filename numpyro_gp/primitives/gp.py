@@ -18,6 +18,7 @@ from numpyro_gp.checks import check_count, check_floating, fail
 from numpyro_gp.kernels.base import Kernel, KernelLike, as_kernel
 from numpyro_gp.kernels.functionals import Functional
 from numpyro_gp.kernels.members import batch_shape
+from numpyro_gp.lines.value import Line, NewTimes
 from numpyro_gp.means import Mean, MeanLike, as_mean
 from numpyro_gp.neighbours.value import NeighbourRows, Neighbours, NewRows
 from numpyro_gp.primitives.function_draw import mean_at
@@ -29,6 +30,7 @@ from numpyro_gp.primitives.lifted import (
     lifted_mean,
     rows_and_kernel,
 )
+from numpyro_gp.primitives.line import gp_on_line
 from numpyro_gp.primitives.neighbours.local_process import LocalProcess
 from numpyro_gp.primitives.neighbours.row_sites import gp_by_neighbours
 from numpyro_gp.primitives.opening import Plates, as_asked, open_process, record
@@ -99,7 +101,7 @@ def _level(
 def gp(
     name: str,
     kernel: KernelLike,
-    inducing: NeighbourRows,
+    inducing: NeighbourRows | Line,
     *,
     mean: MeanLike = None,
     outputs: int | None = None,
@@ -122,7 +124,7 @@ def gp(
 def gp(
     name: str,
     kernel: KernelLike,
-    inducing: Functional | NeighbourRows | ArrayLike,
+    inducing: Functional | NeighbourRows | Line | ArrayLike,
     *,
     mean: MeanLike = None,
     outputs: int | None = None,
@@ -177,6 +179,8 @@ def gp(
     (2,)
     (3, 2)
     """
+    if isinstance(inducing, (Line, NewTimes)):
+        return gp_on_line(name, as_kernel(kernel), inducing, as_mean(mean), outputs, jitter)
     if isinstance(inducing, (NeighbourRows, Neighbours, NewRows)):
         return gp_by_neighbours(name, as_kernel(kernel), inducing, as_mean(mean), outputs, jitter)
     points, reader, functional = rows_and_kernel("inducing", inducing, as_kernel(kernel))

@@ -42,11 +42,13 @@ from numpyro_gp.linalg import (
     matmul,
     solve_lower,
 )
+from numpyro_gp.lines.value import Line
 from numpyro_gp.means import MeanLike, as_mean
 from numpyro_gp.neighbours.value import AnyNeighbours, NewRows
 from numpyro_gp.primitives.function_draw import mean_at
 from numpyro_gp.primitives.gp import mean_of_members
 from numpyro_gp.primitives.lifted import rows_and_kernel
+from numpyro_gp.primitives.line import regression_on_line
 from numpyro_gp.primitives.neighbours.local_process import LocalProcess
 from numpyro_gp.primitives.neighbours.row_sites import (
     check_plate_of_rows,
@@ -170,7 +172,7 @@ class CollapsedMarginal(Marginal):
 def gp_regression(
     name: str,
     kernel: KernelLike | GaussianProcess,
-    X: AnyNeighbours,
+    X: AnyNeighbours | Line,
     noise_variance: ArrayLike | None = None,
     *,
     mean: MeanLike = None,
@@ -199,7 +201,7 @@ def gp_regression(
 def gp_regression(
     name: str,
     kernel: KernelLike | GaussianProcess,
-    X: Functional | AnyNeighbours | ArrayLike,
+    X: Functional | AnyNeighbours | Line | ArrayLike,
     noise_variance: ArrayLike | None = None,
     *,
     mean: MeanLike = None,
@@ -278,6 +280,8 @@ def gp_regression(
         shared = global_part_of(kernel, X, "kernel")
         of_both = shared.basis.kernel, X, noise_variance, kernel.mean
         return regression_by_neighbours(name, *of_both, obs, jitter, shared=shared)
+    if isinstance(X, Line):
+        return regression_on_line(name, as_kernel(kernel), X, noise_variance, as_mean(mean), obs, jitter, inducing)
     if isinstance(X, AnyNeighbours):
         rest = X, noise_variance, as_mean(mean), obs, jitter, inducing
         return regression_by_neighbours(name, as_kernel(kernel), *rest)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import optax
 import tqdm
 from numpyro.infer import SVI, Trace_ELBO
 from numpyro.infer.autoguide import AutoGuide
@@ -17,7 +16,7 @@ from numpyro.infer.autoguide import AutoGuide
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_count, check_key, check_nonnegative
 from numpyro_gp.guides import AutoGP
-from numpyro_gp.optim import check_natural_steps
+from numpyro_gp.optim import check_natural_steps, usual
 from numpyro_gp.programs.handler_lock import with_short_errors
 from numpyro_gp.rows.call import Arguments
 from numpyro_gp.rows.feeds import Feed, check_guide, feed_of
@@ -120,9 +119,9 @@ def fit(
     key
         One random key. Not used for the steps of a resumed run, whose key is in its state.
     svi_or_stein
-        A model function, for ``SVI(model, ngp.AutoGP(model), optax.adam(0.02), Trace_ELBO())`` of it; NumPyro's
-        ``SVI``, ``SteinVI``, ``SVGD``; or any object with ``init(key, *args, **kwargs)``,
-        ``update(state, *args, **kwargs) -> (state, loss)`` and ``get_params(state)``.
+        A model function, for ``SVI(model, ngp.AutoGP(model), optax.adam(0.02), Trace_ELBO())`` of it, and natural steps
+        for pseudo-data of rows; NumPyro's ``SVI``, ``SteinVI``, ``SVGD``; or any object with ``init(key, *args,
+        **kwargs)``, ``update(state, *args, **kwargs) -> (state, loss)`` and ``get_params(state)``.
     num_steps
         Steps in all, those of a resumed run included.
     chunk_size
@@ -210,7 +209,7 @@ def fit(
     own = [name for name, one in inspect.signature(fit).parameters.items() if one.kind is one.KEYWORD_ONLY]
     path = check_checkpoint(checkpoint, resume)
     if callable(svi_or_stein) and not isinstance(svi_or_stein, (type, AutoGuide)) and not hasattr(svi_or_stein, "init"):
-        svi_or_stein = SVI(svi_or_stein, AutoGP(svi_or_stein), optax.adam(0.02), Trace_ELBO())
+        svi_or_stein = SVI(svi_or_stein, AutoGP(svi_or_stein), usual(), Trace_ELBO())
     num_steps = check_count("num_steps", num_steps)
     chunk_size = None if chunk_size is None else check_count("chunk_size", chunk_size)
     check_nonnegative("checkpoint_every", checkpoint_every)

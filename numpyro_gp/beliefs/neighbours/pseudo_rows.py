@@ -72,7 +72,7 @@ class PseudoRows(AbstractBelief):
 
     def in_plate(self, batch: Shape) -> "PseudoRows":
         """The same pseudo-data in a plate of so many rows."""
-        return PseudoRows(self.shift, self.precision, batch[-1])
+        return PseudoRows(self.shift, self.precision, batch[-1]) if batch else self  # a line is in none
 
     # A process by neighbours has no basis that all rows depend on.
     reads_basis = False

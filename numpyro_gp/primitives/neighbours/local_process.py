@@ -17,6 +17,7 @@ from numpyro_gp.arrays import Array, ArrayLike, value_type
 from numpyro_gp.checks import check_points, fail, is_known
 from numpyro_gp.kernels.functionals import Functional
 from numpyro_gp.kernels.varying import lengthscales
+from numpyro_gp.lines.value import Line
 from numpyro_gp.neighbours.value import NeighbourRows, Neighbours, NewRows
 from numpyro_gp.primitives.opening import Plates, record_call
 from numpyro_gp.sites import normal_of
@@ -136,7 +137,7 @@ def shortest(scales: Sequence[Array | None]) -> Array | None:
     return functools.reduce(jnp.minimum, known) if known else None
 
 
-def new_rows_of(near: Neighbours, X: NewRows | ArrayLike) -> NewRows:
+def new_rows_of(near: Neighbours | Line, X: NewRows | ArrayLike) -> NewRows:
     """New rows with the nearest 256 of the data, unless they have theirs."""
     columns = int(near.inputs.shape[-1])
     if isinstance(X, NewRows):
@@ -144,6 +145,8 @@ def new_rows_of(near: Neighbours, X: NewRows | ArrayLike) -> NewRows:
         return X
     if isinstance(X, (Neighbours, NeighbourRows, Functional)):
         fail("X", "new rows", f"a {type(X).__name__}", "Pass near.find(X, 256), or rows of inputs.", TypeError)
+    if isinstance(near, Line):
+        return near.find(X)
     points = check_points("X", X, columns)
     if all(map(is_known, jax.tree.leaves((near, points)))):
         return near.find(points, NEIGHBOURS)

@@ -73,6 +73,11 @@ class GivenNeighbours(dist.Distribution):
         data = self.given(value)
         return data.evidence() if self.event_shape else data.terms(self.rows, self.index, value)
 
+    def left_out(self, value: Array) -> tuple[Array, Array]:
+        """Mean and variance of each datum of the rows given all others."""
+        mean, variance = self.given(value).left_out()
+        return mean[self.rows], variance[self.rows]
+
     def given(self, value: Array) -> RowData:
         """The data where this is the value: all of them, of whatever handler, or those behind a minibatch."""
         if self.data.near.rows is not None or value.shape[-1] != self.data.near.size:
@@ -228,7 +233,7 @@ class RowPrior(dist.Distribution):
     @property
     def dtype(self) -> np.dtype:
         """Floating point type of the whitened values; where a set-up has kept their shapes alone too."""
-        return np.dtype(jax.dtypes.canonicalize_dtype(self.rows.near.inputs.dtype))
+        return np.dtype(jax.dtypes.canonicalize_dtype(self.inputs.dtype))
 
     @property
     def inputs(self) -> Array:
@@ -236,12 +241,21 @@ class RowPrior(dist.Distribution):
         return jnp.asarray(self.rows.near.inputs)
 
     @property
+    def size(self) -> int:
+        """Number of all rows of the data."""
+        return self.rows.near.size
+
+    def parts(self) -> dict[str, Array]:
+        """What tells its rows from others."""
+        return parts_of_neighbours(self.rows.near)
+
+    @property
     def mean(self) -> Array:
-        return jnp.zeros(self.batch_shape, self.dtype)
+        return jnp.zeros(self.shape(), self.dtype)
 
     @property
     def variance(self) -> Array:
-        return jnp.ones(self.batch_shape, self.dtype)
+        return jnp.ones(self.shape(), self.dtype)
 
     @property
     def basis(self) -> NoReturn:
@@ -259,7 +273,7 @@ class RowPrior(dist.Distribution):
         return self
 
     def sample(self, key: Array, sample_shape: Shape = ()) -> Array:
-        return jax.random.normal(key, sample_shape + self.batch_shape, self.dtype)
+        return jax.random.normal(key, sample_shape + self.shape(), self.dtype)
 
     rsample = sample
 
@@ -286,7 +300,7 @@ class RowPrior(dist.Distribution):
         return RowData(self.kernel, near, belief.residual, noise, level, self.jitter, scale, self.shared, True)
 
     def checked(self, value: AbstractBelief) -> PseudoRows:
-        size = self.rows.near.size
+        size = self.size
         if not isinstance(value, PseudoRows) or value.shift.shape[-1:] != (size,):
             got = f"a {type(value).__name__} of shape {tuple(value.shape)}"
             cure = "Leave the site to AutoGP, or give it ngp.guides.pseudo_data()."

@@ -1,0 +1,368 @@
+"""Linear time: rows of many chunks of a line move together, and a short filter runs over the chunks.
+
+Rows are cut into chunks of consecutive ones, and all chunks are filtered side by side, one row of each at a time, given
+the state ``x`` at their start: what a chunk says of it, ``exp(k + h . x - x . J x / 2)``, and what the state at its end
+is given ``x``, ``N(F x + c, C)``. These follow from each other by rules for one row alone, and a filter over the chunks
+does the rest (mathematics.md section 18.3). A datum is a factor ``exp(-w (y - f)^2 / 2)``, ``w`` being 0 where nothing
+is seen.
+"""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Float
+
+from numpyro_gp.arrays import Array
+from numpyro_gp.lines.states import States, mm, transposed
+
+MOST_CHUNKS = 256
+
+
+class Rows(NamedTuple):
+    """Sorted rows and the states of their process.
+
+    Attributes
+    ----------
+    states : States
+    gaps : Array (N,)
+        From the row before; 0 of the first.
+    first : Array ()
+        Time of the first row.
+    """
+
+    states: States
+    gaps: Float[Array, " N"]
+    first: Array
+
+    @property
+    def chunks(self) -> int:
+        """Number of chunks: some half of the root of N, a power of two."""
+        return min(MOST_CHUNKS, 2 ** max(0, int(np.log2(len(self.gaps))) // 2 - 1))
+
+    def cut(self, values: Array) -> Array:
+        """Values ``(..., N)`` as ``(L, ..., chunks)``; those that are missing are 0."""
+        length = -(-values.shape[-1] // self.chunks)
+        missing = self.chunks * length - values.shape[-1]
+        padded = jnp.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, missing)])
+        return jnp.moveaxis(padded.reshape(*values.shape[:-1], self.chunks, length), -1, 0)
+
+    def joined(self, values: Array) -> Array:
+        """The way back: ``(L, ..., chunks)`` as ``(..., N)``."""
+        whole = jnp.moveaxis(values, 0, -1)
+        return whole.reshape(*whole.shape[:-2], -1)[..., : len(self.gaps)]
+
+    def moves(self) -> tuple[Array, Array]:
+        """``A`` and ``Q`` of all rows, ``(L, S, S, chunks)``; missing rows stay where they are."""
+        transition, noise = self.states.move(self.gaps)
+        rows = self.cut(transition)
+        count, length = self.chunks, rows.shape[0]
+        numbers = np.arange(count * length).reshape(count, length).T
+        is_there = numbers < len(self.gaps)
+        eye = jnp.eye(self.states.size, dtype=rows.dtype)[:, :, None]
+        return jnp.where(is_there[:, None, None], rows, eye), self.cut(noise)
+
+
+def _column(read: np.ndarray) -> np.ndarray:
+    return read[:, None]
+
+
+def _dot(read: np.ndarray, vector: Array) -> Array:
+    return jnp.sum(_column(read) * vector, axis=0)
+
+
+def _mv(matrix: Array, vector: Array) -> Array:
+    return jnp.sum(matrix * vector[None], axis=1)
+
+
+class Datum(NamedTuple):
+    """What a datum does to a state ``N(c, C)``: innovation, weight of it, ``C read``, and its log density."""
+
+    error: Array
+    weight: Array
+    column: Array
+    log_density: Array
+
+    @classmethod
+    def of(cls, read: np.ndarray, mean: Array, covariance: Array, y: Array, w: Array) -> "Datum":
+        column = jnp.sum(covariance * _column(read)[None], axis=1)
+        share = 1 / (1 + w * _dot(read, column))
+        error = y - _dot(read, mean)
+        return cls(error, w * share, column, 0.5 * (jnp.log(share) - w * share * error * error))
+
+    def known(self, mean: Array, covariance: Array) -> tuple[Array, Array]:
+        """The state given the datum."""
+        gain = self.weight * self.column
+        return mean + gain * self.error, covariance - gain[:, None] * self.column[None]
+
+
+def _said(read: np.ndarray, A: Array, Q: Array, y: Array, w: Array) -> tuple[Array, ...]:
+    """``F, c, C, J, h, k`` of the chunks, whose axis is the first."""
+    size, count, dtype = len(read), y.shape[-1], y.dtype
+
+    def step(carry: tuple[Array, ...], row: tuple[Array, ...]) -> tuple[tuple[Array, ...], None]:
+        F, c, C, J, h, k = carry
+        A, Q, y, w = row
+        F, c, C = mm(A, F), _mv(A, c), mm(mm(A, C), transposed(A)) + Q
+        datum = Datum.of(read, c, C, y, w)
+        seen = jnp.sum(_column(read)[:, None] * F, axis=0)
+        J = J + datum.weight * seen[:, None] * seen[None]
+        h = h + datum.weight * datum.error * seen
+        F = F - (datum.weight * datum.column)[:, None] * seen[None]
+        return (F, *datum.known(c, C), J, h, k + datum.log_density), None
+
+    none, zero = jnp.zeros((size, size, count), dtype), jnp.zeros((size, count), dtype)
+    start = (none + jnp.eye(size, dtype=dtype)[:, :, None], zero, none, none, zero, jnp.zeros(count, dtype))
+    found, _ = lax.scan(step, start, (A, Q, y, w))
+    return tuple(jnp.moveaxis(part, -1, 0) for part in found)
+
+
+def _conditioned(m: Array, P: Array, h: Array, J: Array) -> tuple[Array, Array, Array]:
+    """``N(m, P)`` times ``exp(h . x - x . J x / 2)``: its mean, its covariance, and the log of its integral."""
+    mixed, left = jnp.eye(len(m), dtype=m.dtype) + P @ J, h - J @ m
+    solved = jnp.linalg.solve(mixed, jnp.concatenate([P, (P @ left)[:, None]], axis=1))
+    covariance, moved = solved[:, :-1], solved[:, -1]
+    log = h @ m - 0.5 * m @ (J @ m) + 0.5 * left @ moved - 0.5 * jnp.linalg.slogdet(mixed)[1]
+    return m + moved, 0.5 * (covariance + covariance.T), log
+
+
+def _starts(prior: Array, said: tuple[Array, ...]) -> tuple[Array, tuple[Array, Array], tuple[Array, Array]]:
+    """Log of the integral of all factors, the states ``N(m, P)`` at the start of each chunk given those before, and the
+    last.
+    """
+
+    def step(carry: tuple[Array, ...], chunk: tuple[Array, ...]) -> tuple[tuple[Array, ...], tuple[Array, Array]]:
+        (m, P, total), (F, c, C, J, h, k) = carry, chunk
+        mean, covariance, log = _conditioned(m, P, h, J)
+        return (F @ mean + c, F @ covariance @ F.T + C, total + k + log), (m, P)
+
+    zero = jnp.zeros(prior.shape[:1], prior.dtype)
+    (m, P, total), starts = lax.scan(step, (zero, prior, zero[0]), said)
+    return total, starts, (m, P)
+
+
+def _told_later(said: tuple[Array, ...]) -> tuple[Array, Array]:
+    """``h`` and ``J`` of what later chunks say of the state at the end of each."""
+
+    def step(later: tuple[Array, Array], chunk: tuple[Array, ...]) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+        (h, J), (F, c, C, own_J, own_h, _) = later, chunk
+        told = jnp.linalg.solve(jnp.eye(len(h), dtype=h.dtype) + C @ J, F).T  # F^T (I + J C)^-1
+        return (own_h + told @ (h - J @ c), own_J + told @ J @ F), later
+
+    nothing = jnp.zeros_like(said[1][0]), jnp.zeros_like(said[2][0])
+    return lax.scan(step, nothing, said, reverse=True)[1]
+
+
+def _filter(
+    read: np.ndarray, starts: tuple[Array, ...], A: Array, Q: Array, y: Array, w: Array
+) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+    """States given the data up to the row before, and moved to the row: means and covariances ``(L, ..., chunks)``."""
+
+    def step(carry: tuple[Array, ...], row: tuple[Array, ...]) -> tuple[tuple[Array, ...], Any]:
+        (m, P), (A, Q, y, w) = carry, row
+        moved = _mv(A, m), mm(mm(A, P), transposed(A)) + Q
+        return Datum.of(read, *moved, y, w).known(*moved), ((m, P), moved)
+
+    return lax.scan(step, starts, (A, Q, y, w))[1]
+
+
+def log_integral(rows: Rows, y: Float[Array, " N"], w: Float[Array, " N"]) -> Float[Array, ""]:
+    """``log E exp(-sum_i w_i (y_i - f_i)^2 / 2)``, whose gradients say what is known of each ``f_i``."""
+    prior = rows.states.start(rows.first[None])[:, :, 0].astype(y.dtype)
+    return _log_integral(rows.states.read, prior, *rows.moves(), rows.cut(y), rows.cut(w))
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _log_integral(read: np.ndarray, prior: Array, A: Array, Q: Array, y: Array, w: Array) -> Array:
+    return _starts(prior, _said(read, A, Q, y, w))[0]
+
+
+@_log_integral.defjvp
+def _log_integral_jvp(read: np.ndarray, primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tuple[Array, Array]:
+    """Slopes by one pass forward and one back, in place of those of each operation.
+
+    With ``l`` and ``-L`` the slope and the curvature of the logarithm in the mean of a state before its datum, that in
+    its covariance is ``B = (l l^T - L) / 2``, as that in ``Q`` is; in ``A`` it is ``l m^T + 2 B A P``.
+    """
+    prior, A, Q, y, w = primals
+    said = _said(read, A, Q, y, w)
+    total, starts, last = _starts(prior, said)
+    later = _told_later(said)
+    h, J = (jnp.moveaxis(part, 0, -1) for part in later)
+    first_axis = tuple(jnp.moveaxis(part, 0, -1) for part in starts)
+    (m, P), _ = _filter(read, first_axis, A, Q, y, w)
+    ends = [
+        jnp.concatenate([part[..., 1:], end[..., None]], axis=-1) for part, end in zip(first_axis, last, strict=True)
+    ]
+    slope, curvature = _slopes_of_ends(ends[0], ends[1], h, J)
+
+    def back(carry: tuple[Array, Array], row: tuple[Array, ...]) -> tuple[tuple[Array, Array], tuple[Array, ...]]:
+        (slope, curvature), (A, Q, y, w, m, P) = carry, row
+        AP = mm(A, P)
+        before, covariance = _mv(A, m), mm(AP, transposed(A)) + Q
+        datum = Datum.of(read, before, covariance, y, w)
+        gain = datum.weight * datum.column
+        pull = jnp.sum(gain * slope, axis=0)
+        d_y = pull - datum.weight * datum.error
+        slope = slope - d_y * _column(read)
+        kept = jnp.eye(len(read), dtype=A.dtype)[:, :, None] - gain[:, None] * _column(read)[None]
+        curvature = mm(transposed(kept), mm(curvature, kept)) + datum.weight * (np.outer(read, read)[:, :, None])
+        d_Q = 0.5 * (slope[:, None] * slope[None] - curvature)
+        d_A = slope[:, None] * m[None] + 2 * mm(d_Q, AP)
+        value = _dot(read, before) + jnp.sum(datum.column * slope, axis=0)
+        left = _dot(read, datum.column) - jnp.sum(datum.column * _mv(curvature, datum.column), axis=0)
+        d_w = -0.5 * (jnp.square(y - value) + left)
+        carry = _mv(transposed(A), slope), mm(transposed(A), mm(curvature, A))
+        return carry, (d_A, d_Q, d_y, d_w)
+
+    (slope, curvature), slopes = lax.scan(back, (slope, curvature), (A, Q, y, w, m, P), reverse=True)
+    d_prior = 0.5 * (slope[:, None, 0] * slope[None, :, 0] - curvature[..., 0])
+    changes = [jnp.sum(slope * tangent) for slope, tangent in zip((d_prior, *slopes), tangents, strict=True)]
+    return total, jnp.sum(jnp.stack(changes))
+
+
+def _slopes_of_ends(m: Array, P: Array, h: Array, J: Array) -> tuple[Array, Array]:
+    """Slope and minus the curvature in ``m`` of ``log E exp(h . x - x . J x / 2)``, ``x ~ N(m, P)``; chunks last."""
+
+    def one(m: Array, P: Array, h: Array, J: Array) -> tuple[Array, Array]:
+        solved = jnp.linalg.solve(
+            jnp.eye(len(m), dtype=m.dtype) + J @ P, jnp.concatenate([J, (h - J @ m)[:, None]], axis=1)
+        )
+        return solved[:, -1], 0.5 * (solved[:, :-1] + solved[:, :-1].T)
+
+    found: tuple[Array, Array] = jax.vmap(one, in_axes=-1, out_axes=-1)(m, P, h, J)
+    return found
+
+
+class Filtered(NamedTuple):
+    """What data say of the states at all rows.
+
+    Attributes
+    ----------
+    mean, covariance : Array (S, N), (S, S, N)
+        Of the state given the data before the row.
+    h, J : Array (S, N), (S, S, N)
+        ``exp(h . x - x . J x / 2)`` is what the data behind the row say of the state there.
+    """
+
+    mean: Array
+    covariance: Array
+    h: Array
+    J: Array
+
+
+def filtered(rows: Rows, y: Array, w: Array) -> Filtered:
+    """What data say of the states at all rows: those before each, and those behind it."""
+    read, data = rows.states.read, (*rows.moves(), rows.cut(y), rows.cut(w))
+    said, starts = _known_starts(rows, data)
+    mean, covariance = _filter(read, starts, *data)[1]
+
+    def back(later: tuple[Array, Array], row: tuple[Array, ...]) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+        (h, J), (A, Q, y, w) = later, row
+        return told_before(A, Q, *with_datum(read, h, J, y, w)), (h, J)
+
+    ends = tuple(jnp.moveaxis(part, 0, -1) for part in _told_later(said))
+    _, (h, J) = lax.scan(back, ends, data, reverse=True)
+    return Filtered(*map(rows.joined, (mean, covariance, h, J)))
+
+
+def _known_starts(rows: Rows, data: tuple[Array, ...]) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+    """What chunks say, and the states at their starts, whose chunks are last."""
+    said = _said(rows.states.read, *data)
+    prior = rows.states.start(rows.first[None])[:, :, 0].astype(rows.gaps.dtype)
+    return said, tuple(jnp.moveaxis(part, 0, -1) for part in _starts(prior, said)[1])
+
+
+def with_datum(read: np.ndarray, h: Array, J: Array, y: Array, w: Array) -> tuple[Array, Array]:
+    """What is said of a state with what its own datum says."""
+    return h + w * y * _column(read), J + w * jnp.asarray(np.outer(read, read)[:, :, None], J.dtype)
+
+
+def told_before(A: Array, Q: Array, h: Array, J: Array) -> tuple[Array, Array]:
+    """What ``exp(h . x - x . J x / 2)`` says of the state before the move that led to ``x``; axes ``n`` are last."""
+    first = lambda array: jnp.moveaxis(array, -1, 0)  # noqa: E731
+    A, Q, h, J = map(first, (A, Q, h, J))
+    back = jnp.swapaxes(A, -1, -2)
+    mixed = jnp.eye(A.shape[-1], dtype=A.dtype) + J @ Q
+    told = back @ jnp.linalg.solve(mixed, jnp.concatenate([J @ A, h[..., None]], axis=-1))
+    J, h = told[..., :-1], told[..., -1]
+    return jnp.moveaxis(h, 0, -1), jnp.moveaxis(0.5 * (J + jnp.swapaxes(J, -1, -2)), 0, -1)
+
+
+def at_new_rows(
+    rows: Rows, known: Filtered, y: Array, w: Array, t: Array, place: Array, gaps: Array
+) -> tuple[Array, Array]:
+    """Mean and variance ``(B,)`` of ``f`` at new times ``t``, behind the sorted rows ``place``, -1 for none.
+
+    ``gaps`` ``(B, 2)`` are to that row and to the next.
+    """
+    states, last = rows.states, len(rows.gaps) - 1
+    at, behind = jnp.maximum(place, 0), jnp.minimum(place + 1, last)
+    mean, covariance = known.mean[:, at], known.covariance[:, :, at]
+    mean, covariance = Datum.of(states.read, mean, covariance, y[at], w[at]).known(mean, covariance)
+    A, Q = states.move(gaps[:, 0])
+    mean = jnp.where(place >= 0, _mv(A, mean), 0)
+    covariance = jnp.where(place >= 0, mm(mm(A, covariance), transposed(A)) + Q, states.start(t))
+    later = with_datum(states.read, known.h[:, behind], known.J[:, :, behind], y[behind], w[behind])
+    h, J = (jnp.where(place < last, said, 0) for said in told_before(*states.move(gaps[:, 1]), *later))
+    return values_with(states.read, mean, covariance, h, J)
+
+
+def values_with(read: np.ndarray, mean: Array, covariance: Array, h: Array, J: Array) -> tuple[Array, Array]:
+    """Mean and variance ``(n,)`` of ``f`` for states ``N(m, P)`` times ``exp(h . x - x . J x / 2)``."""
+
+    def one(m: Array, P: Array, h: Array, J: Array) -> tuple[Array, Array]:
+        mean, covariance, _ = _conditioned(m, P, h, J)
+        return jnp.asarray(mean @ read), jnp.asarray(read @ (covariance @ read))
+
+    found: tuple[Array, Array] = jax.vmap(one, in_axes=-1)(mean, covariance, h, J)
+    return found
+
+
+def whitened_to_values(rows: Rows, noise: Float[Array, " N"], white: Float[Array, " N"]) -> Float[Array, " N"]:
+    """``L v`` of the factor ``L`` of ``k + diag(noise)``, rows in the order of time: each from those before it."""
+    data = (*rows.moves(), rows.cut(jnp.zeros_like(white)), rows.cut(1 / noise))
+    covariance = rows.joined(_filter(rows.states.read, _known_starts(rows, data)[1], *data)[1][1])
+    column = jnp.sum(covariance * _column(rows.states.read)[None], axis=1)
+    deviation = jnp.sqrt(_dot(rows.states.read, column) + noise)
+    push = column * (white / deviation)
+    states = _accumulated(rows, data[0], push) - push
+    return _dot(rows.states.read, states) + deviation * white
+
+
+def drawn_from_prior(rows: Rows, white: Float[Array, "S N"]) -> Float[Array, " N"]:
+    """``f`` at the rows, of standard normal noise for each number of each state; rows may tie."""
+    A, Q = rows.moves()
+    first = rows.states.start(rows.first[None]).astype(white.dtype)
+    noise = jnp.concatenate([first, rows.joined(Q)[..., 1:]], axis=-1)
+    values, vectors = jnp.linalg.eigh(jnp.moveaxis(noise, -1, 0))
+    push = jnp.einsum("nij,nj,jn->in", vectors, jnp.sqrt(jnp.maximum(values, 0)), white)
+    return _dot(rows.states.read, _accumulated(rows, A, push))
+
+
+def _accumulated(rows: Rows, A: Array, push: Float[Array, "S N"]) -> Float[Array, "S N"]:
+    """``x_i = A_i x_(i-1) + push_i`` at all rows, from zero."""
+    pushes = rows.cut(push)
+
+    def within(x: Array, row: tuple[Array, Array]) -> tuple[Array, Array]:
+        A, push = row
+        x = _mv(A, x) + push
+        return x, x
+
+    def product(whole: Array, A: Array) -> tuple[Array, None]:
+        return mm(A, whole), None
+
+    def over_chunks(x: Array, chunk: tuple[Array, Array]) -> tuple[Array, Array]:
+        A, end = chunk
+        return A @ x + end, x
+
+    zeros = jnp.zeros_like(pushes[0])
+    ends, _ = lax.scan(within, zeros, (A, pushes))
+    eye = jnp.broadcast_to(jnp.eye(len(zeros), dtype=push.dtype)[:, :, None], (len(zeros), *zeros.shape))
+    whole, _ = lax.scan(product, eye, A)
+    _, starts = lax.scan(over_chunks, zeros[:, 0], (jnp.moveaxis(whole, -1, 0), ends.T))
+    _, states = lax.scan(within, starts.T, (A, pushes))
+    return rows.joined(states)

@@ -1,0 +1,318 @@
+"""Kernels as states: a process on a line whose past counts by a few numbers (mathematics.md section 18.2).
+
+A state ``x`` of S numbers moves by ``x(t + g) = A(g) x(t) + noise`` of covariance ``Q(g)``, and ``f = read . x``.
+Matrices have their axes first, ``(S, S, n)``, and the gaps last. ``Q(g) = int_0^g A(u) b b^T A(u)^T du`` is written so
+that nothing cancels where gaps are short.
+"""
+
+import math
+from collections.abc import Callable
+from functools import partial, singledispatch
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from numpyro_gp.arrays import Array
+from numpyro_gp.checks import fail, when_known
+from numpyro_gp.kernels.base import Active, Kernel, Product, Scaled, Sum
+from numpyro_gp.kernels.nonstationary import Constant, Linear
+from numpyro_gp.kernels.stationary import Cosine, Matern12, Matern32, Matern52
+from numpyro_gp.kernels.trends import IntegratedOU, IntegratedWiener, Wiener
+from numpyro_gp.linalg import einsum
+
+# Up to where what an exponential loses is a series, and its terms there: 2^18 / 18! is nothing in double precision.
+SERIES_BELOW, TERMS = 2.0, 18
+LIST = "Matern12, Matern32, Matern52, Cosine, Constant, Linear, Wiener, IntegratedWiener and IntegratedOU"
+
+
+class States(NamedTuple):
+    """A kernel as states.
+
+    Attributes
+    ----------
+    move : callable
+        ``A(g)`` and ``Q(g)`` ``(S, S, n)`` of gaps ``(n,)``.
+    start : callable
+        Covariance ``(S, S, n)`` of the state at times ``(n,)``.
+    read : NumPy array (S,)
+        ``f`` of the state.
+    is_stationary : bool
+    """
+
+    move: Callable[[Array], tuple[Array, Array]]
+    start: Callable[[Array], Array]
+    read: np.ndarray
+    is_stationary: bool = True
+
+    @property
+    def size(self) -> int:
+        """Number S of states."""
+        return int(self.read.shape[0])
+
+
+def mm(first: Array, second: Array) -> Array:
+    """Products ``(S, T, n)`` of matrices whose axes come first."""
+    return jnp.sum(first[:, :, None] * second[None], axis=1)
+
+
+def transposed(matrix: Array) -> Array:
+    """The transpose of matrices whose axes come first."""
+    return jnp.swapaxes(matrix, 0, 1)
+
+
+def _stack(rows: list[list[Array]]) -> Array:
+    return jnp.stack([jnp.stack(jnp.broadcast_arrays(*row)) for row in rows])
+
+
+@singledispatch
+def states_of(kernel: Kernel) -> States:
+    """The states of a kernel on one column."""
+    got = f"a {type(kernel).__name__}"
+    cure = f"Take {LIST}, or sums, products and multiples of them; else pass X, or ngp.neighbours(X, 16)."
+    fail("the kernel of a process on a line", "one of few states", got, cure, TypeError)
+
+
+def _scalar(kernel: Kernel, name: str) -> Array:
+    value: Array = getattr(kernel, name)
+    if value.size != 1:
+        fail(f"{name} of {type(kernel).__name__}", "a number on a line", f"shape {value.shape}", "Pass one number.")
+    return value.reshape(())
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def lost(count: int, u: Array) -> Array:
+    """``1 - exp(-u) sum_{k <= n} u^k / k!`` of ``u >= 0`` for each ``n < count``, with all digits of small ``u``.
+
+    The last is a series where ``u`` is small, and each of the others the next one and a positive term.
+    """
+    is_small, terms = u < SERIES_BELOW, _terms(count, u)
+    near, far = jnp.where(is_small, u, 0), 1 - jnp.sum(terms, axis=0)
+    series = jnp.ones_like(near)
+    for k in range(TERMS, 0, -1):
+        series = 1 + series * (near * (1 / (count + k)))
+    last = jnp.where(is_small, series * terms[-1] * u * (1 / count), far)
+    below = [last]
+    for n in range(count - 1, 0, -1):
+        below.append(below[-1] + terms[n])
+    return jnp.stack(below[::-1])
+
+
+def _terms(count: int, u: Array) -> Array:
+    return jnp.exp(-u) * jnp.stack([u**n * (1 / math.factorial(n)) for n in range(count)])
+
+
+@lost.defjvp
+def _lost_jvp(count: int, primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    (u,), (change,) = primals, tangents
+    return lost(count, u), _terms(count, u) * change
+
+
+@states_of.register
+def _of_matern(kernel: Matern12 | Matern32 | Matern52) -> States:
+    """The value, and derivatives in units of the rate: white noise through S equal filters.
+
+    In gaps ``d`` in units of ``1 / rate``, ``A = exp(-d) sum_k N^k d^k / k!`` with ``N^S = 0``, and the last column of
+    that makes ``Q`` a sum of ``int_0^d s^n exp(-2 s) ds``.
+    """
+    size = {Matern12: 1, Matern32: 2, Matern52: 3}[type(kernel)]
+    variance, rate = kernel.variance, math.sqrt(2 * size - 1) / _scalar(kernel, "lengthscale")
+    companion = np.eye(size, k=1)
+    companion[-1] = [-math.comb(size, k) for k in range(size)]
+    powers = [np.linalg.matrix_power(companion + np.eye(size), k) / math.factorial(k) for k in range(size)]
+    transitions, column = np.stack(powers, axis=-1), np.stack(powers, axis=-1)[:, -1]
+    products = np.zeros((size, size, 2 * size - 1))  # of two columns, by powers of ``s``
+    for k in range(size):
+        for n in range(size):
+            products[:, :, k + n] += np.outer(column[:, k], column[:, n])
+    products *= [math.factorial(n) / 2 ** (n + 1) for n in range(2 * size - 1)]  # times the whole integrals
+    products /= products[0, 0].sum()
+
+    def move(g: Array) -> tuple[Array, Array]:
+        d = rate * g
+        of_powers = jnp.exp(-d) * jnp.stack([d**k for k in range(size)])
+        parts = lost(2 * size - 1, 2 * d)
+        noise = variance * einsum("ijk,kn->ijn", jnp.asarray(products, d.dtype), parts)
+        return einsum("ijk,kn->ijn", jnp.asarray(transitions, d.dtype), of_powers), noise
+
+    prior = np.sum(products, axis=-1)[:, :, None]
+    return States(move, lambda t: variance * jnp.broadcast_to(prior, (size, size, *t.shape)), np.eye(size)[0])
+
+
+@states_of.register
+def _of_cosine(kernel: Cosine) -> States:
+    variance, rate = kernel.variance, 2 * math.pi / _scalar(kernel, "lengthscale")
+
+    def move(g: Array) -> tuple[Array, Array]:
+        c, s = jnp.cos(rate * g), jnp.sin(rate * g)
+        return _stack([[c, s], [-s, c]]), jnp.zeros((2, 2, *g.shape), g.dtype)
+
+    def start(t: Array) -> Array:
+        eye = variance * jnp.eye(2, dtype=variance.dtype)
+        return jnp.broadcast_to(eye[:, :, None], (2, 2, *t.shape))
+
+    return States(move, start, np.eye(2, dtype=variance.dtype)[0])
+
+
+@states_of.register
+def _of_constant(kernel: Constant) -> States:
+    variance = kernel.variance
+
+    def move(g: Array) -> tuple[Array, Array]:
+        return jnp.ones((1, 1, *g.shape), g.dtype), jnp.zeros((1, 1, *g.shape), g.dtype)
+
+    return States(move, lambda t: jnp.broadcast_to(variance, (1, 1, *t.shape)), np.ones(1, variance.dtype))
+
+
+def _line(g: Array) -> Array:
+    """``A`` of a value and its slope."""
+    return _stack([[jnp.ones_like(g), g], [jnp.zeros_like(g), jnp.ones_like(g)]])
+
+
+@states_of.register
+def _of_linear(kernel: Linear) -> States:
+    variance = _scalar(kernel, "variance")
+
+    def move(g: Array) -> tuple[Array, Array]:
+        return _line(g), jnp.zeros((2, 2, *g.shape), g.dtype)
+
+    def start(t: Array) -> Array:
+        return variance * _stack([[t * t, t], [t, jnp.ones_like(t)]])
+
+    return States(move, start, np.eye(2, dtype=variance.dtype)[0], False)
+
+
+def _since(kernel: Wiener | IntegratedWiener | IntegratedOU, t: Array) -> Array:
+    """Times since the origin; no number before it, where the process is another one."""
+    since = t - kernel.origin
+
+    def check(values: np.ndarray) -> None:
+        if np.min(values) < 0:
+            got, cure = f"{-float(np.min(values)):.3g} behind the first row", "Pass origin=, at or before the first."
+            fail(f"the origin of {type(kernel).__name__} on a line", "at or before all rows", got, cure)
+
+    when_known(check, since)
+    return jnp.where(since >= 0, since, jnp.nan)
+
+
+@states_of.register
+def _of_wiener(kernel: Wiener) -> States:
+    variance = kernel.variance
+
+    def move(g: Array) -> tuple[Array, Array]:
+        return jnp.ones((1, 1, *g.shape), g.dtype), variance * g[None, None]
+
+    return States(move, lambda t: variance * _since(kernel, t)[None, None], np.ones(1, variance.dtype), False)
+
+
+@states_of.register
+def _of_integrated_wiener(kernel: IntegratedWiener) -> States:
+    variance = kernel.variance
+
+    def noise(g: Array) -> Array:
+        return variance * _stack([[g**3 / 3, g**2 / 2], [g**2 / 2, g]])
+
+    read = np.eye(2, dtype=variance.dtype)[0]
+    return States(lambda g: (_line(g), noise(g)), lambda t: noise(_since(kernel, t)), read, False)
+
+
+@jax.custom_jvp
+def _integrated(r: Array) -> Array:
+    """``2 int_0^r (1 - exp(-s))^2 ds``, with all its digits where ``r`` is small."""
+    near, far = jnp.where(r < 1, r, 0), jnp.where(r < 1, 1, r)
+    series = jnp.zeros_like(near)
+    for k in range(TERMS, 2, -1):
+        series = (-1) ** k * (4 - 2**k) / math.factorial(k) + series * near
+    forgotten = -jnp.expm1(-far)
+    return jnp.where(r < 1, series * near**3, 2 * (far - forgotten) - forgotten**2)
+
+
+_integrated.defjvps(lambda change, _, r: 2 * jnp.expm1(-r) ** 2 * change)
+
+
+@states_of.register
+def _of_integrated_ou(kernel: IntegratedOU) -> States:
+    """The value, and the slope times the lengthscale."""
+    scale = kernel.variance * kernel.lengthscale**2
+
+    def move(g: Array) -> Array:
+        r = g / kernel.lengthscale
+        return _stack([[jnp.ones_like(r), -jnp.expm1(-r)], [jnp.zeros_like(r), jnp.exp(-r)]])
+
+    def noise(g: Array) -> Array:
+        r = g / kernel.lengthscale
+        forgotten = -jnp.expm1(-r)
+        both = forgotten**2
+        return scale * _stack([[_integrated(r), both], [both, -jnp.expm1(-2 * r)]])
+
+    def start(t: Array) -> Array:
+        since = _since(kernel, t)
+        before = move(since)
+        prior = scale * jnp.asarray([[0.0, 0.0], [0.0, 1.0]], scale.dtype)[:, :, None]
+        return mm(mm(before, prior), transposed(before)) + noise(since)
+
+    read = np.eye(2, dtype=scale.dtype)[0]
+    return States(lambda g: (move(g), noise(g)), start, read, False)
+
+
+def _blocks(first: Array, second: Array) -> Array:
+    """Block diagonal matrices ``(S, S, n)``."""
+    one, two = first.shape[0], second.shape[0]
+    pad = [(0, 0)] * (first.ndim - 2)
+    return jnp.pad(first, [(0, two), (0, two), *pad]) + jnp.pad(second, [(one, 0), (one, 0), *pad])
+
+
+@states_of.register
+def _of_sum(kernel: Sum) -> States:
+    first, second = states_of(kernel.first), states_of(kernel.second)
+
+    def move(g: Array) -> tuple[Array, Array]:
+        (a, q), (b, r) = first.move(g), second.move(g)
+        return _blocks(a, b), _blocks(q, r)
+
+    read = np.concatenate([first.read, second.read])
+    both = first.is_stationary and second.is_stationary
+    return States(move, lambda t: _blocks(first.start(t), second.start(t)), read, both)
+
+
+def _kronecker(first: Array, second: Array) -> Array:
+    size = first.shape[0] * second.shape[0]
+    product = first[:, None, :, None] * second[None, :, None, :]
+    return product.reshape(size, size, *product.shape[4:])
+
+
+@states_of.register
+def _of_product(kernel: Product) -> States:
+    first, second = states_of(kernel.first), states_of(kernel.second)
+    if not (first.is_stationary and second.is_stationary):
+        got = f"{type(kernel.first).__name__} times {type(kernel.second).__name__}"
+        fail("a product of kernels on a line", "one of stationary kernels", got, "Add them, or pass X.", TypeError)
+
+    def move(g: Array) -> tuple[Array, Array]:
+        """``Q`` is ``P P' - A P A^T A' P' A'^T``, as a sum of positive terms."""
+        (a, q), (b, r) = first.move(g), second.move(g)
+        prior = first.start(g)
+        return _kronecker(a, b), _kronecker(q, second.start(g)) + _kronecker(mm(mm(a, prior), transposed(a)), r)
+
+    read = (first.read[:, None] * second.read).reshape(-1)
+    return States(move, lambda t: _kronecker(first.start(t), second.start(t)), read)
+
+
+@states_of.register
+def _of_scaled(kernel: Scaled) -> States:
+    states = states_of(kernel.kernel)
+
+    def move(g: Array) -> tuple[Array, Array]:
+        transition, noise = states.move(g)
+        return transition, kernel.factor * noise
+
+    return states._replace(move=move, start=lambda t: kernel.factor * states.start(t))
+
+
+@states_of.register
+def _of_active(kernel: Active) -> States:
+    if kernel.dims != (0,):
+        got, cure = f"kernel.on({list(kernel.dims)})", "Leave .on out, or write .on(0)."
+        fail("the columns of a kernel on a line", "the one there is", got, cure)
+    return states_of(kernel.kernel)

@@ -1,0 +1,172 @@
+"""Rows on a line: a value that is made once, before the model, and stands where inputs stand."""
+
+from typing import Any, TypeGuard
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from numpyro_gp.arrays import Array, ArrayLike, on_device, value_type
+from numpyro_gp.checks import check_points, fail, is_known
+from numpyro_gp.neighbours.value import NewRows
+
+
+@value_type()
+class NewTimes(NewRows):
+    """New rows on a line, each between two rows of the data: what ``line.find(t_new)`` is.
+
+    Attributes
+    ----------
+    inputs : Array (B, 1)
+        The new rows.
+    index : Array (B, 1)
+        Place among the sorted rows of the data of the last that is not later, -1 where there is none.
+    gaps : Array (B, 2)
+        Distances to that row and to the next one, from double precision; 0 where there is none.
+    """
+
+    gaps: Array
+
+    def __getitem__(self, idx: slice | ArrayLike) -> "NewTimes":
+        """Some of them, by a slice or their numbers."""
+        rows = NewRows(self.inputs, self.index)[idx]
+        return NewTimes(rows.inputs, rows.index, jnp.asarray(self.gaps)[idx])
+
+
+@value_type()
+class Line:
+    """Rows of data on a line, sorted: what `line` returns.
+
+    It is a pytree of arrays, an argument of the model as ``X`` is.
+
+    Attributes
+    ----------
+    inputs : Array (N, 1)
+        The rows, as they were given.
+    order : Array (N,)
+        Numbers of the rows, first to last.
+    gaps : Array (N,)
+        Distance of each sorted row from the one before it, from double precision; 0 for the first.
+    times : array (N,)
+        Sorted rows in double precision, for what is found later.
+
+    Examples
+    --------
+    >>> import numpyro_gp as ngp
+    >>> line = ngp.line([3.0, 1.0, 1.5])
+    >>> line, line.order.tolist(), line.gaps.tolist()
+    (Line(3 rows), [1, 2, 0], [0.0, 0.5, 1.5])
+    """
+
+    inputs: Array
+    order: Array
+    gaps: Array
+    times: np.ndarray
+
+    @property
+    def size(self) -> int:
+        """Number N of rows."""
+        return int(self.order.shape[0])
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __repr__(self) -> str:
+        """Its size, without the arrays."""
+        return f"Line({self.size} rows)"
+
+    def sorted(self, values: Array) -> Array:
+        """Values ``(N,)`` of the rows, or one for all, in the order of time."""
+        return jnp.broadcast_to(values, self.order.shape)[self.order]
+
+    def as_given(self, values: Array) -> Array:
+        """Values ``(..., N)`` in the order of time, in that of the rows."""
+        return jnp.zeros_like(values).at[..., self.order].set(values)
+
+    def find(self, t_new: ArrayLike) -> NewTimes:
+        """New rows with the rows of the data before and behind them, for predictions.
+
+        Their gaps are found in double precision unless they are traced.
+        """
+        package: Any = np if all(map(is_known, (t_new, self.order, self.times))) else jnp
+        new = _column("t_new", t_new) if package is np else check_points("t_new", t_new, 1)[:, 0]
+        times = package.asarray(self.times)
+        place, last = package.searchsorted(times, new, side="right") - 1, len(times) - 1
+        before = package.where(place >= 0, new - times[package.maximum(place, 0)], 0.0)
+        behind = package.where(place < last, times[package.minimum(place + 1, last)] - new, 0.0)
+        gaps = jnp.asarray(package.stack([before, behind], axis=1), jnp.result_type(float))
+        return NewTimes(jnp.asarray(new, gaps.dtype)[:, None], jnp.asarray(place, jnp.int32)[:, None], gaps)
+
+
+def with_rows(line: Line, t_new: ArrayLike) -> Line:
+    """The line of the rows and, behind them in number, new ones."""
+    times = np.empty(line.size)
+    times[np.asarray(line.order)] = np.asarray(line.times, float)
+    return _line(np.concatenate([times, _column("t_new", t_new)]))
+
+
+def line(t: ArrayLike) -> Line:
+    """Sort rows on a line once, before the model (mathematics.md section 18.1).
+
+    Pass the value in place of ``X``: ``ngp.gp_regression("y", kernel, line, noise**2, obs=y)``, or in place of
+    inducing inputs, for any likelihood: ``f = ngp.gp("f", kernel, inducing=line)`` and ``ngp.observe("y",
+    f.at_inducing(), likelihood, obs=y)``. Time and memory then grow as the number of rows, and the process is exact.
+    Its kernel is one with few states: `Matern12`, `Matern32`, `Matern52`, `Cosine`, `Constant`, `Linear`, `Wiener`,
+    `IntegratedWiener`, `IntegratedOU`, sums of them, products of those that are stationary, and multiples.
+
+    Rows need not be sorted or apart, and their gaps are found in double precision: pass times as NumPy's ``float64``
+    where they are large. Leave rows without data out; predict there.
+
+    Parameters
+    ----------
+    t : array (N,) or (N, 1)
+        Times, or places on any line.
+
+    Returns
+    -------
+    Line
+
+    Examples
+    --------
+    >>> import numpy as np, jax.numpy as jnp, numpyro, numpyro_gp as ngp
+    >>> def model(line, y=None):
+    ...     return ngp.gp_regression("y", ngp.kernels.Matern32(1.0, 0.5), line, 0.1**2, obs=y)
+    >>> t = np.linspace(0.0, 1.0, 5)
+    >>> f = numpyro.handlers.seed(model, 0)(ngp.line(t), jnp.sin(6 * t))
+    >>> f(jnp.array([0.5])).loc.shape
+    (1,)
+    """
+    if not is_known(t):
+        cure = "Call ngp.line(t) before the model, outside jit, and pass what it returns as an argument."
+        fail("t", "known", "a traced array", cure, TypeError)
+    return _line(_column("t", t))
+
+
+def _line(times: np.ndarray) -> Line:
+    order = np.argsort(times, kind="stable")
+    dtype = jnp.result_type(float)
+    gaps = np.diff(times[order], prepend=times[order[:1]])
+    placed = on_device(times[:, None].astype(dtype)), on_device(order.astype(np.int32)), on_device(gaps.astype(dtype))
+    return Line(*placed, times[order])
+
+
+def _column(argument: str, values: ArrayLike) -> np.ndarray:
+    """Numbers ``(N,)`` in double precision."""
+    array = np.asarray(values, float)
+    array = array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array
+    if array.ndim != 1 or not array.size:
+        cure = "Pass one number for each row. Of several columns take ngp.neighbours(X, 16)."
+        fail(argument, "of shape (N,) or (N, 1)", f"shape {np.shape(values)}", cure)
+    if not np.all(np.isfinite(array)):
+        fail(argument, "finite", f"{int(np.sum(~np.isfinite(array)))} numbers that are not", "Leave these rows out.")
+    return array
+
+
+def is_line(leaf: object) -> TypeGuard[Line]:
+    """Whether a part of a tree is a line as a whole: ``is_leaf`` of JAX's functions of trees."""
+    return isinstance(leaf, Line)
+
+
+def lines_in(tree: object) -> list[Line]:
+    """All of them that a tree holds, such as the arguments of a model."""
+    return [leaf for leaf in jax.tree.leaves(tree, is_leaf=is_line) if is_line(leaf)]
