@@ -173,11 +173,13 @@ def test_the_bound_is_just_below_the_evidence():
 def test_constants_have_the_moments_of_fishers_information():
     """``cov g = (N H^T (diag p - p p^T) H)^-1`` of contrasts, and ``H cov g H^T`` of functions less their average."""
     counts = np.array([1500, 900, 600])
-    prediction = ngp.gam("y ~ 1", {"y": np.repeat(NAMES, counts)}, "categorical").predict({"any": [0.0]})
+    fit = ngp.gam("y ~ 1", {"y": np.repeat(NAMES, counts)}, "categorical")
+    prediction = fit.predict({"any": [0.0]})
     p, H = counts / 3000, contrasts(3)
     covariance = H @ np.linalg.inv(3000 * H.T @ (np.diag(p) - np.outer(p, p)) @ H) @ H.T
     np.testing.assert_allclose(prediction.mean[0], p, atol=5e-4)
     np.testing.assert_allclose(prediction.function_variance[0], np.diag(covariance), rtol=0.01)
+    np.testing.assert_allclose(fit.terms().scale[0] ** 2, prediction.function_variance[0], rtol=1e-6)
     np.testing.assert_allclose(prediction.function_mean[0], np.log(p) - np.log(p).mean(), atol=2e-3)
 
 
@@ -292,6 +294,7 @@ def test_terms_of_classes_add_up_and_average_to_zero_over_classes(fitted):
     rows = [row.term for row in fit.coefficients()]
     assert rows.count("sd of re(g)") == rows.count("lengthscale of s(x)") == 1
     assert rows.count("oak: re(g)") == 4
+    assert fit.coefficients()["oak: z"] == fit.coefficients()["oak: linear(z)"]  # as a formula may have it
 
 
 def test_a_class_has_the_covariance_of_its_contrast():
@@ -322,7 +325,7 @@ def test_summaries_and_figures_are_by_class(fitted, tmp_path):
     left_out, held = float(summary.facts["log density, left out"].split()[0]), simulated(2000, seed=7)[0]
     assert left_out == pytest.approx(fit.predict(held).log_density(held["y"]).mean(), abs=0.12)
     assert "checks of the fit" not in summary.facts
-    fit.plot(grid=5, num_draws=5, path=tmp_path / "classes.png")
+    fit.plot(grid=5, num_draws=5, residuals=False, simultaneous=False, path=tmp_path / "classes.png")
     assert (tmp_path / "classes.png").stat().st_size > 1000
 
 
@@ -350,6 +353,7 @@ def test_a_fit_comes_back_from_a_file_and_from_a_pickle(fitted, tmp_path):
         np.testing.assert_array_equal(again.predict(table).mean, wanted)
 
 
+@pytest.mark.long
 def test_the_model_has_the_moments_of_the_fit():
     """The process of NumPyro at the pseudo-data of a fit, beside its contrasts in NumPy."""
     table, _ = simulated(60)
@@ -369,7 +373,7 @@ def test_the_model_has_the_moments_of_the_fit():
 def test_chains_agree_with_the_fit():
     table, _ = simulated(100)
     fit = ngp.gam("y ~ linear(z)", table, "categorical")
-    chain = ngp.gam("y ~ linear(z)", table, "categorical", engine="nuts", num_steps=300, progress=False)
+    chain = ngp.gam("y ~ linear(z)", table, "categorical", engine="nuts", num_steps=150, progress=False)
     np.testing.assert_allclose(chain.predict(table).mean, fit.predict(table).mean, atol=0.03)
     spread = chain.predict(table).function_variance / fit.predict(table).function_variance
     assert 0.7 < spread.mean() < 1.4

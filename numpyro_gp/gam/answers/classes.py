@@ -23,7 +23,8 @@ from numpyro_gp.gam.answers.coefficients import Coefficients, coefficients_of
 from numpyro_gp.gam.answers.draws import Dense, Draws, Normal
 from numpyro_gp.gam.answers.effects import Row, Shares, TermMoments, effects_of, moments_at
 from numpyro_gp.gam.answers.report import MOST_NUMBERS, MOST_ROWS, WHITENED
-from numpyro_gp.gam.model.classes import contrasts
+from numpyro_gp.gam.model.classes import contrasts, size_of_contrast
+from numpyro_gp.gam.model.features import ScaledFeatures
 from numpyro_gp.likelihoods.quadrature import quasi_normal
 from numpyro_gp.rows.batches import some_rows
 
@@ -59,8 +60,7 @@ def each_function(draws: Draws) -> dict[str, Draws]:
     model = draws.model
     if model.classes is None:
         return {"": draws}
-    count, result = len(model.classes), {}
-    size = np.sqrt(1 - 1 / count)  # of a function less the average, beside the function itself
+    count, size, result = len(model.classes), size_of_contrast(len(model.classes)), {}
     for at, start in enumerate(model.start_of_classes):
         term_features = copy.copy(draws.term_features)
         term_features.model = dataclasses.replace(model, start=model.start._replace(constant=float(start)))
@@ -263,47 +263,41 @@ def probability_interval(draws: Draws, X: np.ndarray, level: float) -> tuple[np.
 # The summary.
 
 
-def drawn_log_densities(draws: Draws, places: np.ndarray, rng: np.random.Generator, each: int) -> np.ndarray:
-    """Log probabilities ``(S K', N)`` of the classes of rows of the fit, at draws of the functions."""
-    model, start, result = draws.model, draws.model.start_of_classes, []
-    y, H = model.rows.y[places].astype(int), contrasts(len(start))
-    for posterior, (A, prior, _) in draws.at(model.rows.X[places]):
-        values = posterior.sample(rng, each)
-        left = np.maximum(prior.sum(axis=0) - np.sum(A**2, axis=0), 0)
-        of_classes = values.reshape(len(start), -1, values.shape[1])
-        g = np.einsum("kj,kme,mn->enj", H, of_classes, A, optimize=True)
-        g += np.sqrt(left)[:, None] * rng.standard_normal(g.shape)
-        result.append(log_softmax(start + g @ H.T, axis=-1)[:, np.arange(len(y)), y])
-    return np.concatenate(result)
-
-
 def report_on_classes(
     draws: Draws, level: float, density: bool, rng: np.random.Generator
 ) -> tuple[tuple[Row, ...], dict[str, object]]:
     """The rows of the table, by class and term, and what concerns the whole fit."""
-    model, rows, table = draws.model, draws.model.rows, list[Row]()
+    model, rows, logs = draws.model, draws.model.rows, list[np.ndarray]()
     most = min(MOST_ROWS, MOST_NUMBERS // (draws.size * len(draws.term_features.repeats)))
     places = np.arange(len(rows.y))[some_rows(len(rows.y), most)]
-    first, mass = draws.term_posteriors[0], rows.mass[places]
+    X, y, mass, first = rows.X[places], rows.y[places].astype(int), rows.mass[places], draws.term_posteriors[0]
     each = 1 if isinstance(first, Dense) and first.is_point else -(-WHITENED // draws.size)
-    for prefix, own in each_function(draws).items():
-        shares = Shares(own.term_features, mass)
-        for posterior, scaled in own.at(rows.X[places]):
-            left = scaled.prior - np.add.reduceat(scaled.A**2, draws.term_features.blocks.first, axis=0)
-            shares.add(posterior, scaled, left, posterior.sample(rng, each))
-        table += [row._replace(term=prefix + row.term, partner=row.partner) for row in shares.rows(level)]
-    assert model.classes is not None
-    counts, y = np.bincount(rows.y.astype(int), rows.mass), rows.y[places].astype(int)
-    p = np.concatenate([p.mean(axis=(1, 2)).T for _, _, p in in_chunks(draws, rows.X[places], NODES)])
+    start, size = model.start_of_classes, size_of_contrast(len(model.start_of_classes))
+    functions, H = each_function(draws), contrasts(len(start))
+    tables = {prefix: Shares(own.term_features, mass) for prefix, own in functions.items()}
+    for number, (posterior, (A, prior, factor)) in enumerate(draws.at(X)):
+        left = prior - np.add.reduceat(A**2, draws.term_features.blocks.first, axis=0)
+        scaled = ScaledFeatures(size * A, size**2 * prior, size * factor)
+        for prefix, own in functions.items():
+            of_class = own.term_posteriors[number]
+            tables[prefix].add(of_class, scaled, size**2 * left, of_class.sample(rng, each))
+        if density:  # of the class of each row, at draws of the functions
+            values = posterior.sample(rng, each).reshape(len(start), -1, each)
+            g = np.einsum("kj,kme,mn->enj", H, values, A, optimize=True)
+            g += np.sqrt(np.maximum(left.sum(axis=0), 0))[:, None] * rng.standard_normal(g.shape)
+            logs.append(log_softmax(start + g @ H.T, axis=-1)[:, np.arange(len(y)), y])
+    counts = np.bincount(rows.y.astype(int), rows.mass)
+    p = np.concatenate([p.mean(axis=(1, 2)).T for _, _, p in in_chunks(draws, X, NODES)])
     fitted, null = np.log(p[np.arange(len(y)), y]), np.log(counts / counts.sum())[y]
     facts: dict[str, object] = {
         "family": model.family.name,
-        "classes": ", ".join(f"{name} {count:.6g}" for name, count in zip(model.classes, counts, strict=True)),
+        "classes": ", ".join(f"{name} {count:.6g}" for name, count in zip(model.classes or (), counts, strict=True)),
         "deviance explained": float(1 - mass @ fitted / (mass @ null)),
     }
     if density:
-        left_out = psis_left_out(drawn_log_densities(draws, places, rng, each))
+        left_out = psis_left_out(np.concatenate(logs))
         bad = int(left_out.is_bad.sum())
         unsure = f" (unreliable for {bad} row{'s' * (bad > 1)})" * bool(bad)
         facts["log density, left out"] = f"{np.average(left_out.pointwise, weights=mass):.4f} per row{unsure}"
-    return tuple(table), facts
+    whole = [row._replace(term=prefix + row.term) for prefix, table in tables.items() for row in table.rows(level)]
+    return tuple(whole), facts

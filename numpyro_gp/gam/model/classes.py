@@ -5,6 +5,7 @@ are called. Labels say nothing of the average of the functions. So a search sees
 which are independent and have the same prior.
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +20,11 @@ SETTLED = 1e-10
 def contrasts(classes: int) -> np.ndarray:
     """Orthonormal contrasts ``H (K, K - 1)``: functions of classes, less their average, are ``H g``."""
     return np.asarray(scipy.linalg.helmert(classes).T)
+
+
+def size_of_contrast(classes: int) -> float:
+    """The standard deviation of a function less the average of all, which are independent, beside its own."""
+    return math.sqrt(1 - 1 / classes)
 
 
 def log_shares(y: np.ndarray, weights: np.ndarray, classes: int) -> np.ndarray:

@@ -18,6 +18,7 @@ from numpyro.distributions import constraints
 from numpyro_gp import likelihoods
 from numpyro_gp.arrays import Array, ArrayLike, T
 from numpyro_gp.checks import check_type, fail
+from numpyro_gp.gam.model.classes import size_of_contrast
 from numpyro_gp.gam.model.families import NAMED, OF_RATE, FamilyRow, Start, row_of
 from numpyro_gp.gam.table.layout import TableLayout
 from numpyro_gp.gam.table.terms import TIME, Term, Terms, formula
@@ -215,7 +216,7 @@ def start_of_labels(family: Family, lines: np.ndarray, y: np.ndarray, offset: np
     """
     assert family.classes is not None
     own = [quick_glm(as_family("bernoulli"), lines, 1.0 * (y == k), offset, weights) for k in range(family.classes)]
-    return Start(0.0, math.sqrt(1 - 1 / family.classes) * float(np.mean([one.size for one in own])), 1.0)
+    return Start(0.0, size_of_contrast(family.classes) * float(np.mean([one.size for one in own])), 1.0)
 
 
 def start_of(link: str, y: np.ndarray, offset: np.ndarray, weights: np.ndarray) -> float:
