@@ -180,10 +180,9 @@ class ClassPrediction:
 
     Examples
     --------
-    >>> import jax, numpy as np
-    >>> from numpyro_gp.gam.answers.classes import ClassPrediction
+    >>> import jax, numpy as np, numpyro_gp as ngp
     >>> p, none = np.array([[0.5, 0.25, 0.25]]), np.zeros((1, 3))
-    >>> prediction = ClassPrediction(("cat", "dog", "fox"), p, none, none, 1, jax.random.key(0))
+    >>> prediction = ngp.gam.ClassPrediction(("cat", "dog", "fox"), p, none, none, 1, jax.random.key(0))
     >>> prediction.log_density(["cat"]).round(3).tolist()
     [-0.693]
     """
