@@ -28,6 +28,7 @@ from typing import Any
 from numpyro_gp.additive.columns import Column
 from numpyro_gp.additive.effects import Effect
 from numpyro_gp.checks import fail
+from numpyro_gp.gam.answers.classes import ClassPrediction
 from numpyro_gp.gam.answers.coefficients import Coefficients
 from numpyro_gp.gam.answers.forecast import Forecast
 from numpyro_gp.gam.answers.summary import Summary
@@ -37,6 +38,7 @@ from numpyro_gp.gam.screening import Screening, screen
 from numpyro_gp.gam.table.terms import Term, Terms, cycle, factor, formula, linear, offset, re, s, season, te, ti, trend
 
 __all__ = [
+    "ClassPrediction",
     "Coefficients",
     "Column",
     "Effect",

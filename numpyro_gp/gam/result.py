@@ -14,9 +14,18 @@ from numpyro_gp.additive.effects import Effects
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_choice, check_count, check_key, check_level, fail
 from numpyro_gp.gam.answers.advice import notes_on
-from numpyro_gp.gam.answers.coefficients import Coefficients, coefficients_of
+from numpyro_gp.gam.answers.classes import (
+    ClassPrediction,
+    coefficients_of_functions,
+    effects_of_functions,
+    moments_of_functions,
+    predicted_classes,
+    probability_interval,
+    report_on_classes,
+)
+from numpyro_gp.gam.answers.coefficients import Coefficients
 from numpyro_gp.gam.answers.draws import Draws, sample_posterior
-from numpyro_gp.gam.answers.effects import MEASURE_WORDS, TermMoments, effects_of, labels_of, moments_at
+from numpyro_gp.gam.answers.effects import MEASURE_WORDS, TermMoments, labels_of, moments_at
 from numpyro_gp.gam.answers.forecast import Forecast, next_rows
 from numpyro_gp.gam.answers.predictions import (
     TableRowPredictor,
@@ -151,8 +160,15 @@ class Fit:
     def _rng(self, number: int) -> np.random.Generator:
         return np.random.default_rng([number, *np.ravel(jax.random.key_data(self.key)).tolist()])
 
-    def predict(self, data: object, *, num_samples: int | None = None) -> Prediction:
+    def _refuse_classes(self, what: str, cure: str) -> None:
+        """Refuse what several classes do not have."""
+        if self.model.classes is not None:
+            fail("the family", f"one with {what}", repr(self.model.family.name), cure)
+
+    def predict(self, data: object, *, num_samples: int | None = None) -> Prediction | ClassPrediction:
         """Predict the response for the rows of a table, as `Posterior.predict` does but for its random draws.
+
+        Of several classes the mean has their probabilities ``(N, K)``, in the order of ``classes``.
 
         Quantiles of a named family are those of `quantiles`, in NumPy, where a posterior compiles what draws them.
 
@@ -170,8 +186,10 @@ class Fit:
         warn_outside(self.model, X, stacklevel=4)
         return X
 
-    def _predicted(self, X: np.ndarray, num_samples: int | None = None) -> Prediction:
+    def _predicted(self, X: np.ndarray, num_samples: int | None = None) -> Any:
         """Of encoded rows, wherever they lie."""
+        if self.model.classes is not None:
+            return predicted_classes(self._draws(num_samples), X, self.key)
         return predicted(self._draws(num_samples), X, self.key)
 
     def predictor(self, *, num_samples: int | None = None) -> TableRowPredictor:
@@ -195,6 +213,7 @@ class Fit:
         Of each new datum, noise included; ``num_samples`` are draws of the posterior, as for `predict`. Exact where
         noise is normal, else from 2000 draws; of a named family by NumPy, which compiles nothing.
         """
+        self._refuse_classes("quantiles", "Take fit.predict(data).mean, the probabilities, or fit.interval(data).")
         X, wanted = self._rows_of(data), check_levels(levels)
         if self.model.family.named is not None:
             return quantiles_at(self._draws(num_samples), X, wanted)
@@ -206,9 +225,11 @@ class Fit:
         """Ends ``(N,), (N,)`` of an interval of the mean of the response for the rows of a table.
 
         Of a rate, a probability or an average, which more rows make narrower: a new datum, with its noise, is in
-        `quantiles`. ``num_samples`` are draws of the posterior, as for `predict`.
+        `quantiles`. Of several classes of the probability of each, ``(N, K)``. ``num_samples`` are draws of the
+        posterior, as for `predict`.
         """
-        return mean_interval(self._draws(num_samples), self._rows_of(data), check_level(level))
+        ends = mean_interval if self.model.classes is None else probability_interval
+        return ends(self._draws(num_samples), self._rows_of(data), check_level(level))
 
     def forecast(self, steps: int, data: object = None, *, num_samples: int | None = None) -> Forecast:
         """Predict the next rows of a series, by the step of its rows: after the last one, numbers or dates.
@@ -224,6 +245,7 @@ class Fit:
         num_samples : int, optional
             Draws of the posterior, as for `predict`.
         """
+        self._refuse_classes("the next value of a series", "Predict rows of your own: fit.predict(data).")
         time, table, past = next_rows(self.model, steps, data)
         X = self.model.layout.encode(table)
         warn_outside(self.model, X, stacklevel=3)
@@ -233,13 +255,12 @@ class Fit:
     def terms(self, data: object = None, *, num_draws: int | None = None) -> TermMoments:
         """Mean and standard deviation of each term, on the scale of the link, for the rows of a table or of the fit.
 
-        The last, "constant", is the intercept: means of all terms add up to that of ``f``, but for offsets.
+        The last, "constant", is the intercept: means of all terms add up to that of ``f``, but for offsets. Of several
+        classes they are those of each class, named "setosa: s(x)", less the average of all.
         """
         X = self.model.rows.X if data is None else self.model.layout.encode(data, has_missing=True)
         warn_missing(X, stacklevel=3)
-        found = moments_at(self._some(num_draws), X)
-        found.mean[:, -1] += self.model.start.constant
-        return found
+        return moments_of_functions(self._some(num_draws), X)
 
     @property
     def intercept(self) -> float:
@@ -247,6 +268,7 @@ class Fit:
 
         ``fit.predict(data).function_mean`` is that sum.
         """
+        self._refuse_classes("one intercept", 'Take fit.coefficients(), which has that of each: ["setosa: intercept"].')
         found = moments_at(self._some(None), self.model.rows.X[:1])
         return float(found.mean[0, -1] + self.model.start.constant)
 
@@ -267,6 +289,7 @@ class Fit:
 
     def residuals(self, *, num_draws: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Working residuals of the rows of the fit on the scale of the link, and their weights ``(N,)``."""
+        self._refuse_classes("residuals", "Take (y == name) less the probability of the class, of fit.predict(data).")
         own, count, draws = self.model, len(self.model.rows.y), self._some(num_draws)
         offset = offset_at(own, own.rows.X) - own.start.constant
         f = self.terms(num_draws=num_draws).mean.sum(axis=1) + offset + log_ratio(draws.likelihood, count)
@@ -275,8 +298,11 @@ class Fit:
         return residuals_at(link, f, y), mass * own.family.weights(f, r)
 
     def effects(self, *, grid: int = 80, num_draws: int | None = None) -> Effects:
-        """Each term as a curve, a surface or levels, in the units of the data; ``.to_frame()`` is a table of pandas."""
-        return effects_of(self._some(num_draws), check_count("grid", grid, 2), self._rng(0))[0]
+        """Each term as a curve, a surface or levels, in the units of the data; ``.to_frame()`` is a table of pandas.
+
+        Of several classes each has its own, named "setosa: s(x)", less the average of all.
+        """
+        return effects_of_functions(self._some(num_draws), check_count("grid", grid, 2), self._rng(0))[0]
 
     def coefficients(self, level: float = 0.9, *, num_draws: int | None = None) -> Coefficients:
         """Slopes, levels and the intercept with intervals; the sd of each ``re``, the lengthscale of each curve.
@@ -285,7 +311,8 @@ class Fit:
         average, and the intercept is ``f`` where all terms are zero. A lengthscale is in the units of its column, of a
         cyclic one along the circle. Where the link is a logit or a log there are odds or rate ratios, too: ``exp`` of
         estimate and ends. Printed, it is a table. ``fit.coefficients()["linear(dose)"].estimate`` reads a row, and
-        ``.to_frame()`` makes a table of pandas.
+        ``.to_frame()`` makes a table of pandas. Of several classes each has its own, named "setosa: linear(x)", less
+        the average of all; sds and lengthscales are those of all.
 
         Parameters
         ----------
@@ -294,7 +321,7 @@ class Fit:
         num_draws : int, optional
             Draws of the hyper-parameters, as for `summary`: the intervals of sds and lengthscales are theirs.
         """
-        return coefficients_of(self._some(num_draws), check_level(level))
+        return coefficients_of_functions(self._some(num_draws), check_level(level))
 
     def summary(
         self, *, level: float = 0.9, density: bool = True, check: bool | None = None, num_draws: int | None = None
@@ -310,31 +337,37 @@ class Fit:
         check : bool, optional
             Whether to note what `diagnose.verdict` has to say of noise, inducing inputs, residuals, calibration, chains
             and importance weights. By itself it leaves the last out where it does not look at all rows: with more than
-            5000, or with many terms. True has them, from all rows.
+            5000, or with many terms. True has them, from all rows. Several classes have none of it.
         num_draws : int, optional
             Draws of the hyper-parameters: 100, or 25 above 600 inducing inputs. The terms are drawn 1000 times in all.
         """
         own, rng = self.model, self._rng(1)
         draws = self._some(num_draws)
-        result = report_on_rows(draws, check_level(level), rng)
-        facts, notes = facts_of(draws, result, density)
+        if check:
+            self._refuse_classes("checks", "Compare fit.predict(held_out).log_density(classes) of several fits.")
+        result = report_on_rows(draws, check_level(level), rng) if own.classes is None else None
+        if result is None:
+            (table, facts), notes = report_on_classes(draws, check_level(level), density, rng), list[str]()
+        else:
+            (facts, notes), table = facts_of(draws, result, density), result.rows
         reasons = ", ".join(f"{count} {reason}" for reason, count in own.rows.reasons)
         facts["rows"] = f"{len(own.rows.y)} used, {own.rows.left_out} left out" + f" ({reasons})" * bool(reasons)
-        if levels := own.layout.response_column.levels:
+        if own.classes is None and (levels := own.layout.response_column.levels):
             facts["response"] = f"1 is {levels[1]!r}, 0 is {levels[0]!r}"
         facts["engine"] = f"{self.engine}, {self.steps} {'draws' if self.engine == 'nuts' else 'steps'}"
-        if check is not False:
+        if check is not False and result is not None:
             posterior = None if self.engine == "svi" else lambda: self.posterior
             words, said = checked(draws, result, posterior, bool(check), rng, self.steps)
             facts["checks of the fit"], notes = words, [*notes, *notes_on(own, result.rows), *said]
-        facts["intercept"] = "{:.4g} ± {:.2g}".format(*result.constant)
+        if result is not None:
+            facts["intercept"] = "{:.4g} ± {:.2g}".format(*result.constant)
         if {part.term.kind for part in own.layout.read_terms} & {"linear", "re"}:
-            for row in coefficients_of(draws, level, has_levels=False):
-                if row.term.startswith(("linear(", "sd of ")):
+            for row in coefficients_of_functions(draws, level, has_levels=False):
+                if "linear(" in row.term or row.term.startswith("sd of "):
                     facts[row.term] = f"{row.estimate:.4g} ± {row.sd:.2g} ({row.low:.4g} to {row.high:.4g})"
         facts["terms average to zero"] = MEASURE_WORDS[own.measure]
         facts["intervals"] = f"{100 * level:g} %"
-        return Summary(str(own.terms), result.rows, facts, (*self.notes, *notes))
+        return Summary(str(own.terms), table, facts, (*self.notes, *notes))
 
     def plot(
         self,
@@ -366,15 +399,15 @@ class Fit:
             File to write the figure to; a ``.pdf`` has lines in place of points.
         """
         check_choice("scale", scale, ("link", "response"))
-        if scale == "response" and self.model.family.link == "none":
+        if scale == "response" and self.model.family.link in ("none", "softmax"):
             cure = 'Pass scale="link", which draws terms of f, or look at fit.predict.'
             fail("scale", "'link' where the mean is no known function of f", repr(scale), cure)
         draws = self._some(num_draws)
-        effects, constant = effects_of(draws, check_count("grid", grid, 2), self._rng(0))
+        effects, constant = effects_of_functions(draws, check_count("grid", grid, 2), self._rng(0))
         constant += log_ratio(draws.likelihood, len(self.model.rows.y)).mean()
         figure = draw_terms(
             effects,
-            self._points(draws, residuals and scale == "link"),
+            self._points(draws, residuals and scale == "link" and self.model.classes is None),
             level=check_level(level),
             simultaneous=simultaneous,
             sharey=sharey,
@@ -395,7 +428,7 @@ class Fit:
             found, y = moments_at(draws, X), as_labels(own.layout, rows)[0][some]
             f = found.mean.sum(axis=1) + offset_at(own, X) + log_ratio(draws.likelihood, len(rows.y))[some]
             left = found.mean[:, :-1] + residuals_at(own.family.link, f, y)[:, None]
-        result = {}
+        result: dict[str, Points] = {}
         for at, part in enumerate(own.layout.read_terms):
             read = X[:, list(part.columns)]
             if part.term.kind == "season":  # in the last period, where its curve is drawn
@@ -404,7 +437,8 @@ class Fit:
                 read = last + (read - last) % (end - start)
             pairs = zip(read.T, part.columns, strict=True)
             values = tuple(own.layout.columns[number].decode(one) for one, number in pairs)
-            result[part.name] = Points(values, None if left is None else left[:, at])
+            here = Points(values, None if left is None else left[:, at])
+            result |= dict.fromkeys(own.of_classes(part.name), here)
         return result
 
 

@@ -126,6 +126,9 @@ def screen(
         fail("held_out", "a share between 0 and 1", f"{held_out!r:.60}", cure, ValueError if is_number else TypeError)
     wanted, name = explained(terms, response)
     has_labels = as_family(family).has_labels
+    if family == "categorical":
+        cure = 'Screen the labels of one class against all others, by the family "bernoulli".'
+        fail("family", "one of one function in a screening", repr(family), cure)
     own_key = jax.random.key(0) if key is None else check_key("key", key)
     if options.get("weights") is not None:
         cure = "Leave them out: rows that are held out judge with one voice each."

@@ -14,7 +14,7 @@ PARAMETERS = {"binomial": [np.full((2, 1), 7.0)], "student_t": [np.array([[1.7],
 PARAMETERS |= {name: [np.array([[0.7], [1.9]])] for name in ("gaussian", "negative_binomial", "gamma", "beta")}
 
 
-@pytest.mark.parametrize("name", NAMED)
+@pytest.mark.parametrize("name", LAWS)
 def test_they_and_their_expectations_are_those_of_scipy(name):
     """Over ``f`` of variances on both sides of where rules change, of all draws, data and variances together."""
     own, y, variance = NAMED[name], np.array(DATA.get(name, [0.0, 1.0, 7.0])), np.array([0.3, 2.5])

@@ -93,7 +93,9 @@ class Coefficients:
     def __getitem__(self, name: object) -> Coefficient:
         """The row of a term, ``table["linear(dose)"]``, or of one of its levels, ``table["re(site)", "west"]``."""
         term, *level = name if isinstance(name, tuple) else (name,)
-        words = term, f"linear({term})", f"factor({term})"  # a formula has the name of a column alone
+        of_class, colon, own = str(term).rpartition(": ")
+        # A formula has the name of a column alone.
+        words = term, f"{of_class}{colon}linear({own})", f"{of_class}{colon}factor({own})"
         of_term = [row for row in self.rows if row.term in words]
         found = [row for row in of_term if not level or row.level == level[0]]
         if len(found) != 1:

@@ -137,7 +137,12 @@ Normal = Dense | BlocksAndLowRank
 
 
 def conditional_posterior(shift: np.ndarray, precision: np.ndarray, factor: np.ndarray) -> Dense:
-    """The posterior of pseudo-data at the factor ``L (M, M)`` of the moment (mathematics.md section 14.1)."""
+    """The posterior of pseudo-data at the factor ``L (M, M)`` of the moment (mathematics.md section 14.1).
+
+    Those of several functions stand behind each other, and have one factor.
+    """
+    if len(shift) > len(factor):
+        factor = np.kron(np.eye(len(shift) // len(factor)), factor)
     inner = factor.T @ precision @ factor
     inner = 0.5 * (inner + inner.T)
     try:
@@ -280,7 +285,7 @@ def guide_draws(model: Model, key: Array, free: GuideNormal, count: int) -> Mode
     lengths = values.get("f_lengthscale", np.zeros((count, 0), dtype))
     density = np.array([one.log_density for one in each]) - own_density
     assert row is not None
-    likelihood = row.kind(*(values[name] for name in row.priors(Start())))
+    likelihood = model.family.at([values[name] for name in row.priors(Start())])
     likelihood = jax.tree.map(lambda leaf: np.array(np.broadcast_to(np.asarray(leaf, dtype), (count,))), likelihood)
     return ModelValues(np.array([one.scales for one in each]), lengths, likelihood, values, density, {})
 

@@ -35,7 +35,7 @@ from numpyro_gp.programs.files import check_place, read_whole, write_whole
 CLASSES: dict[str, tuple[type, str]] = {
     "Column": (Column, "name levels shift scale low high is_date"),
     "Empirical": (Empirical, "points weights"),
-    "Family": (Family, "name link spec"),
+    "Family": (Family, "name link spec classes"),
     "Gaussian": (Gaussian, "mean sd"),
     "KernelData": (KernelData, "layout measures periods inducing time_priors"),
     "Model": (Model, "terms layout kernel_data family start rows measure start_values jitter"),
@@ -50,7 +50,11 @@ CLASSES: dict[str, tuple[type, str]] = {
     "Uniform": (Uniform, "low high"),
 }
 # What a word means where an older file does not have it.
-DEFAULTS: dict[str, dict[str, object]] = {"TableLayout": {"trials": None}, "Rows": {"reasons": ()}}
+DEFAULTS: dict[str, dict[str, object]] = {
+    "TableLayout": {"trials": None},
+    "Rows": {"reasons": ()},
+    "Family": {"classes": None},
+}
 KERNELS: dict[str, type[Kernel]] = {"RBF": RBF, "Matern12": Matern12, "Matern32": Matern32, "Matern52": Matern52}
 WORDS_OF = {kind: word for word, (kind, _) in CLASSES.items()} | {kind: word for word, kind in KERNELS.items()}
 SEQUENCES: dict[str, Callable[[Any], Any]] = {"tuple": tuple, "list": list}

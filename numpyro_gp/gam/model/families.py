@@ -602,6 +602,7 @@ NAMED = {
         deviance=_ratio_deviance,
         weight=lambda _, f, r: np.ones(len(f)),  # noqa: ARG005
     ),
+    "categorical": FamilyRow(likelihoods.Softmax, "softmax", is_discrete=True),  # several functions: `classes.py`
     "beta": FamilyRow(
         likelihoods.Beta,
         "logit",

@@ -18,9 +18,10 @@ from numpyro.distributions import constraints
 from numpyro_gp import likelihoods
 from numpyro_gp.arrays import Array, ArrayLike, T
 from numpyro_gp.checks import check_type, fail
+from numpyro_gp.gam.model.classes import size_of_contrast
 from numpyro_gp.gam.model.families import NAMED, OF_RATE, FamilyRow, Start, row_of
 from numpyro_gp.gam.table.layout import TableLayout
-from numpyro_gp.gam.table.terms import Term, Terms, formula
+from numpyro_gp.gam.table.terms import TIME, Term, Terms, formula
 from numpyro_gp.likelihoods import Binomial, Gamma, Likelihood, NegativeBinomial, as_likelihood
 from numpyro_gp.likelihoods.links import link_at, mean_of, slope_of
 from numpyro_gp.programs.handler_lock import alone
@@ -62,11 +63,12 @@ TRIALS = "Successes among trials take family='binomial' and the column of trials
 
 
 class Family(NamedTuple):
-    """A likelihood and its link, as `as_family` reads them."""
+    """A likelihood and its link, as `as_family` reads them, and of "categorical" the number of classes."""
 
     name: str
     link: str
     spec: Any
+    classes: int | None = None
 
     @property
     def named(self) -> FamilyRow | None:
@@ -76,8 +78,13 @@ class Family(NamedTuple):
     def likelihood(self, start: Start) -> Likelihood:
         """The likelihood inside of a model."""
         if (row := self.named) is not None:
-            return row.kind(*(prior.sample(name) for name, prior in row.priors(start).items()))
+            return self.at([prior.sample(name) for name, prior in row.priors(start).items()])
         return self.spec if isinstance(self.spec, Likelihood) else as_likelihood(self.spec())
+
+    def at(self, parameters: Sequence[object]) -> Likelihood:
+        """The likelihood of a family with a name at values of its parameters."""
+        assert self.named is not None
+        return self.named.kind(*(parameters if self.classes is None else [self.classes]))
 
     @property
     def row(self) -> FamilyRow | None:
@@ -114,6 +121,7 @@ class Family(NamedTuple):
 
 # Names of other libraries.
 MEANT = dict.fromkeys(("normal", "norm"), "gaussian") | dict.fromkeys(("logistic", "logit", "binary"), "bernoulli")
+MEANT |= dict.fromkeys(("multinomial", "softmax", "multiclass", "classes"), "categorical")
 MEANT |= {"nb": "negative_binomial", "negbin": "negative_binomial", "t": "student_t", "studentt": "student_t"}
 
 
@@ -199,6 +207,16 @@ def quick_glm(family: Family, lines: np.ndarray, y: np.ndarray, offset: np.ndarr
         relative = np.average((ratio / np.average(ratio, weights=weights) - 1) ** 2, weights=weights)
         constant -= math.log(np.clip(1 / max(relative, 1e-300), *SHAPES))
     return Start(constant, float(np.sqrt(np.clip(beyond, lowest**2, highest**2))), 1.0)
+
+
+def start_of_labels(family: Family, lines: np.ndarray, y: np.ndarray, offset: np.ndarray, weights: np.ndarray) -> Start:
+    """The size of ``f`` of each of ``K`` classes, from that of the labels of each class against all others.
+
+    By it the difference of a function from the average of the others has the size that those labels have.
+    """
+    assert family.classes is not None
+    own = [quick_glm(as_family("bernoulli"), lines, 1.0 * (y == k), offset, weights) for k in range(family.classes)]
+    return Start(0.0, size_of_contrast(family.classes) * float(np.mean([one.size for one in own])), 1.0)
 
 
 def start_of(link: str, y: np.ndarray, offset: np.ndarray, weights: np.ndarray) -> float:
@@ -368,7 +386,7 @@ def check_response(name: str, family: Family, y: np.ndarray, trials: np.ndarray 
     if (named := family.named) is not None:
         # What the parameters are does not matter: to draw them compiles little programs.
         one = np.ones((), jnp.result_type(float))
-        likelihood = named.kind(*(one for _ in named.priors(Start())))
+        likelihood = family.at([one for _ in named.priors(Start())])
     else:
         with handlers.block(), handlers.seed(rng_seed=0):
             likelihood = family.likelihood(Start())
@@ -395,6 +413,15 @@ def explained(terms: Any, response: str | None) -> tuple[Terms, str]:
         cure = "Leave it out: it would explain itself."
         fail("terms", f"of other columns than the response {name!r}", f"{own_terms}", cure)
     return dataclasses.replace(wanted, response=name), name
+
+
+def refuse_for_classes(terms: Terms) -> None:
+    """Refuse terms that say nothing of several classes, or that have no copy for each."""
+    cures = {"offset": "Leave it out: what is added to all classes changes no probability."}
+    cures |= dict.fromkeys(TIME, "Write s(...) of the same column.")
+    if others := [term for term in terms.items if term.kind in cures]:
+        required = "curves, surfaces, lines and levels beside the family 'categorical'"
+        fail("terms", required, f"{others[0]}", cures[others[0].kind])
 
 
 def check_trials(family: Family, trials: object) -> None:

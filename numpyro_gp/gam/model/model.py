@@ -5,7 +5,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from typing import Generic, NamedTuple, TypeGuard
+from typing import Any, Generic, NamedTuple, TypeGuard
 
 import jax
 import jax.numpy as jnp
@@ -17,8 +17,10 @@ from numpyro.distributions import biject_to
 
 from numpyro_gp.additive.component_kernels import AnyArray
 from numpyro_gp.arrays import Array, ArrayLike, Values
+from numpyro_gp.beliefs.base import Point
 from numpyro_gp.beliefs.members import picked
 from numpyro_gp.checks import check_choice, fail
+from numpyro_gp.gam.model.classes import log_shares
 from numpyro_gp.gam.model.column_kernels import FEWEST_TIMES, TimePrior, series_scales, time_priors
 from numpyro_gp.gam.model.families import Prior, Start
 from numpyro_gp.gam.model.family import (
@@ -30,6 +32,8 @@ from numpyro_gp.gam.model.family import (
     check_trials,
     explained,
     quick_glm,
+    refuse_for_classes,
+    start_of_labels,
     trials_at,
     with_trials,
 )
@@ -59,7 +63,8 @@ class Model:
 
     Sites: the additive process "f", whose components are the terms and "constant"; ``f_scale`` (standard deviations
     of the terms) and ``f_lengthscale``, in the order of the terms; a term's own priors under ``f_scale s(x)``; the
-    parameters of the likelihood; the response "y".
+    parameters of the likelihood; the response "y". Of several classes each has components of its own, named
+    "setosa: s(x)", with the same hyper-parameters.
 
     Attributes
     ----------
@@ -121,15 +126,32 @@ class Model:
             if self.layout.trials is not None:
                 likelihood = with_trials(likelihood, X[rows][:, self.layout.trials])
             with nullcontext() if weights is None else handlers.scale(scale=weights[rows]):
-                observe("y", f(X[rows]), likelihood, obs=None if y is None else y[rows])
+                at = f(X[rows]) if self.classes is None else functions_at(f, X[rows], self.start_of_classes)
+                observe("y", at, likelihood, obs=None if y is None else y[rows])
 
     def process(self, dtype: np.dtype | None = None) -> AdditiveGP:
         """Sample the hyper-parameters of the terms and open the additive process, at encoded inputs."""
         dtype = jnp.result_type(float) if dtype is None else dtype
-        return additive_gp("f", self.kernels(dtype), self.inducing(dtype), mean=self._mean, jitter=self.jitter)
+        mean = self._mean if self.classes is None else None
+        return additive_gp("f", self.kernels(dtype), self.inducing(dtype), mean=mean, jitter=self.jitter)
 
     def _mean(self, X: Array) -> Array:
         return offset_at(self, X)
+
+    @property
+    def classes(self) -> tuple[Any, ...] | None:
+        """Names of the classes of the family "categorical", in order; None of other families."""
+        return None if self.family.classes is None else self.layout.response_column.levels
+
+    @property
+    def start_of_classes(self) -> np.ndarray:
+        """What the functions of classes are around ``(K,)``: logarithms of how frequent these are in the fit."""
+        assert self.family.classes is not None
+        return log_shares(self.rows.y, self.rows.mass, self.family.classes)
+
+    def of_classes(self, name: str) -> list[str]:
+        """Names of the components of a term: its own, or with the class before it one for each."""
+        return [name] if self.classes is None else [f"{own}: {name}" for own in self.classes]
 
     @property
     def sizes(self) -> list[int]:
@@ -139,8 +161,10 @@ class Model:
     def inducing(self, dtype: np.dtype) -> dict[str, Array]:
         """Inducing inputs of all terms, and of the constant."""
         every = self.kernel_data.inducing | {CONSTANT: np.zeros((1, max(len(self.layout.columns), 1)))}
+        by_class = zip(*(self.of_classes(name) for name in every), strict=True)
         with jax.ensure_compile_time_eval():  # known also where a model is traced: a batch of them is a constant
-            return {name: jnp.asarray(points, dtype) for name, points in every.items()}
+            known = [jnp.asarray(points, dtype) for points in every.values()]
+            return {name: points for names in by_class for name, points in zip(names, known, strict=True)}
 
     def _of_constant(self, dtype: np.dtype) -> Array:
         """Standard deviation of the constant: that of the GLM is a start, and how far from it it may be."""
@@ -155,7 +179,19 @@ class Model:
         """Sample the hyper-parameters of the terms: their kernels, and that of the constant."""
         found = self.kernel_data.kernels(self._scales(dtype) ** 2, self._lengthscales(dtype))
         constant = Batch((CONSTANT,), (), Constant(self._of_constant(dtype) ** 2))
-        return KernelBatches((*found.names, CONSTANT), (*found.batches, constant))
+        names, batches = (*found.names, CONSTANT), (*found.batches, constant)
+        if self.classes is None:
+            return KernelBatches(names, batches)
+        of_each = list(zip(*(self.of_classes(name) for name in names), strict=True))
+        numbers = range(len(of_each))
+        return KernelBatches(
+            tuple(name for each in of_each for name in each),
+            tuple(
+                dataclasses.replace(own, names=tuple(self.of_classes(name)[at] for name in own.names))
+                for at in numbers
+                for own in batches
+            ),
+        )
 
     def _scales(self, dtype: np.dtype) -> Array:
         """Standard deviations ``(C,)`` of the terms."""
@@ -188,6 +224,24 @@ def offset_at(model: Model, X: Values) -> Values:
     """The constant of the quick GLM and offsets, at encoded inputs."""
     constant = model.start.constant if isinstance(X, np.ndarray) else model._numbers(X.dtype).constant
     return constant + X[..., list(model.layout.offsets)].sum(axis=-1)
+
+
+def functions_at(f: AdditiveGP, X: Array, start: np.ndarray) -> dist.Distribution:
+    """The functions of ``K`` classes at rows, from components of which each class has as many, one behind the other."""
+    classes = len(start)
+    parts = list(f.components(X).values())
+
+    def by_class(values: Sequence[Array]) -> Array:
+        each = jnp.stack(values, axis=-1)
+        return each.reshape(*each.shape[:-1], classes, -1).sum(axis=-1)
+
+    mean = by_class([part.loc for part in parts])
+    mean = mean + jnp.broadcast_to(jnp.asarray(start, mean.dtype), mean.shape)
+    if isinstance(f.process, Point):  # what inducing inputs leave open is independent
+        return dist.Normal(mean, jnp.sqrt(by_class([part.scale**2 for part in parts]))).to_event(1)
+    covariance = f.component_covariance(X)
+    blocks = covariance.reshape(*covariance.shape[:-2], classes, len(parts) // classes, classes, len(parts) // classes)
+    return dist.MultivariateNormal(mean, blocks.sum(axis=(-3, -1)))
 
 
 def sample_hyperparameters(model: Model, dtype: np.dtype) -> tuple[Array, Array, Likelihood]:
@@ -259,8 +313,9 @@ def model(
         Columns by name: a dictionary of arrays, a structured array, a table of pandas or polars. Rows with a missing
         value in a column that is read are left out.
     family : str, likelihood or callable
-        "gaussian", "student_t", "poisson", "negative_binomial", "bernoulli", "binomial", "gamma", "exponential" or
-        "beta"; or a likelihood; or a function without arguments that samples the parameters of one, and returns it.
+        "gaussian", "student_t", "poisson", "negative_binomial", "bernoulli", "binomial", "categorical", "gamma",
+        "exponential" or "beta"; or a likelihood; or a function without arguments that samples the parameters of one,
+        and returns it.
     response : str, optional
         Column to explain, where terms are no formula.
     weights : array (N,) or str, optional
@@ -289,7 +344,11 @@ def model(
     check_choice("measure", measure, MEASURES)
     likelihood = as_family(family)
     check_trials(likelihood, trials)
-    layout, rows = lay_out(wanted, data, name, weights, trials, likelihood.has_labels)
+    has_classes = likelihood.spec == "categorical"
+    layout, rows = lay_out(wanted, data, name, weights, trials, likelihood.has_labels, has_classes)
+    if has_classes:
+        likelihood = likelihood._replace(classes=len(layout.response_column.levels or ()))
+        refuse_for_classes(wanted)
     check_response(name, likelihood, rows.y, trials_at(layout, rows.X))
     check_any_rows(likelihood, len(rows.y))
     lines = [np.zeros((len(rows.X), 0))]  # of numbers, and indicators of small categories
@@ -301,7 +360,8 @@ def model(
             lines.append((x == np.arange(1, len(levels))).astype(float))
     offset = rows.X[:, list(layout.offsets)].sum(axis=1)
     y, mass = as_labels(layout, rows)
-    start = quick_glm(likelihood, np.concatenate(lines, axis=1), y, offset, mass)
+    quick = quick_glm if likelihood.classes is None else start_of_labels
+    start = quick(likelihood, np.concatenate(lines, axis=1), y, offset, mass)
     kernel_data = kernel_data_of(layout, rows.X, rows.weights, measure)
     of_time = [part for part in layout.read_terms if part.term.kind in TIME]
     priors: dict[str, TimePrior] = {}

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from numpyro_gp.arrays import Array
+from numpyro_gp.gam.model.classes import contrasts, expected_log_softmax, log_shares
 from numpyro_gp.gam.model.families import Start
 from numpyro_gp.gam.model.family import trials_at
 from numpyro_gp.gam.model.features import CHUNK, RowFeatures, row_chunks
@@ -110,6 +111,8 @@ Density = Callable[..., bounds.ExpectedTotal]
 def density_of(model: Model, vector_layout: VectorLayout) -> Density:
     """The expected log density of the likelihood of a model; parameters of a named one are not of the terms."""
     row = model.family.named
+    if model.family.classes is not None:
+        return density_of_classes(model, model.family.classes)
     if row is None or (expected := row.expected) is None:
         return compiled_density(model, vector_layout)
     own = [int(at) for name in row.priors(Start()) for at in vector_layout.places[name]]
@@ -124,6 +127,21 @@ def density_of(model: Model, vector_layout: VectorLayout) -> Density:
         return bounds.ExpectedTotal(
             float(weights @ each.value), of_free, weights * each.of_mean, weights * each.of_variance
         )
+
+    return total
+
+
+def density_of_classes(model: Model, classes: int) -> Density:
+    """Of softmax, by contrasts: means ``(N, K - 1)`` and covariances."""
+    H, start = contrasts(classes), log_shares(model.rows.y, model.rows.mass, classes)
+
+    def total(
+        free: np.ndarray, y: np.ndarray, mean: np.ndarray, variance: np.ndarray, weights: np.ndarray
+    ) -> bounds.ExpectedTotal:
+        each = expected_log_softmax(y, start + mean @ H.T, H @ variance @ H.T)
+        of_variance = weights[:, None, None] * (H.T @ each.of_covariance @ H)
+        of_mean = weights[:, None] * (each.of_mean @ H)
+        return bounds.ExpectedTotal(float(weights @ each.value), np.zeros(len(free)), of_mean, of_variance)
 
     return total
 
@@ -175,7 +193,8 @@ class Bound:
         self.is_exact, self.start = parts.vector_layout.is_exact, parts.evaluator.start
         self.residual = data.weights * (data.y - data.offset)
         self.response = bounds.ResponseSums(data.weights.sum(), float(np.sum(self.residual * (data.y - data.offset))))
-        self.pseudo_data = bounds.RowPseudoData(np.zeros(len(data.y)), np.zeros(len(data.y)))
+        self.functions = 1 if parts.model.family.classes is None else parts.model.family.classes - 1
+        self.pseudo_data = bounds.RowPseudoData.none(len(data.y), self.functions)
         self.losses: list[float] = []
         self.last: Evaluation | None = None
         self.mode: Evaluation | None = None
@@ -221,9 +240,12 @@ class Bound:
             assert self._row_features is not None
             features, inverse = self._row_features(values.lengths)
             expected = functools.partial(density, free, self.data.y, weights=self.data.weights)
-            given = features, values.scales, self.parts.sizes, self.pseudo_data, self.data.offset
+            given = features, values.scales, self.parts.sizes, self.pseudo_data
             with np.errstate(over="ignore", invalid="ignore"):  # far from the mode, from where a step comes back
-                result, at, total = bounds.bound_at_pseudo_data(*given, expected)
+                if self.functions > 1:
+                    result, at, total = bounds.bound_of_functions(*given, expected)
+                else:
+                    result, at, total = bounds.bound_at_pseudo_data(*given, self.data.offset, expected)
                 of_free, following = -total.of_free, bounds.RowPseudoData.by(total, at.mean)
         bars = [result.of_scales, result.of_lengths.ravel(), np.array([result.of_noise, -1.0])]
         loss = float(result.loss - values.log_density - self.data.constant)
@@ -258,7 +280,9 @@ class Bound:
         assert new is not None
         assert at is not None
         if np.isfinite(cap) and self.parts.density is not None:
-            narrow = self.parts.density(free, self.data.y, at.mean, np.minimum(at.variance, cap), self.data.weights)
+            largest = at.variance if self.functions == 1 else np.trace(at.variance, axis1=1, axis2=2)[:, None, None]
+            capped = at.variance * np.minimum(1.0, cap / np.maximum(largest, cap))
+            narrow = self.parts.density(free, self.data.y, at.mean, capped, self.data.weights)
             new = bounds.RowPseudoData.by(narrow, at.mean)
         for part in 0.5 ** np.arange(MOST_HALVINGS):
             self.pseudo_data = bounds.RowPseudoData(*((1 - part) * a + part * b for a, b in zip(old, new, strict=True)))
@@ -303,7 +327,7 @@ class Bound:
             result = self.descended(free, scale, maxiter=most, maxfun=left, gtol=slope, ftol=0.1 * FLAT / size)
             free = free + scale @ result.x
             if (is_whole and result.success) or before - result.fun < FLAT:
-                if (self.pseudo_data.weight < 0).any():  # rows that pull at each other: one step has not settled them
+                if self.pseudo_data.has_doubt:  # rows that pull at each other: one step has not settled them
                     self.with_settled_pseudo_data(free)
                 self.mode = self.at(free)
                 return free, True

@@ -54,10 +54,24 @@ class ResponseSums(NamedTuple):
 
 
 class RowPseudoData(NamedTuple):
-    """What data say about ``f`` at each row ``(N,)``: a normal density by its natural parameters."""
+    """What data say about ``f`` at each row ``(N,)``: a normal density by its natural parameters.
+
+    About several functions ``(N, J)`` and ``(N, J, J)``.
+    """
 
     shift: np.ndarray
     weight: np.ndarray
+
+    @classmethod
+    def none(cls, count: int, functions: int) -> "RowPseudoData":
+        """Of rows that say nothing."""
+        shape = (count,) if functions == 1 else (count, functions)
+        return cls(np.zeros(shape), np.zeros(shape + shape[1:]))
+
+    @property
+    def has_doubt(self) -> bool:
+        """Whether a row leaves more doubt than there was; none of softmax does."""
+        return self.weight.ndim == 1 and bool((self.weight < 0).any())
 
     @classmethod
     def by(cls, expected: ExpectedTotal, mean: np.ndarray) -> "RowPseudoData":
@@ -67,7 +81,8 @@ class RowPseudoData(NamedTuple):
         would be none that leads uphill.
         """
         weight = -2 * expected.of_variance
-        return cls(expected.of_mean + weight * mean, weight)
+        moved = weight * mean if mean.ndim == 1 else np.einsum("nij,nj->ni", weight, mean)
+        return cls(expected.of_mean + moved, weight)
 
 
 class BoundValue(NamedTuple):
@@ -138,7 +153,7 @@ def gaussian_bound(
 
 
 class RowMarginals(NamedTuple):
-    """Mean and variance of ``f`` at each row ``(N,)``."""
+    """Mean and variance of ``f`` at each row ``(N,)``, or of several functions ``(N, J)`` and ``(N, J, J)``."""
 
     mean: np.ndarray
     variance: np.ndarray
@@ -178,6 +193,62 @@ def bound_at_pseudo_data(
     for one, each in ((of_S, 2 * weight), (SA, -2 * total.of_variance), (A, 2 * of_left)):
         one *= each  # in place: these arrays are large
         of_A += one
+    of_scales = np.add.reduceat(np.einsum("mn,mn->m", of_A, values), first) - 2 * scales * (variances @ of_left)
+    of_lengths = [
+        np.add.reduceat(s * np.einsum("mn,mn->m", of_A, one), first) - scales**2 * (spread @ of_left)
+        for one, spread in zip(slopes, variance_slopes, strict=True)
+    ]
+    by_component = np.reshape(np.transpose(of_lengths), (len(scales), -1))
+    return BoundValue(loss, of_scales, by_component, 0.0, gram, projected), RowMarginals(mean, variance), total
+
+
+def bound_of_functions(
+    features: Features,
+    scales: np.ndarray,
+    sizes: np.ndarray,
+    pseudo_data: RowPseudoData,
+    expected: Callable[[np.ndarray, np.ndarray], ExpectedTotal],
+) -> tuple[BoundValue, RowMarginals, ExpectedTotal]:
+    """`bound_at_pseudo_data` of ``J`` functions with the same features and independent priors, one behind the other.
+
+    The belief has all covariances between them. ``expected`` takes means ``(N, J)`` and covariances ``(N, J, J)``.
+    """
+    values, variances, slopes, variance_slopes = features
+    first, s = np.cumsum(sizes) - sizes, np.repeat(scales, sizes)
+    (shift, weight), A = pseudo_data, s[:, None] * values
+    M, J = len(A), shift.shape[1]
+    places = [slice(j * M, (j + 1) * M) for j in range(J)]
+    pairs = [(i, j) for i in range(J) for j in range(i + 1)]
+
+    def summed_squares(each: np.ndarray) -> np.ndarray:
+        """``sum_n W_n x A_n A_n^T`` of matrices ``(N, J, J)``."""
+        whole = np.empty((J * M, J * M))
+        for i, j in pairs:
+            block = (A * each[:, i, j]) @ A.T
+            whole[places[i], places[j]] = whole[places[j], places[i]] = block
+        return whole
+
+    gram, projected = summed_squares(weight), (A @ shift).T.ravel()
+    S, half_log = inverse_of(np.eye(J * M) + gram)
+    v = S @ projected
+    left = scales**2 @ variances - np.einsum("mn,mn->n", A, A)
+    # Of a pair both of its blocks together: rows and covariances are symmetric.
+    SA = {(i, j): 0.5 * (S[places[i], places[j]] + S[places[j], places[i]]) @ A for i, j in pairs}
+    mean, variance = A.T @ v.reshape(J, M).T, np.empty(weight.shape)
+    for i, j in pairs:
+        own = np.einsum("mn,mn->n", A, SA[i, j]) + (i == j) * np.maximum(left, 0)
+        variance[:, i, j] = variance[:, j, i] = own
+    total = expected(mean, variance)
+    loss = 0.5 * (np.trace(S) + v @ v - len(v)) + half_log - total.value
+    of_left = np.where(left > 0, np.trace(total.of_variance, axis1=1, axis2=2), 0)
+    # The slope through A at a belief that stays, and through the belief that follows A.
+    away = S @ (v - (A @ total.of_mean).T.ravel())
+    of_gram = S @ (0.5 * gram + summed_squares(total.of_variance)) @ S - 0.5 * (np.outer(away, v) + np.outer(v, away))
+    of_A = away.reshape(J, M).T @ shift.T - v.reshape(J, M).T @ total.of_mean.T + 2 * A * of_left
+    for i, j in pairs:
+        twice = 2 - (i == j)
+        of_A += twice * (of_gram[places[i], places[j]] + of_gram[places[j], places[i]]) @ (A * weight[:, i, j])
+        of_A -= 2 * twice * SA[i, j] * total.of_variance[:, i, j]
     of_scales = np.add.reduceat(np.einsum("mn,mn->m", of_A, values), first) - 2 * scales * (variances @ of_left)
     of_lengths = [
         np.add.reduceat(s * np.einsum("mn,mn->m", of_A, one), first) - scales**2 * (spread @ of_left)

@@ -18,7 +18,7 @@ from numpyro.infer.autoguide import AutoMultivariateNormal, AutoNormal
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import fail
 from numpyro_gp.gam.model.model import Model, offset_at, vector_layout_of
-from numpyro_gp.gam.model.term_kernels import MOST_TOGETHER
+from numpyro_gp.gam.model.term_kernels import CURVE, MOST_TOGETHER
 from numpyro_gp.gam.search.bound import WATCH
 from numpyro_gp.gam.search.modes import MANY_ROWS, collapsed, has_tables
 from numpyro_gp.gam.search.series_evidence import has_evidence, of_series
@@ -35,7 +35,7 @@ from numpyro_gp.training.fit import fit_to_plateau
 
 # Inducing inputs up to which one belief holds all covariances; above, those between terms are of low rank.
 JOINT, RANK = MOST_TOGETHER, 20
-JOINT_OF_SERIES = 1000
+JOINT_OF_MORE = 1000
 # Numbers in the features of all rows up to which steps are those of `collapsed`, where rows are not in tables.
 MOST_FEATURES = 20_000_000
 # Rows of a step where there are more than `MANY_ROWS`.
@@ -63,8 +63,9 @@ class EngineResult(NamedTuple):
 
 
 def is_joint(model: Model) -> bool:
-    """Whether one belief holds all covariances: of more inputs of a series, which has one for each row."""
-    return sum(model.sizes) <= (JOINT_OF_SERIES if model.kernel_data.time_priors else JOINT)
+    """Whether one belief holds all covariances: of classes, and of a series with an input for each row, of more."""
+    has_more = model.kernel_data.time_priors or model.classes is not None
+    return sum(model.sizes) * (model.family.classes or 1) <= (JOINT_OF_MORE if has_more else JOINT)
 
 
 def guide_of(model: Model) -> AutoGP:
@@ -201,6 +202,10 @@ def run_engine(
     By variational inference, from which chains start too: steps in the hyper-parameters alone where terms and rows
     allow it, else stochastic ones in all.
     """
+    if model.classes is not None and not is_joint(model):
+        each, required = sum(model.sizes), f"at most {JOINT_OF_MORE} inducing inputs of all terms and classes together"
+        cure = f"Give curves fewer, as s(x, num_inducing={max(CURVE // 2, 2)}), or join classes that are few."
+        fail("the model of classes", required, f"{len(model.classes)} classes with {each} each", cure)
     most = (num_steps or 2000) if engine == "svi" else 600
     is_held = sum(model.sizes) * len(model.rows.y) <= MOST_FEATURES
 

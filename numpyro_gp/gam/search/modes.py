@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from numpyro_gp.gam.model.classes import contrasts
 from numpyro_gp.gam.model.family import has_numbers
 from numpyro_gp.gam.model.model import Model, vector_layout_of
 from numpyro_gp.gam.search.bound import FLAT, WALL, Bound, BoundParts, Data
@@ -125,8 +126,11 @@ def at_mode(bound: Bound, free: np.ndarray, root: np.ndarray, losses: list[float
     assert here.found is not None
     assert here.inverse is not None
     gram, projected, inverse = here.found.precision, here.found.projected, here.inverse
-    if (bound.pseudo_data.weight < 0).any():
+    if bound.pseudo_data.has_doubt:
         gram, projected = without_doubt(gram, projected)
+    if (classes := bound.parts.model.family.classes) is not None:  # what contrasts say is said of all classes
+        whole = np.kron(contrasts(classes), np.eye(len(inverse)))
+        gram, projected, inverse = whole @ gram @ whole.T, whole @ projected, np.kron(np.eye(classes), inverse)
     precision = inverse.T @ gram @ inverse
     shift = inverse.T @ projected
     return Collapsed(free, root, shift, 0.5 * (precision + precision.T), without_walls(losses), is_flat)

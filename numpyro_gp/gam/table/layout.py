@@ -157,16 +157,16 @@ def lay_out(
     weights: object,
     trials: str | None = None,
     has_labels: bool = False,
+    has_classes: bool = False,
 ) -> tuple[TableLayout, TableRows]:
-    """Read a table: what each column is, and the rows of the fit. A response of labels may be two levels."""
+    """Read a table: what each column is, and the rows of the fit. A response may be two levels, or classes."""
     columns.check_order(data, weights=weights)
     reader: dict[tuple[str, str], str] = {}  # of an expression and what it is read as the first term that does
     reads: list[tuple[Term, list[tuple[str, str]]]] = []
     own = []
     for term in terms.items:
         if term.kind == "column":  # by its name alone: a straight line of numbers, the levels of a category
-            at = term.columns[0]
-            is_line = is_numeric(column_values(data, at)) and not is_category(data, at)
+            is_line = is_numeric(column_values(data, term.columns[0])) and not is_category(data, term.columns[0])
             term = dataclasses.replace(term, kind="linear" if is_line else "factor")
         own.append(term)
     refuse_twice(own)  # a line and the name of its column are one term
@@ -205,12 +205,12 @@ def lay_out(
     number = {key: at for at, key in enumerate(reader)}
     parts = tuple(ReadTerm(term, tuple(number[key] for key in keys)) for term, keys in reads if term.kind != "offset")
     offsets = tuple(number[keys[0]] for term, keys in reads if term.kind == "offset")
-    response_column = as_response(response, y, data, has_labels)
-    place = None if trials is None else len(reader) - 1
+    response_column = as_classes(response, y, data) if has_classes else as_response(response, y, data, has_labels)
+    place = number.get((trials or "", "trials"))
     layout = TableLayout(tuple(own_columns), parts, offsets, response_column, place)
     X = layout.encoded(list(zip(own_columns, values.values(), strict=True)), len(y))
-    encoded_y, left_out = response_column.encode(y), int(missing.sum())
-    return layout, TableRows(X, encoded_y, None if weights is None else mass, left_out, reasons)
+    counted, left_out = None if weights is None else mass, int(missing.sum())
+    return layout, TableRows(X, response_column.encode(y), counted, left_out, reasons)
 
 
 def as_labels(layout: TableLayout, rows: TableRows) -> tuple[np.ndarray, np.ndarray]:
@@ -249,6 +249,25 @@ def _weights(weights: object, data: object, size: int) -> np.ndarray:
         cure = "A weight is how many rows one row stands for: 0 leaves it out."
         fail("weights", "finite, and zero or positive", f"{bad:.6g}", cure)
     return values
+
+
+def as_classes(name: str, values: np.ndarray, data: object) -> Column:
+    """Names of classes, three or more: text, whole numbers, or a category of a table."""
+    has_levels = is_category(data, name)
+    if is_numeric(values) and not has_levels:
+        some = {columns.plain(value) for value in columns.distinct(values)[0]}
+        if len(some) > columns.MOST_LEVELS or not all(isinstance(value, int) for value in some):
+            got = f"{len(some)} numbers, {min(some)!r} to {max(some)!r}"
+            cure = (
+                'Numbers take the family "gaussian", counts "poisson". Cut numbers into groups to make classes of them.'
+            )
+            fail(f"response {name!r}", f"names of at most {columns.MOST_LEVELS} classes", got, cure)
+    found = columns.category_column(name, values, "response", columns.order_of(data, name))
+    levels = found.levels or ()
+    if len(levels) == 2:
+        cure = 'Take the family "bernoulli", which gives the probability of the second.'
+        fail(f"response {name!r}", "of three classes or more", f"two, {levels[0]!r} and {levels[1]!r}", cure)
+    return found
 
 
 def as_response(name: str, values: np.ndarray, data: object, has_labels: bool) -> Column:
