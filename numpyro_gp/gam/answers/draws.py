@@ -16,8 +16,9 @@ from numpyro_gp.beliefs import BlockLowRank, Conditional
 from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.beliefs.members import Stacks
 from numpyro_gp.checks import check_count
+from numpyro_gp.gam.model.censoring import sides_at, with_sides
 from numpyro_gp.gam.model.families import Start
-from numpyro_gp.gam.model.family import has_numbers
+from numpyro_gp.gam.model.family import at_places, has_numbers, trials_at, with_trials
 from numpyro_gp.gam.model.features import ScaledFeatures, TermFeatures, factored
 from numpyro_gp.gam.model.model import ClosedFormPriors, Model, ModelValues, evaluate, vector_layout_of
 from numpyro_gp.guides.natural import NATURAL_MARK
@@ -224,6 +225,17 @@ class Draws(NamedTuple):
     def size(self) -> int:
         """Number S of draws."""
         return len(self.scales)
+
+    def likelihood_at(self, X: np.ndarray, places: np.ndarray) -> Likelihood:
+        """The likelihood at encoded rows ``X (K, D)`` with these numbers ``(K,)`` among the rows of the fit."""
+        layout, found = self.model.layout, at_places(self.likelihood, places, len(self.model.rows.y))
+        shape = self.size, len(places)
+        if (trials := trials_at(layout, X)) is not None:
+            found = with_trials(found, np.broadcast_to(trials, shape).astype(self.term_features.dtype))
+        sides = sides_at(layout, X)
+        if sides is None or not np.nan_to_num(sides).any():
+            return found
+        return with_sides(found, np.broadcast_to(sides, shape))
 
     def at(self, X: np.ndarray) -> Iterator[tuple[Normal, ScaledFeatures]]:
         """The distribution of the whitened values of each draw, and the features that they have at encoded rows."""

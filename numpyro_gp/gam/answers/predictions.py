@@ -16,7 +16,7 @@ from numpyro_gp.checks import fail
 from numpyro_gp.gam.answers.draws import Dense, Draws
 from numpyro_gp.gam.model.column_kernels import Curve, averages_over, deviations, distances
 from numpyro_gp.gam.model.families import NAMED, OF_RATE, row_of
-from numpyro_gp.gam.model.family import check_same_rows, likelihood_at_rows, trials_at, with_trials
+from numpyro_gp.gam.model.family import check_same_rows, trials_at, with_trials
 from numpyro_gp.gam.model.features import ROWS, fixed_matrices, inducing_inputs_of
 from numpyro_gp.gam.model.model import Model, offset_at
 from numpyro_gp.gam.model.term_kernels import SMOOTH, composed, count_lengthscales
@@ -163,7 +163,7 @@ def predicted(draws: Draws, X: np.ndarray, key: Array) -> Prediction:
         own = mean if level is None else mean - level[rows]
         mean, variance = (padded(one, 0, ROWS, axis=1).astype(dtype) for one in (own, variance))
         places = padded(np.arange(rows.start, rows.stop), 0, ROWS)
-        likelihood = likelihood_at_rows(draws.likelihood, model.layout, X[places], places, count)
+        likelihood = draws.likelihood_at(X[places], places)
         own = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), (likelihood, mean))
         # Its shapes are those of one draw; leaves have the draws on their first axis.
         chunk: Observation = copy.copy(jax.eval_shape(_observed, *own))
@@ -177,7 +177,7 @@ def predicted(draws: Draws, X: np.ndarray, key: Array) -> Prediction:
 
 def quantiles_of_rows(chunk: Observation, rows: int, levels: np.ndarray, num_samples: int) -> np.ndarray:
     """`quantiles_at` for the first rows of a chunk of predictions."""
-    likelihood, trials = jax.tree.map(np.asarray, chunk.likelihood), None
+    likelihood, trials = jax.tree.map(np.asarray, chunk.likelihood.uncensored), None
     if isinstance(likelihood, Binomial):  # trials of draws and rows, the same at each draw
         every = np.asarray(likelihood.trials)
         likelihood, trials = with_trials(likelihood, every[:, 0]), every[0, :rows]

@@ -43,14 +43,14 @@ CLASSES: dict[str, tuple[type, str]] = {
     "ReadTerm": (ReadTerm, "term columns"),
     "Rows": (TableRows, "X y weights left_out reasons"),
     "Start": (Start, "constant size noise"),
-    "TableLayout": (TableLayout, "columns read_terms offsets response_column trials"),
+    "TableLayout": (TableLayout, "columns read_terms offsets response_column trials censored"),
     "Term": (Term, "kind columns by cyclic kernel num_inducing scale lengthscale period"),
     "Terms": (Terms, "items response"),
     "TimePrior": (TimePrior, "scale lengths"),
     "Uniform": (Uniform, "low high"),
 }
 # What a word means where an older file does not have it.
-DEFAULTS: dict[str, dict[str, object]] = {"TableLayout": {"trials": None}, "Rows": {"reasons": ()}}
+DEFAULTS: dict[str, dict[str, object]] = {"TableLayout": {"trials": None, "censored": None}, "Rows": {"reasons": ()}}
 KERNELS: dict[str, type[Kernel]] = {"RBF": RBF, "Matern12": Matern12, "Matern32": Matern32, "Matern52": Matern52}
 WORDS_OF = {kind: word for word, (kind, _) in CLASSES.items()} | {kind: word for word, kind in KERNELS.items()}
 SEQUENCES: dict[str, Callable[[Any], Any]] = {"tuple": tuple, "list": list}
