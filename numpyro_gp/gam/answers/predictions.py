@@ -131,6 +131,9 @@ FINE = 1e-3
 def latent(draws: Draws, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean and variance ``(S, N)`` of ``f`` at rows, at each draw."""
     offset, means, variances = offset_at(draws.model, X), [], []
+    if (exact := draws.exact) is not None:
+        mean, variance = zip(*(here.total() for here in exact.at(X)), strict=True)
+        return offset + np.stack(mean), np.stack(variance)
     least = 4 * np.finfo(float).eps
     for term_posterior, (A, prior, _) in draws.at(X):
         means.append(offset + term_posterior.mean @ A)
@@ -141,7 +144,7 @@ def latent(draws: Draws, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def in_parts(draws: Draws, X: np.ndarray) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
     """At most `ROWS` rows at a time, with mean and variance ``(S, N)`` of ``f`` there."""
-    for at in draws.term_features.cuts(len(X)):
+    for at in draws.cuts(len(X)):
         mean, variance = latent(draws, X[at])
         for low in range(0, mean.shape[1], ROWS):
             own = slice(low, min(low + ROWS, mean.shape[1]))

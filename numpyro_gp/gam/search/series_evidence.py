@@ -380,16 +380,23 @@ def at_rows(model: Model, part: ReadTerm, X: np.ndarray) -> KernelAtRows:
 
 def _of_gaps(kind: str, given: Any, x: np.ndarray) -> KernelAtRows:
     """Of a season, and of a cycle, whose average over the points of a measure is taken off."""
-    every, place = np.unique(np.abs(x[:, None] - x), return_inverse=True)
+    points, w = (
+        (x[:0], x[:0]) if kind == "season" else (np.asarray(given.points, float), np.asarray(given.weights, float))
+    )
+    points, w = points[w > 0], w[w > 0]
+    size, Q = len(x), len(points)
+    times, at = np.unique(np.concatenate([x, points]), return_inverse=True)
+    every, place = np.unique(np.abs(times[:, None] - times), return_inverse=True)
     is_next = np.diff(every, prepend=-1.0) > TIE_OF_GAPS * every[-1]
-    gaps, place = every[is_next], (np.cumsum(is_next) - 1)[place.reshape(-1)]
-    size, count = len(x), len(gaps)
+    gaps, place = every[is_next], (np.cumsum(is_next) - 1)[place.reshape(len(times), -1)]
+    count, rows, others = len(gaps), at.reshape(-1)[:size], at.reshape(-1)[size:]
+    between_rows = place[np.ix_(rows, rows)].ravel()
 
     def matrix(numbers: np.ndarray) -> np.ndarray:
-        return np.take(numbers, place, mode="clip").reshape(size, size)
+        return np.take(numbers, between_rows, mode="clip").reshape(size, size)
 
     def slopes(G: np.ndarray) -> np.ndarray:
-        return np.bincount(place, G.ravel(), count)
+        return np.bincount(between_rows, G.ravel(), count)
 
     if kind == "season":
         whole = season_matrices(given, x[:1], x[0] + gaps)
@@ -399,23 +406,21 @@ def _of_gaps(kind: str, given: Any, x: np.ndarray) -> KernelAtRows:
             return Sloped(cross.value[0], cross.slopes[:, 0])
 
         return KernelAtRows(season, matrix, slopes)
-    points, w = np.asarray(given.points, float), np.asarray(given.weights, float)
-    points, w = points[w > 0], w[w > 0]
-    Q = len(points)
-    to_rows, between = (np.abs(points[:, None] - other).ravel() for other in (x, points))
-    ends = np.cumsum([count, len(to_rows)])
-    times = np.concatenate([gaps, to_rows, between])
+    from scipy.sparse import csr_array
+
+    to_points, ends = place[np.ix_(rows, others)].ravel(), np.arange(0, size * Q + 1, Q)
+    averages = csr_array((np.tile(w, size), to_points, ends), shape=(size, count))  # at each row, over the points
+    average = np.bincount(place[np.ix_(others, others)].ravel(), np.outer(w, w).ravel(), count)
 
     def centred(numbers: np.ndarray) -> np.ndarray:
-        own, cross, inner = np.split(numbers, ends)
-        a, c = w @ cross.reshape(Q, size), float(w @ inner.reshape(Q, Q) @ w)
-        found = matrix(own)
+        a, c = averages @ numbers, float(average @ numbers)
+        found = matrix(numbers)
         found -= (a - c)[:, None]
         found -= a
         return found
 
     def of_centred(G: np.ndarray) -> np.ndarray:
         row = G.sum(axis=0) + G.sum(axis=1)
-        return np.concatenate([slopes(G), np.outer(-w, row).ravel(), (0.5 * row.sum() * np.outer(w, w)).ravel()])
+        return slopes(G) - averages.T @ row + 0.5 * row.sum() * average
 
-    return KernelAtRows(lambda lengths: wave_at(times, lengths[:2]), centred, of_centred)
+    return KernelAtRows(lambda lengths: wave_at(gaps, lengths[:2]), centred, of_centred)
