@@ -15,7 +15,7 @@ from numpyro_gp.gam.search.bound import Data
 from numpyro_gp.gam.search.series_evidence import LEAST_NOISE, MOST_ROWS, at_rows, has_evidence, merged
 
 # New rows that are looked at together.
-TOGETHER = 512
+TOGETHER = 1024
 
 
 class ExactRows:
@@ -49,20 +49,20 @@ class ExactRows:
     def at(self, X: np.ndarray) -> "Iterator[MomentsAtRows]":
         """At each draw what rows say of encoded rows ``X (N, D)``; of a row that misses a value all is NaN."""
         lost, count = np.isnan(X).any(axis=1), len(self.data.X)
-        known = np.where(lost[:, None], self.data.X[0], X)
-        every, place = np.unique(np.concatenate([self.data.X, known]), axis=0, return_inverse=True)
-        rows, new = place.reshape(-1)[:count], place.reshape(-1)[count:]
-        kernels = [at_rows(self.model, part, every) for part in self.model.layout.read_terms]
-        for scales, lengths, variances in zip(self.scales, self.lengths, self.variances, strict=True):
-            constant, given = float(scales[-1]) ** 2, zip(kernels, scales, lengths, strict=False)
-            matrices = [kernel.matrix(scale**2 * kernel.numbers(own).value) for kernel, scale, own in given]
-            whole = np.full((len(every),) * 2, constant)
-            for matrix in matrices:
+        every = np.concatenate([self.data.X, np.where(lost[:, None], self.data.X[0], X)])
+        kernels = [at_rows(self.model, part, every, count) for part in self.model.layout.read_terms]
+        for squares, lengths, variances in zip(self.scales**2, self.lengths, self.variances, strict=True):
+            given = zip(kernels, squares, lengths, strict=False)
+            pairs = [(kernel, square * kernel.numbers(own).value) for kernel, square, own in given]
+            matrices = [kernel.matrix(own) for kernel, own in pairs] + [np.full((count, len(every)), squares[-1])]
+            priors = [kernel.diagonal(own)[count:] for kernel, own in pairs] + [np.full(len(X), squares[-1])]
+            whole = matrices[-1].copy()
+            for matrix in matrices[:-1]:
                 whole += matrix
-            covariance = whole[np.ix_(rows, rows)]
+            covariance = whole[:, :count].copy()
             covariance[np.diag_indices(count)] += variances
             root, alpha = self._solved(covariance)
-            yield MomentsAtRows(root, alpha, matrices, whole, constant, rows, new, lost)
+            yield MomentsAtRows(root, alpha, [*matrices, whole], [*priors, np.sum(priors, axis=0)], lost)
 
     def _solved(self, covariance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The lower root of the covariance of the rows, and its inverse times their data."""
@@ -81,12 +81,8 @@ class MomentsAtRows(NamedTuple):
     ----------
     root, alpha : array (K, K), (K,)
         Of the covariance of the rows of the fit, and its inverse times their data.
-    matrices, whole : list of array (U, U), array (U, U)
-        Covariances of each term, and of all with the constant, at rows of the fit and new ones.
-    constant : float
-        Variance of the constant.
-    rows, new : array (K,), (N,)
-        Where these stand in them.
+    matrices, priors : list of array (K, K + N), (N,)
+        Covariances of each component, and of all as the last, of rows of the fit with all, and variances at new rows.
     lost : array (N,)
         Which new rows miss a value.
     """
@@ -94,25 +90,21 @@ class MomentsAtRows(NamedTuple):
     root: np.ndarray
     alpha: np.ndarray
     matrices: list[np.ndarray]
-    whole: np.ndarray
-    constant: float
-    rows: np.ndarray
-    new: np.ndarray
+    priors: list[np.ndarray]
     lost: np.ndarray
 
     def total(self) -> tuple[np.ndarray, np.ndarray]:
         """Of ``f`` without offsets ``(N,), (N,)``."""
-        return self._moments(self.whole)
+        return self._moments(self.matrices[-1], self.priors[-1])
 
     def components(self) -> tuple[np.ndarray, np.ndarray]:
         """Of each component ``(C, N), (C, N)``."""
-        every = [*self.matrices, np.full(self.whole.shape, self.constant)]
-        mean, variance = zip(*map(self._moments, every), strict=True)
+        mean, variance = zip(*map(self._moments, self.matrices[:-1], self.priors[:-1]), strict=True)
         return np.stack(mean), np.stack(variance)
 
-    def _moments(self, matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Those of what has this covariance with the rows, and with itself."""
-        cross, prior = matrix[np.ix_(self.rows, self.new)], np.diagonal(matrix)[self.new]
+    def _moments(self, matrix: np.ndarray, prior: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Those of what has this covariance with the rows, and these variances."""
+        cross = matrix[:, len(self.alpha) :]
         known = np.sum(dtrtrs(self.root, cross, lower=1)[0] ** 2, axis=0)
         variance = np.maximum(prior - known, 4 * np.finfo(float).eps * prior)
         return np.where(self.lost, np.nan, self.alpha @ cross), np.where(self.lost, np.nan, variance)
