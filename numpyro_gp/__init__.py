@@ -36,13 +36,13 @@ from numpyro_gp import beliefs, gam, guides, kernels, likelihoods, means, optim,
 from numpyro_gp.additive import anova, effects, sobol
 from numpyro_gp.criticism import Comparison, compare, conditional_density, diagnose, metrics
 from numpyro_gp.guides import AutoGP
-from numpyro_gp.lines.value import Line, line
 from numpyro_gp.neighbours.value import Neighbours, neighbours
 from numpyro_gp.objectives import ImportanceWeightedELBO
 from numpyro_gp.plots.terms import plot_effects
 from numpyro_gp.posterior import Posterior, Prediction, Predictor, PseudoData, conditioned, pseudo_data
 from numpyro_gp.primitives import functionals
 from numpyro_gp.primitives.gp import AdditiveGP, additive_gp, gp
+from numpyro_gp.primitives.lines.value import Line, line
 from numpyro_gp.primitives.observe import latent_inputs, noisy_inputs, observe
 from numpyro_gp.primitives.point_pattern import point_pattern, thinned
 from numpyro_gp.primitives.process import GaussianProcess

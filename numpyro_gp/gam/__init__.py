@@ -71,6 +71,7 @@ __all__ = [
 HABITS = dict.fromkeys(("exposure", "offset"), "Write + offset(log(hours)) in the formula, of a column hours.")
 HABITS |= dict.fromkeys(("seed", "random_state", "rng_key", "rng"), "Write key=jax.random.key(0).")
 HABITS |= dict.fromkeys(("groups", "group"), "Write + re(site) in the formula, of a column site.")
+HABITS |= dict.fromkeys(("event", "status", "cens"), 'Write censored="not dead", of a column dead.')
 HABITS |= dict.fromkeys(("k", "knots", "n_splines", "df"), "Write s(age, num_inducing=10) in the formula.")
 OPTIONS = list(inspect.signature(fit).parameters)
 

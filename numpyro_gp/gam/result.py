@@ -39,6 +39,7 @@ from numpyro_gp.gam.answers.predictions import (
 from numpyro_gp.gam.answers.report import checked, facts_of, report_on_rows
 from numpyro_gp.gam.answers.saved import read, write
 from numpyro_gp.gam.answers.summary import Summary
+from numpyro_gp.gam.model.censoring import said_of, sides_at
 from numpyro_gp.gam.model.family import log_ratio, residuals_at, size_of_counts
 from numpyro_gp.gam.model.features import TermFeatures
 from numpyro_gp.gam.model.model import Model, model, offset_at
@@ -288,14 +289,20 @@ class Fit:
         write(path, content | found | {"posterior": posterior})
 
     def residuals(self, *, num_draws: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Working residuals of the rows of the fit on the scale of the link, and their weights ``(N,)``."""
+        """Working residuals of the rows of the fit on the scale of the link, and their weights ``(N,)``.
+
+        A censored row has none, and weight zero.
+        """
         self._refuse_classes("residuals", "Take (y == name) less the probability of the class, of fit.predict(data).")
         own, count, draws = self.model, len(self.model.rows.y), self._some(num_draws)
         offset = offset_at(own, own.rows.X) - own.start.constant
         f = self.terms(num_draws=num_draws).mean.sum(axis=1) + offset + log_ratio(draws.likelihood, count)
         r = size_of_counts(draws.likelihood, count)
         link, (y, mass) = own.family.link, as_labels(own.layout, own.rows)
-        return residuals_at(link, f, y), mass * own.family.weights(f, r)
+        left, weights = residuals_at(link, f, y), mass * own.family.weights(f, r)
+        if (sides := sides_at(own.layout, own.rows.X)) is not None:
+            left, weights = np.where(sides == 0, (left, weights), [[np.nan], [0.0]])
+        return left, weights
 
     def effects(self, *, grid: int = 80, num_draws: int | None = None) -> Effects:
         """Each term as a curve, a surface or levels, in the units of the data; ``.to_frame()`` is a table of pandas.
@@ -352,6 +359,8 @@ class Fit:
             (facts, notes), table = facts_of(draws, result, density), result.rows
         reasons = ", ".join(f"{count} {reason}" for reason, count in own.rows.reasons)
         facts["rows"] = f"{len(own.rows.y)} used, {own.rows.left_out} left out" + f" ({reasons})" * bool(reasons)
+        if (sides := sides_at(own.layout, own.rows.X)) is not None:
+            facts["censored"] = said_of(sides)
         if own.classes is None and (levels := own.layout.response_column.levels):
             facts["response"] = f"1 is {levels[1]!r}, 0 is {levels[0]!r}"
         facts["engine"] = f"{self.engine}, {self.steps} {'draws' if self.engine == 'nuts' else 'steps'}"
@@ -420,9 +429,11 @@ class Fit:
         return figure
 
     def _points(self, draws: Draws, residuals: bool) -> dict[str, Points]:
-        """Rows of the fit in the units of each term, at most 500, with their partial residuals."""
+        """Rows of the fit in the units of each term, at most 500, with their partial residuals; no censored rows."""
         own, rows = self.model, self.model.rows
-        some = some_rows(len(rows.y), 500)
+        sides = sides_at(own.layout, rows.X)
+        observed = np.arange(len(rows.y)) if sides is None else np.flatnonzero(sides == 0)
+        some = observed[some_rows(len(observed), 500)]
         X, left = rows.X[some], None
         if residuals:
             found, y = moments_at(draws, X), as_labels(own.layout, rows)[0][some]
@@ -454,6 +465,7 @@ def fit(
     response: str | None = None,
     weights: object = None,
     trials: str | None = None,
+    censored: object = None,
     measure: str = "empirical",
     engine: str = "svi",
     num_steps: int | None = None,
@@ -468,7 +480,7 @@ def fit(
 
     Parameters
     ----------
-    terms, data, family, response, weights, trials, measure
+    terms, data, family, response, weights, trials, censored, measure
         As of `ngp.gam.model`.
     engine : {"svi", "nuts", "svgd"}
         Variational inference until the bound no longer rises; Markov chains; Stein particles. With up to 600 inducing
@@ -504,7 +516,16 @@ def fit(
     for name, value in (("num_steps", num_steps), ("batch", batch)):
         if value is not None:
             check_count(name, value)
-    built = model(terms, data, family, response=response, weights=weights, trials=trials, measure=measure)
+    built = model(
+        terms,
+        data,
+        family,
+        response=response,
+        weights=weights,
+        trials=trials,
+        censored=censored,
+        measure=measure,
+    )
     found = run_engine(key, built, engine, num_steps, batch, tables, shows_bars(progress))
     if key is None:  # the words of jax.random.split(jax.random.key(0))[1]: to make it would be all that compiles
         later = jax.random.wrap_key_data(jnp.asarray(np.array([928981903, 3453687069], np.uint32)), impl="threefry2x32")

@@ -5,8 +5,9 @@ is cut with the data: ``right[idx]`` beside ``y[idx]`` in a plate of minibatches
 """
 
 import abc
+import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +18,7 @@ from jaxtyping import Bool, Float
 from numpyro_gp.arrays import Array, ArrayLike, Converted, store, value_type
 from numpyro_gp.checks import check_array, fail, when_known
 from numpyro_gp.likelihoods.base import Likelihood, as_likelihood, like
+from numpyro_gp.likelihoods.continuous import Gaussian
 from numpyro_gp.likelihoods.expectations import expect, log_expect
 from numpyro_gp.likelihoods.quadrature import Latent, at_points
 from numpyro_gp.likelihoods.tails import before, log_mass, log_tails
@@ -181,6 +183,10 @@ class _Hiding(_Wrapped):
         return self._either(y, latent, self.likelihood._expected(y, latent), is_log=False)
 
     def _predictive(self, y: Batch, latent: Latent) -> Batch:
+        if isinstance(self.likelihood, Gaussian):  # the variance of f adds to that of the noise, whatever is known of y
+            widened, own = Gaussian(jnp.sqrt(self.likelihood._variance(latent))), cast(Any, self)
+            found: Batch = dataclasses.replace(own, likelihood=widened).log_prob(y, latent.mean)
+            return found
         return self._either(y, latent, self.likelihood._predictive(y, latent), is_log=True)
 
     def _either(self, y: Batch, latent: Latent, seen: Batch, *, is_log: bool) -> Batch:

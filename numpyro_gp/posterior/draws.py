@@ -24,7 +24,7 @@ from numpyro_gp.linalg import factorise, matmul
 from numpyro_gp.posterior import tracing
 from numpyro_gp.posterior.sources import Source
 from numpyro_gp.posterior.tracing import Fitted
-from numpyro_gp.primitives.line import GivenLine
+from numpyro_gp.primitives.lines.line_process import GivenLine
 from numpyro_gp.primitives.neighbours.local_process import SeenProcesses
 from numpyro_gp.primitives.neighbours.row_sites import GivenNeighbours
 from numpyro_gp.primitives.observe import shifted

@@ -17,7 +17,6 @@ from numpyro_gp.arrays import Array, ArrayLike, split_arrays
 from numpyro_gp.checks import check_count, check_floating, check_key, check_points, check_positive, fail, known
 from numpyro_gp.guides.other_sites import data_plates
 from numpyro_gp.kernels.functionals import Functional
-from numpyro_gp.lines.value import Line, lines_in, with_rows
 from numpyro_gp.neighbours.value import JointRows, Neighbours, NewRows, neighbours_in
 from numpyro_gp.posterior import tracing
 from numpyro_gp.posterior.chunks import Reused, predict_chunks, warn_of_one_piece
@@ -27,6 +26,7 @@ from numpyro_gp.posterior.near import FEW_DRAWS, finder_of, joint_rows_of
 from numpyro_gp.posterior.prediction import Prediction
 from numpyro_gp.posterior.sources import Source
 from numpyro_gp.posterior.tracing import Fitted
+from numpyro_gp.primitives.lines.value import Line, lines_in, with_rows
 from numpyro_gp.primitives.neighbours.local_process import LocalProcess
 from numpyro_gp.primitives.process import GaussianProcess
 from numpyro_gp.programs.trace import is_traced
@@ -187,7 +187,7 @@ def draw_functions(
         fail("neighbours", "left out where there are none among the arguments of the model", neighbours, cure)
 
     if (on_line := _line_in(call)) is not None and not isinstance(X, Functional):
-        new: Any = X
+        new = np.asarray(X)
 
         def along(process: LocalProcess, draw: tracing.Draw, rows: NewRows, both: Line) -> Array:
             drawn: Array = process.data.drawn(tracing.key_of(draw[0], process.name), rows, both)

@@ -18,7 +18,6 @@ from numpyro_gp.checks import check_count, check_floating, fail
 from numpyro_gp.kernels.base import Kernel, KernelLike, as_kernel
 from numpyro_gp.kernels.functionals import Functional
 from numpyro_gp.kernels.members import batch_shape
-from numpyro_gp.lines.value import Line, NewTimes
 from numpyro_gp.means import Mean, MeanLike, as_mean
 from numpyro_gp.neighbours.value import NeighbourRows, Neighbours, NewRows
 from numpyro_gp.primitives.function_draw import mean_at
@@ -30,7 +29,8 @@ from numpyro_gp.primitives.lifted import (
     lifted_mean,
     rows_and_kernel,
 )
-from numpyro_gp.primitives.line import gp_on_line
+from numpyro_gp.primitives.lines.line_process import gp_on_line
+from numpyro_gp.primitives.lines.value import Line, NewTimes
 from numpyro_gp.primitives.neighbours.local_process import LocalProcess
 from numpyro_gp.primitives.neighbours.row_sites import gp_by_neighbours
 from numpyro_gp.primitives.opening import Plates, as_asked, open_process, record

@@ -42,13 +42,13 @@ from numpyro_gp.linalg import (
     matmul,
     solve_lower,
 )
-from numpyro_gp.lines.value import Line
 from numpyro_gp.means import MeanLike, as_mean
 from numpyro_gp.neighbours.value import AnyNeighbours, NewRows
 from numpyro_gp.primitives.function_draw import mean_at
 from numpyro_gp.primitives.gp import mean_of_members
 from numpyro_gp.primitives.lifted import rows_and_kernel
-from numpyro_gp.primitives.line import regression_on_line
+from numpyro_gp.primitives.lines.line_process import regression_on_line
+from numpyro_gp.primitives.lines.value import Line
 from numpyro_gp.primitives.neighbours.local_process import LocalProcess
 from numpyro_gp.primitives.neighbours.row_sites import (
     check_plate_of_rows,

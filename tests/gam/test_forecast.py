@@ -36,16 +36,18 @@ def process(t, new, size, level, slope, line, of_rows, noise):
 
 
 def test_a_forecast_of_a_trend_is_that_of_the_exact_process(fit):
-    """The equal mixture over draws of the hyper-parameters; what rows say is known with the noise of the mode."""
+    """The equal mixture over draws of the hyper-parameters, each with its own noise."""
     forecast = fit.forecast(6, num_samples=4)
     np.testing.assert_array_equal(forecast.times, np.arange(30.0, 36.0))
     draws = fit._draws(4)
-    size, of_rows = float(fit.model.start.size), float(np.exp(fit.result.params["auto_loc"][-1]))
-    every = zip(draws.lengths, draws.scales[:, 0], draws.values["noise"], strict=True)
-    found = [process(T, forecast.times, size, *own, line, of_rows, noise) for own, line, noise in every]
+    size, every = (
+        float(fit.model.start.size),
+        zip(draws.lengths, draws.scales[:, 0], draws.values["noise"], strict=True),
+    )
+    found = [process(T, forecast.times, size, *own, line, noise, noise) for own, line, noise in every]
     means, variances = map(np.stack, zip(*found))
-    np.testing.assert_allclose(forecast.mean, means.mean(0), rtol=1e-3)
-    np.testing.assert_allclose(forecast.sd**2, variances.mean(0) + means.var(0), rtol=5e-3)
+    np.testing.assert_allclose(forecast.mean, means.mean(0), rtol=1e-6)
+    np.testing.assert_allclose(forecast.sd**2, variances.mean(0) + means.var(0), rtol=1e-6)
     np.testing.assert_allclose(forecast.variance, forecast.sd**2)
     low, high = forecast.band(0.8)
     for ends, share in ((low, 0.1), (high, 0.9)):

@@ -59,7 +59,7 @@ TABLE = [
     ),
     (
         model("y ~ s(x)", ngp.likelihoods.Censored(ngp.likelihoods.Gaussian(1.0), right=DATA["y"] > 1)),
-        "family must be a likelihood that new rows have too, but got Censored, with a number for each row. Write the model",
+        "family must be a likelihood that new rows have too, but got Censored, with a number for each row. Pass the likelihood of",
     ),
     (lambda: as_family(3), "a name, a likelihood, or a function without arguments"),
     (
@@ -78,6 +78,7 @@ TABLE = [
     # Options
     (fit(engine="mcmc"), "engine must be one of 'svi', 'nuts', 'svgd', but got 'mcmc'"),
     (fit(exposure="w"), r"among .* got \['exposure'\]\. Write \+ offset\(log\(hours\)\)"),
+    (fit(event="dead"), 'Write censored="not dead", of a column dead.'),
     (fit(seed=0), r"Write key=jax\.random\.key\(0\)\."),
     (fit(num_steps=0), "num_steps must be at least 1"),
     (fit(batch=1.5), "batch must be a whole number"),

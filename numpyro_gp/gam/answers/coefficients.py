@@ -14,7 +14,7 @@ import numpy as np
 from numpyro_gp.additive.columns import frame_of
 from numpyro_gp.checks import fail
 from numpyro_gp.gam.answers.draws import Draws
-from numpyro_gp.gam.answers.effects import components, side_by_side
+from numpyro_gp.gam.answers.effects import components_at, side_by_side
 from numpyro_gp.gam.answers.predictions import mixture_quantiles, over_draws
 from numpyro_gp.gam.answers.summary import aligned
 from numpyro_gp.gam.model.model import Model
@@ -151,9 +151,8 @@ def coefficients_of(draws: Draws, interval: float, has_levels: bool = True) -> C
     points = {part.name: (rows[part.name][0], part.columns) for part in parts if rows[part.name][1]}
     X, places = side_by_side(points) if points else (model.rows.X[:1], {})
     means, variances = np.zeros((2, draws.size, len(parts) + 1, len(X)))
-    for cut in draws.term_features.cuts(len(X)):
-        for draw, (term_posterior, scaled) in enumerate(draws.at(X[cut])):
-            found = components(term_posterior, scaled, draws.term_features.blocks)
+    for cut in draws.cuts(len(X)):
+        for draw, found in enumerate(components_at(draws, X[cut])):
             means[draw, :, cut], variances[draw, :, cut] = found
 
     def add_effect(name: str, levels: tuple[object, ...], mean: np.ndarray, variance: np.ndarray) -> None:

@@ -16,12 +16,14 @@ from numpyro_gp.beliefs import BlockLowRank, Conditional
 from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.beliefs.members import Stacks
 from numpyro_gp.checks import check_count
+from numpyro_gp.gam.answers.exact_rows import ExactRows
+from numpyro_gp.gam.model.censoring import sides_at, with_sides
 from numpyro_gp.gam.model.families import Start
-from numpyro_gp.gam.model.family import has_numbers
+from numpyro_gp.gam.model.family import at_places, has_numbers, trials_at, with_trials
 from numpyro_gp.gam.model.features import ScaledFeatures, TermFeatures, factored
 from numpyro_gp.gam.model.model import ClosedFormPriors, Model, ModelValues, evaluate, vector_layout_of
 from numpyro_gp.guides.natural import NATURAL_MARK
-from numpyro_gp.likelihoods import Likelihood
+from numpyro_gp.likelihoods import Gaussian, Likelihood
 from numpyro_gp.posterior import Posterior
 from numpyro_gp.posterior.sources import Source
 from numpyro_gp.posterior.tracing import Draw, check_source, draws_of, trace_at
@@ -229,6 +231,29 @@ class Draws(NamedTuple):
     def size(self) -> int:
         """Number S of draws."""
         return len(self.scales)
+
+    @property
+    def exact(self) -> ExactRows | None:
+        """What says more of the terms than pseudo-data: the rows themselves, of a series of few with Gaussian noise."""
+        if not isinstance(self.term_posteriors, OfPseudoData) or not ExactRows.serve(self.model):
+            return None
+        assert isinstance(self.likelihood, Gaussian)
+        return ExactRows(self.model, self.scales, self.lengths, np.asarray(self.likelihood.scale))
+
+    def cuts(self, count: int) -> list[slice]:
+        """New rows that are looked at together."""
+        return self.term_features.cuts(count) if self.exact is None else ExactRows.cuts(count)
+
+    def likelihood_at(self, X: np.ndarray, places: np.ndarray) -> Likelihood:
+        """The likelihood at encoded rows ``X (K, D)`` with these numbers ``(K,)`` among the rows of the fit."""
+        layout, found = self.model.layout, at_places(self.likelihood, places, len(self.model.rows.y))
+        shape = self.size, len(places)
+        if (trials := trials_at(layout, X)) is not None:
+            found = with_trials(found, np.broadcast_to(trials, shape).astype(self.term_features.dtype))
+        sides = sides_at(layout, X)
+        if sides is None or not np.nan_to_num(sides).any():
+            return found
+        return with_sides(found, np.broadcast_to(sides, shape))
 
     def at(self, X: np.ndarray) -> Iterator[tuple[Normal, ScaledFeatures]]:
         """The distribution of the whitened values of each draw, and the features that they have at encoded rows."""

@@ -1,5 +1,6 @@
 """What the terms of a fit are: moments of each at rows of data, and curves, surfaces and levels to draw."""
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -86,13 +87,22 @@ def components(term_posterior: Normal, scaled: ScaledFeatures, blocks: Stacks) -
     return blocks.in_order(means), np.maximum(scaled.prior + blocks.in_order(change), least)
 
 
+def components_at(draws: Draws, X: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Mean and variance ``(C, N)`` of each component at encoded rows, at each draw."""
+    if (exact := draws.exact) is not None:
+        yield from (here.components() for here in exact.at(X))
+        return
+    for term_posterior, scaled in draws.at(X):
+        yield components(term_posterior, scaled, draws.term_features.blocks)
+
+
 def moments_at(draws: Draws, X: np.ndarray) -> TermMoments:
     """Mean and standard deviation of each term at encoded rows, over all draws of the posterior."""
-    term_features, sums = draws.term_features, list[MixtureMoments]()
-    for at in term_features.cuts(len(X)):
+    sums = list[MixtureMoments]()
+    for at in draws.cuts(len(X)):
         sums.append(MixtureMoments())
-        for term_posterior, scaled in draws.at(X[at]):
-            sums[-1].add(*components(term_posterior, scaled, term_features.blocks))
+        for mean, variance in components_at(draws, X[at]):
+            sums[-1].add(mean, variance)
     mean, scale = (np.concatenate([getattr(own, name) for own in sums], axis=1).T for name in ("mean", "scale"))
     names = (*(part.name for part in draws.model.layout.read_terms), CONSTANT)
     return TermMoments(names, mean, scale)

@@ -142,7 +142,7 @@ def next_rows(model: Model, steps: int, data: Any) -> tuple[str, dict[str, Any],
         fail("data of a forecast", "the other columns alone", f"the column of time, {column.name!r}", cure)
     table = {column.name: next_times(column, past, steps)}
     table |= {name: np.repeat(np.asarray(x), steps) if np.ndim(x) == 0 else x for name, x in given.items()}
-    read = dict.fromkeys(_needed_column(one.name, table) for one in columns)
+    read = dict.fromkeys(_needed_column(one.name, table) for n, one in enumerate(columns) if n != model.layout.censored)
     if missing := [name for name in read if name not in table]:
         each = ", ".join(f'"{name}": ...' for name in missing)
         cure = f"Pass what they will be: fit.forecast({steps}, {{{each}}}), a value for each row or one for all."

@@ -16,7 +16,7 @@ from numpyro_gp.checks import fail
 from numpyro_gp.gam.answers.draws import Dense, Draws
 from numpyro_gp.gam.model.column_kernels import Curve, averages_over, deviations, distances
 from numpyro_gp.gam.model.families import NAMED, OF_RATE, row_of
-from numpyro_gp.gam.model.family import check_same_rows, likelihood_at_rows, trials_at, with_trials
+from numpyro_gp.gam.model.family import check_same_rows, trials_at, with_trials
 from numpyro_gp.gam.model.features import ROWS, fixed_matrices, inducing_inputs_of
 from numpyro_gp.gam.model.model import Model, offset_at
 from numpyro_gp.gam.model.term_kernels import SMOOTH, composed, count_lengthscales
@@ -131,6 +131,9 @@ FINE = 1e-3
 def latent(draws: Draws, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean and variance ``(S, N)`` of ``f`` at rows, at each draw."""
     offset, means, variances = offset_at(draws.model, X), [], []
+    if (exact := draws.exact) is not None:
+        mean, variance = zip(*(here.total() for here in exact.at(X)), strict=True)
+        return offset + np.stack(mean), np.stack(variance)
     least = 4 * np.finfo(float).eps
     for term_posterior, (A, prior, _) in draws.at(X):
         means.append(offset + term_posterior.mean @ A)
@@ -141,7 +144,7 @@ def latent(draws: Draws, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def in_parts(draws: Draws, X: np.ndarray) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
     """At most `ROWS` rows at a time, with mean and variance ``(S, N)`` of ``f`` there."""
-    for at in draws.term_features.cuts(len(X)):
+    for at in draws.cuts(len(X)):
         mean, variance = latent(draws, X[at])
         for low in range(0, mean.shape[1], ROWS):
             own = slice(low, min(low + ROWS, mean.shape[1]))
@@ -163,7 +166,7 @@ def predicted(draws: Draws, X: np.ndarray, key: Array) -> Prediction:
         own = mean if level is None else mean - level[rows]
         mean, variance = (padded(one, 0, ROWS, axis=1).astype(dtype) for one in (own, variance))
         places = padded(np.arange(rows.start, rows.stop), 0, ROWS)
-        likelihood = likelihood_at_rows(draws.likelihood, model.layout, X[places], places, count)
+        likelihood = draws.likelihood_at(X[places], places)
         own = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), (likelihood, mean))
         # Its shapes are those of one draw; leaves have the draws on their first axis.
         chunk: Observation = copy.copy(jax.eval_shape(_observed, *own))
@@ -177,7 +180,7 @@ def predicted(draws: Draws, X: np.ndarray, key: Array) -> Prediction:
 
 def quantiles_of_rows(chunk: Observation, rows: int, levels: np.ndarray, num_samples: int) -> np.ndarray:
     """`quantiles_at` for the first rows of a chunk of predictions."""
-    likelihood, trials = jax.tree.map(np.asarray, chunk.likelihood), None
+    likelihood, trials = jax.tree.map(np.asarray, chunk.likelihood.uncensored), None
     if isinstance(likelihood, Binomial):  # trials of draws and rows, the same at each draw
         every = np.asarray(likelihood.trials)
         likelihood, trials = with_trials(likelihood, every[:, 0]), every[0, :rows]

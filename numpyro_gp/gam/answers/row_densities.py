@@ -20,8 +20,8 @@ from numpyro_gp.criticism.leave_one_out import cannot_leave_out, judged, smoothe
 from numpyro_gp.criticism.weights import Weights
 from numpyro_gp.gam.answers.draws import Draws
 from numpyro_gp.gam.answers.effects import Shares
+from numpyro_gp.gam.model.censoring import censored_row, sides_at
 from numpyro_gp.gam.model.families import NAMED, FamilyRow, row_of
-from numpyro_gp.gam.model.family import likelihood_at_rows
 from numpyro_gp.gam.model.features import ROWS, factored
 from numpyro_gp.gam.model.model import Model, offset_at
 from numpyro_gp.likelihoods import Gaussian, Likelihood
@@ -113,8 +113,9 @@ class GaussianLeftOut:
     def of(cls, draws: Draws, places: np.ndarray) -> "GaussianLeftOut | None":
         """That of rows of a fit with these numbers, where noise is Gaussian and features of all rows are not many."""
         M = len(draws.term_features.repeats)
+        is_observed = draws.model.layout.censored is None
         is_small = M <= MOST_JOINT and draws.size * M * len(draws.model.rows.y) <= MOST_LEFT_OUT
-        return cls(draws, places) if is_small and isinstance(draws.likelihood, Gaussian) else None
+        return cls(draws, places) if is_small and is_observed and isinstance(draws.likelihood, Gaussian) else None
 
     def moments(self) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance ``(S, N)``."""
@@ -198,8 +199,10 @@ def densities(draws: Draws, at: RowDraws, places: np.ndarray) -> Densities:
     mass, base = own.mass[places], shift_of(model, own.X[places])
     fitted, density, expected = np.zeros(N), np.empty((S, K, N)), np.zeros(at.points.shape[:2])
     if (named := row_of_formulas(draws.likelihood)) is not None:
-        likelihood = likelihood_at_rows(draws.likelihood, model.layout, own.X[places], places, len(own.y))
-        y, parameters = own.y[places], parameters_of(likelihood, 3)
+        likelihood = draws.likelihood_at(own.X[places], places)
+        y, parameters = own.y[places], parameters_of(likelihood.uncensored, 3)
+        sides = sides_at(model.layout, own.X[places])
+        named = named if sides is None else censored_row(named, sides)
         for s in range(S):  # what belongs to one draw stays in the cache
             given = [one[s] for one in parameters]
             fitted += named.mean(at.mean[s], at.variance[s], *(one[0] for one in given)) / S
@@ -212,7 +215,7 @@ def densities(draws: Draws, at: RowDraws, places: np.ndarray) -> Densities:
         parts = [padded(x, low, ROWS, axis=x.ndim - 1) for x in numbers]
         full, count = padded(places, low, ROWS), rows.stop - low
         arrays = [x.astype(draws.term_features.dtype) for x in (own.y[full] - padded(base, low, ROWS), *parts)]
-        likelihood = likelihood_at_rows(draws.likelihood, model.layout, own.X[full], full, len(own.y))
+        likelihood = draws.likelihood_at(own.X[full], full)
         found = _densities(likelihood, *arrays)
         means, logs, terms = (np.asarray(one, float)[..., :count] for one in found)
         fitted[rows], density[..., rows] = means.mean(axis=0) + base[rows], logs
@@ -284,7 +287,7 @@ def evidence_of(draws: Draws, at: RowDraws, found: Densities, places: np.ndarray
     base, X, rows = shift_of(model, model.rows.X[places]), model.rows.X, places[few]
     without = None if at.without is None else (at.without[0] - base, at.without[1])
     at = at._replace(mean=at.mean - base, points=at.points - base, f=at.f[:, :1] - base, without=without)
-    likelihood = likelihood_at_rows(draws.likelihood, model.layout, X[rows], rows, len(X))
+    likelihood = draws.likelihood_at(X[rows], rows)
     if (own := _seen(draws, likelihood, at, found, model.rows.y[rows] - base[few], few)) is not None:
         judgement = judged(own, len(few), isinstance(draws.likelihood, Gaussian))
         if are_known(draws, at) or (at.without is None and cannot_leave_out(to_leave_out(draws, at, found, places))):

@@ -43,7 +43,7 @@ CLASSES: dict[str, tuple[type, str]] = {
     "ReadTerm": (ReadTerm, "term columns"),
     "Rows": (TableRows, "X y weights left_out reasons"),
     "Start": (Start, "constant size noise"),
-    "TableLayout": (TableLayout, "columns read_terms offsets response_column trials"),
+    "TableLayout": (TableLayout, "columns read_terms offsets response_column trials censored"),
     "Term": (Term, "kind columns by cyclic kernel num_inducing scale lengthscale period"),
     "Terms": (Terms, "items response"),
     "TimePrior": (TimePrior, "scale lengths"),
@@ -51,7 +51,7 @@ CLASSES: dict[str, tuple[type, str]] = {
 }
 # What a word means where an older file does not have it.
 DEFAULTS: dict[str, dict[str, object]] = {
-    "TableLayout": {"trials": None},
+    "TableLayout": {"trials": None, "censored": None},
     "Rows": {"reasons": ()},
     "Family": {"classes": None},
 }

@@ -94,7 +94,7 @@ def aligned(rows: list[list[str]]) -> list[str]:
 
 
 def deviance_explained(model: Model, fitted: np.ndarray, r: object, some: slice | np.ndarray = slice(None)) -> float:
-    """``1 - D(y, fitted) / D(y, constant + offsets)`` of some rows; NaN for likelihoods whose deviance is not here.
+    """``1 - D(y, fitted) / D(y, constant + offsets)`` of some rows; NaN where the deviance is not known.
 
     ``r`` is that of the negative binomial, () or one for each of these rows.
     """
@@ -103,7 +103,7 @@ def deviance_explained(model: Model, fitted: np.ndarray, r: object, some: slice 
     offset, trials = X[:, list(model.layout.offsets)].sum(axis=1), trials_at(model.layout, X)
     fitted = fitted if trials is None else fitted / trials
     null = null_mean(model.family, y, offset, weights, r)
-    if (row := model.family.row) is None or (deviance := row.deviance) is None:
+    if (row := model.family.row) is None or (deviance := row.deviance) is None or model.layout.censored is not None:
         return math.nan
     first, second = (float(np.sum(weights * deviance(y, mean, r))) for mean in (fitted, null))
     return 1 - first / second if second > 0 else math.nan

@@ -102,17 +102,26 @@ def by_nodes(
 
 
 def in_a_strip(
-    functions: Functions, mean: np.ndarray, variance: np.ndarray, *given: np.ndarray
+    functions: Functions,
+    mean: np.ndarray,
+    variance: np.ndarray,
+    *given: np.ndarray,
+    width: float = math.pi,
+    growth: float = 0.0,
 ) -> tuple[np.ndarray, ...]:
-    """Expectations of functions that are analytic where the imaginary part is less than pi: the trapezoidal rule."""
+    """Expectations of functions that are analytic where the imaginary part is less than ``width``: trapezoidal rule.
+
+    They grow as ``exp(growth |f|)`` at most, and slowly where that is zero.
+    """
 
     def beyond(mean: np.ndarray, variance: np.ndarray, *given: np.ndarray) -> tuple[np.ndarray, ...]:
-        step = STEP / max(1.0, math.sqrt(variance.max()))
-        nodes = step * np.arange(-math.ceil(REACH / step), math.ceil(REACH / step) + 1)
+        spread = math.sqrt(variance.max())
+        step, reach = STEP / max(1.0, spread * math.pi / width), REACH + growth * spread
+        nodes = step * np.arange(-math.ceil(reach / step), math.ceil(reach / step) + 1)
         weights = step * np.exp(-0.5 * nodes**2) / math.sqrt(2 * math.pi)
         return tuple(over_nodes(functions, (nodes, weights), mean, variance, *given))
 
-    return by_nodes(functions, beyond, np.asarray(math.pi), mean, variance, *given)
+    return by_nodes(functions, beyond, np.asarray(width), mean, variance, *given)
 
 
 def softplus(mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -423,6 +432,13 @@ def _normal_density(y: np.ndarray, mean: np.ndarray, variance: np.ndarray, scale
     return -0.5 * ((y - mean) * away + variance / scale**2 + np.log(2 * np.pi * scale**2))
 
 
+def _gaussian(y: np.ndarray, mean: np.ndarray, variance: np.ndarray, scale: float) -> ExpectedDensities:
+    """`_normal_density` with its slopes, which censored rows beside observed ones need."""
+    away, flat = (y - mean) / scale**2, np.full(np.shape(mean), -0.5 / scale**2)
+    of_scale = ((y - mean) * away + variance / scale**2 - 1) / scale
+    return ExpectedDensities(_normal_density(y, mean, variance, np.asarray(scale)), away, flat, of_scale)
+
+
 def _label_variance(link: str, f: np.ndarray, *_: object) -> np.ndarray:
     return mean_of(link, f) * mean_of(link, -f)
 
@@ -521,6 +537,7 @@ NAMED = {
         likelihoods.Gaussian,
         "identity",
         lambda start: {"noise": Prior(start.noise)},
+        expected=_gaussian,
         value=_normal_density,
         until=lambda y, f, sd: normal_cdf((y - f) / sd),
         variance=lambda _, f, sd: sd**2 + 0 * f,

@@ -16,13 +16,15 @@ from numpyro import handlers
 from numpyro.distributions import constraints
 
 from numpyro_gp import likelihoods
+from numpyro_gp.additive.columns import Column
 from numpyro_gp.arrays import Array, ArrayLike, T
 from numpyro_gp.checks import check_type, fail
+from numpyro_gp.gam.model.censoring import TAILS
 from numpyro_gp.gam.model.classes import size_of_contrast
 from numpyro_gp.gam.model.families import NAMED, OF_RATE, FamilyRow, Start, row_of
-from numpyro_gp.gam.table.layout import TableLayout
+from numpyro_gp.gam.table.layout import TableLayout, other_sides
 from numpyro_gp.gam.table.terms import TIME, Term, Terms, formula
-from numpyro_gp.likelihoods import Binomial, Gamma, Likelihood, NegativeBinomial, as_likelihood
+from numpyro_gp.likelihoods import Binomial, Censored, Gamma, Likelihood, NegativeBinomial, as_likelihood
 from numpyro_gp.likelihoods.links import link_at, mean_of, slope_of
 from numpyro_gp.programs.handler_lock import alone
 
@@ -58,6 +60,8 @@ def averaged(values: object, count: int) -> np.ndarray:
 # The likelihood that a user names or gives, and scales to start from by a quick GLM.
 
 
+# What to do with responses of which a bound is known.
+CENSORED = 'Pass the likelihood of the response itself, and the column of what is censored: censored="cens".'
 # What to do with successes among trials.
 TRIALS = "Successes among trials take family='binomial' and the column of trials, trials='n'; labels take 'bernoulli'."
 
@@ -312,18 +316,6 @@ def trials_at(layout: TableLayout, X: np.ndarray) -> np.ndarray | None:
     return None if layout.trials is None else np.nan_to_num(X[..., layout.trials], nan=1.0)
 
 
-def likelihood_at_rows(
-    likelihood: Likelihood, layout: TableLayout, X: np.ndarray, places: np.ndarray, count: int
-) -> Likelihood:
-    """Draws of a likelihood at encoded rows ``X (K, D)`` with these numbers ``(K,)`` of ``count`` rows of the fit."""
-    trials, found = trials_at(layout, X), at_places(likelihood, places, count)
-    if trials is None:
-        return found
-    assert isinstance(found, Binomial)
-    own = np.asarray(found.trials)
-    return with_trials(found, np.broadcast_to(trials, (len(own), len(trials))).astype(own.dtype))
-
-
 def has_numbers(family: Family, count: int) -> bool:
     """Whether the likelihood of a family has one number for each of ``count`` rows; those of a name have none."""
     if family.named is not None:
@@ -340,6 +332,7 @@ def check_any_rows(family: Family, count: int) -> None:
         return
     if family.look(lambda own: own.uncensored is not own and any(are_per_row(own, count, 0))):
         cure = "Write the model yourself, as the page of censored data does: its predictions are of values as they are."
+        cure = CENSORED if family.name == Censored.__name__ else cure
         fail("family", "a likelihood that new rows have too", f"{family.name}, with a number for each row", cure)
     if isinstance(family.spec, Likelihood):
         return
@@ -422,6 +415,24 @@ def refuse_for_classes(terms: Terms) -> None:
     if others := [term for term in terms.items if term.kind in cures]:
         required = "curves, surfaces, lines and levels beside the family 'categorical'"
         fail("terms", required, f"{others[0]}", cures[others[0].kind])
+
+
+def check_censoring(family: Family, sides: np.ndarray, column: Column) -> None:
+    """Refuse responses that no bound is known of, counts and labels among them, and rows that are all censored."""
+    kinds = [name for name, row in NAMED.items() if row.kind in TAILS]
+    row = family.named
+    if not (family.look(_is_continuous) if row is None else row.kind in TAILS):
+        cure = "Leave censored= out, or write the model yourself, as the page of censored data does."
+        fail("family", f"one of {kinds}, or a likelihood of continuous responses, beside censored=", family.name, cure)
+    if np.all(sides != 0):
+        cure = f"If they are those that are observed, {other_sides(column)}."
+        fail("rows", "observed, some of them", f"all {len(sides)} of them censored", cure)
+
+
+def _is_continuous(likelihood: Likelihood) -> bool:
+    """Whether a likelihood has a density, and hides nothing by itself."""
+    support: Any = likelihood.conditional(jnp.zeros(1)).support
+    return likelihood.uncensored is likelihood and not support.is_discrete
 
 
 def check_trials(family: Family, trials: object) -> None:

@@ -20,6 +20,7 @@ from numpyro_gp.arrays import Array, ArrayLike, Values
 from numpyro_gp.beliefs.base import Point
 from numpyro_gp.beliefs.members import picked
 from numpyro_gp.checks import check_choice, fail
+from numpyro_gp.gam.model.censoring import sides_at, with_sides
 from numpyro_gp.gam.model.classes import log_shares
 from numpyro_gp.gam.model.column_kernels import FEWEST_TIMES, TimePrior, series_scales, time_priors
 from numpyro_gp.gam.model.families import Prior, Start
@@ -28,6 +29,7 @@ from numpyro_gp.gam.model.family import (
     as_family,
     at_places,
     check_any_rows,
+    check_censoring,
     check_response,
     check_trials,
     explained,
@@ -125,6 +127,8 @@ class Model:
                 likelihood = at_places(jax.tree.map(jnp.asarray, likelihood), rows, X.shape[0], 0)
             if self.layout.trials is not None:
                 likelihood = with_trials(likelihood, X[rows][:, self.layout.trials])
+            if (sides := sides_at(self.layout, X[rows])) is not None:
+                likelihood = with_sides(likelihood, sides)
             with nullcontext() if weights is None else handlers.scale(scale=weights[rows]):
                 at = f(X[rows]) if self.classes is None else functions_at(f, X[rows], self.start_of_classes)
                 observe("y", at, likelihood, obs=None if y is None else y[rows])
@@ -301,6 +305,7 @@ def model(
     response: str | None = None,
     weights: object = None,
     trials: str | None = None,
+    censored: object = None,
     measure: str = "empirical",
 ) -> Model:
     """An additive model of a table as an ordinary NumPyro model function, for SVI, NUTS and Stein particles.
@@ -323,6 +328,10 @@ def model(
     trials : str, optional
         Of the family "binomial", whose response counts successes: the column of the trials. New rows have it too, and
         predictions count successes among theirs; with trials of 1 the mean is the probability of one.
+    censored : str or array (N,), optional
+        Column that is true, 1 or "right" where the response is known only to be greater than the table says; false, 0
+        or "none" where it is observed; -1 or "left" where it is smaller. ``"not dead"`` is the negation of a column of
+        events. For continuous responses; predictions are of the response itself.
     measure : {"empirical", "uniform", "gaussian"}
         Over what each term averages to zero: the rows, the range of its column, or a normal distribution.
 
@@ -345,10 +354,12 @@ def model(
     likelihood = as_family(family)
     check_trials(likelihood, trials)
     has_classes = likelihood.spec == "categorical"
-    layout, rows = lay_out(wanted, data, name, weights, trials, likelihood.has_labels, has_classes)
+    layout, rows = lay_out(wanted, data, name, weights, trials, likelihood.has_labels, has_classes, censored)
     if has_classes:
         likelihood = likelihood._replace(classes=len(layout.response_column.levels or ()))
         refuse_for_classes(wanted)
+    if (sides := sides_at(layout, rows.X)) is not None:
+        check_censoring(likelihood, sides, layout.columns[-1])
     check_response(name, likelihood, rows.y, trials_at(layout, rows.X))
     check_any_rows(likelihood, len(rows.y))
     lines = [np.zeros((len(rows.X), 0))]  # of numbers, and indicators of small categories
@@ -484,14 +495,14 @@ class VectorLayout(NamedTuple):
 
 
 def vector_layout_of(model: Model) -> VectorLayout:
-    """The hyper-parameters of a model, in the order of their names; exact where noise is Gaussian and of one size."""
+    """The hyper-parameters of a model, by name; exact where noise is Gaussian, of one size, and no row censored."""
     dtype = np.dtype(jnp.result_type(float))
     has_own = any(part.term.scale is not None or part.term.lengthscale is not None for part in model.layout.read_terms)
     if has_own or model.family.named is None:
         return _traced_layout(model, dtype)
     priors = default_priors(model)
     shapes = {name: priors[name].shape for name in sorted(priors)}
-    return VectorLayout(shapes, dtype, model.family.spec == "gaussian", priors)
+    return VectorLayout(shapes, dtype, model.family.spec == "gaussian" and model.layout.censored is None, priors)
 
 
 @alone
@@ -505,7 +516,8 @@ def _traced_layout(model: Model, dtype: np.dtype) -> VectorLayout:
         return {s["name"]: jnp.zeros(biject_to(s["fn"].support).inverse_shape(s["fn"].shape())) for s in sampled}
 
     found = jax.eval_shape(shapes)
-    return VectorLayout({name: found[name].shape for name in sorted(found)}, dtype, kinds[-1])
+    is_exact = kinds[-1] and model.layout.censored is None
+    return VectorLayout({name: found[name].shape for name in sorted(found)}, dtype, is_exact)
 
 
 def has_one_noise(likelihood: object) -> TypeGuard[Gaussian]:

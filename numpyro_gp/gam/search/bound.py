@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from numpyro_gp.arrays import Array
+from numpyro_gp.gam.model.censoring import censored_row, sides_at, with_sides
 from numpyro_gp.gam.model.classes import contrasts, expected_log_softmax, log_shares
 from numpyro_gp.gam.model.families import Start
 from numpyro_gp.gam.model.family import trials_at
@@ -61,7 +62,8 @@ WIDEST = 2.0
 class Data(NamedTuple):
     """Rows of a fit: inputs ``(N, D)``, response, weights and the offset of ``f`` ``(N,)``.
 
-    Successes among trials are labels here, whose log densities add up to that of the rows but for a ``constant``.
+    Successes among trials are labels here, whose log densities add up to that of the rows but for a ``constant``. Where
+    responses are censored there are ``sides (N,)``.
     """
 
     X: np.ndarray
@@ -69,6 +71,7 @@ class Data(NamedTuple):
     weights: np.ndarray
     offset: np.ndarray
     constant: float = 0.0
+    sides: np.ndarray | None = None
 
     @classmethod
     def of(cls, model: Model) -> "Data":
@@ -79,12 +82,13 @@ class Data(NamedTuple):
             from scipy.special import gammaln  # not at import: only newer versions of NumPyro bring it
 
             constant = float(mass / n @ (gammaln(n + 1) - gammaln(rows.y + 1) - gammaln(n - rows.y + 1)))
-        return cls(X, y, mass, np.broadcast_to(offset_at(model, X), y.shape), constant)
+        return cls(X, y, mass, np.broadcast_to(offset_at(model, X), y.shape), constant, sides_at(model.layout, X))
 
     def part(self, rows: np.ndarray) -> "Data":
         """Some rows, which stand for all."""
         X, y, weights, offset = (value[rows] for value in self[:4])
-        return Data(X, y, weights * (self.weights.sum() / weights.sum()), offset, self.constant)
+        sides = None if self.sides is None else self.sides[rows]
+        return Data(X, y, weights * (self.weights.sum() / weights.sum()), offset, self.constant, sides)
 
 
 class Evaluation(NamedTuple):
@@ -104,7 +108,7 @@ class Evaluation(NamedTuple):
     next_pseudo_data: bounds.RowPseudoData | None = None
 
 
-# ``(free, y, mean, variance, weights)``.
+# ``(free, y, mean, variance, weights, sides)``.
 Density = Callable[..., bounds.ExpectedTotal]
 
 
@@ -113,15 +117,24 @@ def density_of(model: Model, vector_layout: VectorLayout) -> Density:
     row = model.family.named
     if model.family.classes is not None:
         return density_of_classes(model, model.family.classes)
-    if row is None or (expected := row.expected) is None:
+    if row is None or row.expected is None:
         return compiled_density(model, vector_layout)
     own = [int(at) for name in row.priors(Start()) for at in vector_layout.places[name]]
 
     def total(
-        free: np.ndarray, y: np.ndarray, mean: np.ndarray, variance: np.ndarray, weights: np.ndarray
+        free: np.ndarray,
+        y: np.ndarray,
+        mean: np.ndarray,
+        variance: np.ndarray,
+        weights: np.ndarray,
+        sides: np.ndarray | None = None,
     ) -> bounds.ExpectedTotal:
-        parameters = [float(np.exp(free[at])) for at in own]
-        each, of_free = expected(y, mean, variance, *parameters), np.zeros(len(free))
+        parameters, at_sides = (
+            [float(np.exp(free[at])) for at in own],
+            row if sides is None else censored_row(row, sides),
+        )
+        assert at_sides.expected is not None
+        each, of_free = at_sides.expected(y, mean, variance, *parameters), np.zeros(len(free))
         if each.of_parameter is not None:
             of_free[own] = np.array(parameters) * (each.of_parameter @ weights)
         return bounds.ExpectedTotal(
@@ -136,8 +149,9 @@ def density_of_classes(model: Model, classes: int) -> Density:
     H, start = contrasts(classes), log_shares(model.rows.y, model.rows.mass, classes)
 
     def total(
-        free: np.ndarray, y: np.ndarray, mean: np.ndarray, variance: np.ndarray, weights: np.ndarray
+        free: np.ndarray, y: np.ndarray, mean: np.ndarray, variance: np.ndarray, weights: np.ndarray, sides: None = None
     ) -> bounds.ExpectedTotal:
+        assert sides is None  # classes are not censored
         each = expected_log_softmax(y, start + mean @ H.T, H @ variance @ H.T)
         of_variance = weights[:, None, None] * (H.T @ each.of_covariance @ H)
         of_mean = weights[:, None] * (each.of_mean @ H)
@@ -150,17 +164,26 @@ def compiled_density(model: Model, vector_layout: VectorLayout) -> Density:
     """Of any likelihood."""
     result = {}
 
-    def whole(free: Array, y: Array, mean: Array, variance: Array, weights: Array) -> tuple[Array, Any]:
+    def whole(
+        free: Array, y: Array, mean: Array, variance: Array, weights: Array, sides: Array | None
+    ) -> tuple[Array, Any]:
         def total(free: Array, mean: Array, variance: Array) -> Array:
             likelihood = evaluate(model, vector_layout.by_name(free)).likelihood
+            likelihood = likelihood if sides is None else with_sides(likelihood, sides)
             return jnp.sum(weights * likelihood.expected_log_prob(y, mean, variance))
 
         return jax.value_and_grad(total, (0, 1, 2))(free, mean, variance)
 
     def run(
-        free: np.ndarray, y: np.ndarray, mean: np.ndarray, variance: np.ndarray, weights: np.ndarray
+        free: np.ndarray,
+        y: np.ndarray,
+        mean: np.ndarray,
+        variance: np.ndarray,
+        weights: np.ndarray,
+        sides: np.ndarray | None = None,
     ) -> bounds.ExpectedTotal:
-        arguments = [one.astype(vector_layout.dtype) for one in (free, y, mean, variance, weights)]
+        given = free, y, mean, variance, weights, sides
+        arguments = [None if one is None else one.astype(vector_layout.dtype) for one in given]
         if len(y) not in result:
             result[len(y)] = prepared(whole, *arguments)
         value, slopes = result[len(y)](*arguments)
@@ -239,7 +262,7 @@ class Bound:
         else:
             assert self._row_features is not None
             features, inverse = self._row_features(values.lengths)
-            expected = functools.partial(density, free, self.data.y, weights=self.data.weights)
+            expected = functools.partial(density, free, self.data.y, weights=self.data.weights, sides=self.data.sides)
             given = features, values.scales, self.parts.sizes, self.pseudo_data
             with np.errstate(over="ignore", invalid="ignore"):  # far from the mode, from where a step comes back
                 if self.functions > 1:
@@ -281,8 +304,8 @@ class Bound:
         assert at is not None
         if np.isfinite(cap) and self.parts.density is not None:
             largest = at.variance if self.functions == 1 else np.trace(at.variance, axis1=1, axis2=2)[:, None, None]
-            capped = at.variance * np.minimum(1.0, cap / np.maximum(largest, cap))
-            narrow = self.parts.density(free, self.data.y, at.mean, capped, self.data.weights)
+            capped, own = at.variance * np.minimum(1.0, cap / np.maximum(largest, cap)), self.data
+            narrow = self.parts.density(free, own.y, at.mean, capped, own.weights, own.sides)
             new = bounds.RowPseudoData.by(narrow, at.mean)
         for part in 0.5 ** np.arange(MOST_HALVINGS):
             self.pseudo_data = bounds.RowPseudoData(*((1 - part) * a + part * b for a, b in zip(old, new, strict=True)))

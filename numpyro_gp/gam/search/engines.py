@@ -17,11 +17,13 @@ from numpyro.infer.autoguide import AutoMultivariateNormal, AutoNormal
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import fail
+from numpyro_gp.gam.model.censoring import sides_at
 from numpyro_gp.gam.model.model import Model, offset_at, vector_layout_of
 from numpyro_gp.gam.model.term_kernels import CURVE, MOST_TOGETHER
 from numpyro_gp.gam.search.bound import WATCH
 from numpyro_gp.gam.search.modes import MANY_ROWS, collapsed, has_tables
 from numpyro_gp.gam.search.series_evidence import has_evidence, of_series
+from numpyro_gp.gam.table.layout import other_sides
 from numpyro_gp.guides import AutoGP, block_low_rank, conditional
 from numpyro_gp.guides.natural import NATURAL_MARK
 from numpyro_gp.optim import natural_gradient
@@ -40,6 +42,8 @@ JOINT_OF_MORE = 1000
 MOST_FEATURES = 20_000_000
 # Rows of a step where there are more than `MANY_ROWS`.
 BATCH = 2048
+# Share of rows that are censored above which they may be those with an event.
+MOSTLY = 0.9
 # Seconds after which a search shows a bar: most have ended before.
 DELAY = 2.0
 # Steps between two looks at the bound: each look traces the step once more, which takes as long as 500 steps.
@@ -137,6 +141,15 @@ def still_rose(steps: int, is_flat: bool) -> tuple[str, ...]:
     return () if is_flat else (f"the bound still rose after {steps} steps: pass num_steps={2 * steps}",)
 
 
+def mostly_censored(model: Model) -> tuple[str, ...]:
+    """A note where nearly all rows are censored: the column may be one of events."""
+    sides = sides_at(model.layout, model.rows.X)
+    if sides is None or np.mean(sides != 0) <= MOSTLY:
+        return ()
+    words = f"{np.sum(sides != 0)} of {len(sides)} rows are censored"
+    return (f"{words}: if they are those that are observed, {other_sides(model.layout.columns[-1])}",)
+
+
 @alone
 def set_up(guide: AutoGP, model: Model) -> AutoGP:
     """A guide that knows the sites of the model, of which it keeps shapes: its parameters come from elsewhere."""
@@ -223,4 +236,4 @@ def run_engine(
         model = result.model or model
         result = chains(key_of(1), model, num_steps or 500, progress, result)._replace(model=model)
     notes = rounded_away(model) if result.in_double is None else ()
-    return result._replace(notes=(*result.notes, *notes))
+    return result._replace(notes=(*result.notes, *notes, *mostly_censored(model)))

@@ -319,7 +319,7 @@ TIE_OF_GAPS = 1e-12
 
 
 class KernelAtRows(NamedTuple):
-    """The kernel of a term of unit variance at all rows ``(N, N)``, as a line in ``J`` numbers.
+    """The kernel of a term of unit variance between ``K`` rows and all ``(K, N)``, as a line in ``J`` numbers.
 
     Attributes
     ----------
@@ -329,11 +329,14 @@ class KernelAtRows(NamedTuple):
         Of numbers: the matrix.
     slopes : callable
         Of ``G (N, N)``: the slopes ``(J,)`` of ``sum_ij G_ij K_ij``. K is symmetric, and G need not be.
+    diagonal : callable
+        Of numbers: the variance at all rows ``(N,)``.
     """
 
     numbers: Callable[[np.ndarray], Sloped]
     matrix: Callable[[np.ndarray], np.ndarray]
     slopes: Callable[[np.ndarray], np.ndarray]
+    diagonal: Callable[[np.ndarray], np.ndarray]
 
 
 class FactoredRows(NamedTuple):
@@ -346,19 +349,22 @@ class FactoredRows(NamedTuple):
     loss: float
 
 
-def at_rows(model: Model, part: ReadTerm, X: np.ndarray) -> KernelAtRows:
-    """The kernel of a term at all rows."""
+def at_rows(model: Model, part: ReadTerm, X: np.ndarray, first: int | None = None) -> KernelAtRows:
+    """The kernel of a term between the ``first`` rows and all; between all by itself."""
     read, count, size = X[:, list(part.columns)], count_lengthscales(part), len(X)
+    first = size if first is None else first
     if part.term.kind in ("season", "cycle"):
-        return _of_gaps(part.term.kind, model.kernel_data.column_data(part)[0], read[:, 0])
+        return _of_gaps(part.term.kind, model.kernel_data.column_data(part)[0], read[:, 0], first)
     rows, place = np.unique(read, axis=0, return_inverse=True)
-    place = place.reshape(-1)
+    place, end = place.reshape(-1), first * size
     kernel = kernel_of(model, part, rows, rows[:0])
+    sides = np.append(np.repeat(place[:first], size), place), np.append(np.tile(place, first), place)
 
     def gram(lengths: np.ndarray) -> Sloped:
+        """The matrix row by row, and behind it the diagonal."""
         found = split_kernel(kernel(lengths[:count]))[0]
-        value, slopes = (leaf[..., place[:, None], place] for leaf in (found.value, found.slopes))
-        return Sloped(value.ravel(), slopes.reshape(len(slopes), size**2))
+        value, slopes = (leaf[..., *sides] for leaf in (found.value, found.slopes))
+        return Sloped(value, slopes)
 
     if part.term.kind == "trend":
         every = np.stack([gram(np.zeros(2)).value, *gram(np.full(2, 0.5)).slopes])  # a line, a walk, a smooth walk
@@ -374,22 +380,40 @@ def at_rows(model: Model, part: ReadTerm, X: np.ndarray) -> KernelAtRows:
             return without_slopes(np.ones(1), 0)
 
     else:
-        return KernelAtRows(gram, lambda own: own.reshape(size, size), np.ravel)
-    return KernelAtRows(numbers, lambda own: (own @ every).reshape(size, size), lambda G: every @ G.ravel())
+        return KernelAtRows(
+            gram,
+            lambda own: own[:end].reshape(first, size),
+            lambda G: np.append(G.ravel(), np.zeros(size)),
+            lambda own: own[end:],
+        )
+    return KernelAtRows(
+        numbers,
+        lambda own: (own @ every[:, :end]).reshape(first, size),
+        lambda G: every[:, :end] @ G.ravel(),
+        lambda own: own @ every[:, end:],
+    )
 
 
-def _of_gaps(kind: str, given: Any, x: np.ndarray) -> KernelAtRows:
+def _of_gaps(kind: str, given: Any, x: np.ndarray, first: int) -> KernelAtRows:
     """Of a season, and of a cycle, whose average over the points of a measure is taken off."""
-    every, place = np.unique(np.abs(x[:, None] - x), return_inverse=True)
+    points, w = (
+        (x[:0], x[:0]) if kind == "season" else (np.asarray(given.points, float), np.asarray(given.weights, float))
+    )
+    points, w = points[w > 0], w[w > 0]
+    size, Q = len(x), len(points)
+    some, of_some = np.unique(np.append(x[:first], points), return_inverse=True)
+    times, of_all = np.unique(np.append(x, points), return_inverse=True)
+    every, place = np.unique(np.abs(some[:, None] - times), return_inverse=True)
     is_next = np.diff(every, prepend=-1.0) > TIE_OF_GAPS * every[-1]
-    gaps, place = every[is_next], (np.cumsum(is_next) - 1)[place.reshape(-1)]
-    size, count = len(x), len(gaps)
+    gaps, place = every[is_next], (np.cumsum(is_next) - 1)[place.reshape(len(some), -1)]
+    count, rows, all_rows = len(gaps), of_some.reshape(-1), of_all.reshape(-1)
+    between_rows = place[np.ix_(rows[:first], all_rows[:size])].ravel()
 
     def matrix(numbers: np.ndarray) -> np.ndarray:
-        return np.take(numbers, place, mode="clip").reshape(size, size)
+        return np.take(numbers, between_rows, mode="clip").reshape(first, size)
 
     def slopes(G: np.ndarray) -> np.ndarray:
-        return np.bincount(place, G.ravel(), count)
+        return np.bincount(between_rows, G.ravel(), count)
 
     if kind == "season":
         whole = season_matrices(given, x[:1], x[0] + gaps)
@@ -398,24 +422,27 @@ def _of_gaps(kind: str, given: Any, x: np.ndarray) -> KernelAtRows:
             cross = split_kernel(whole(lengths[:2]))[1]
             return Sloped(cross.value[0], cross.slopes[:, 0])
 
-        return KernelAtRows(season, matrix, slopes)
-    points, w = np.asarray(given.points, float), np.asarray(given.weights, float)
-    points, w = points[w > 0], w[w > 0]
-    Q = len(points)
-    to_rows, between = (np.abs(points[:, None] - other).ravel() for other in (x, points))
-    ends = np.cumsum([count, len(to_rows)])
-    times = np.concatenate([gaps, to_rows, between])
+        return KernelAtRows(season, matrix, slopes, lambda own: np.full(size, own[0]))
+    from scipy.sparse import csr_array
+
+    to_points, ends = place[np.ix_(rows[first:], all_rows[:size])].T.ravel(), np.arange(0, size * Q + 1, Q)
+    averages = csr_array((np.tile(w, size), to_points, ends), shape=(size, count))  # at each row, over the points
+    average = np.bincount(place[np.ix_(rows[first:], all_rows[size:])].ravel(), np.outer(w, w).ravel(), count)
 
     def centred(numbers: np.ndarray) -> np.ndarray:
-        own, cross, inner = np.split(numbers, ends)
-        a, c = w @ cross.reshape(Q, size), float(w @ inner.reshape(Q, Q) @ w)
-        found = matrix(own)
-        found -= (a - c)[:, None]
+        a, c = averages @ numbers, float(average @ numbers)
+        found = matrix(numbers)
+        found -= (a[:first] - c)[:, None]
         found -= a
         return found
 
     def of_centred(G: np.ndarray) -> np.ndarray:
         row = G.sum(axis=0) + G.sum(axis=1)
-        return np.concatenate([slopes(G), np.outer(-w, row).ravel(), (0.5 * row.sum() * np.outer(w, w)).ravel()])
+        return slopes(G) - averages.T @ row + 0.5 * row.sum() * average
 
-    return KernelAtRows(lambda lengths: wave_at(times, lengths[:2]), centred, of_centred)
+    return KernelAtRows(
+        lambda lengths: wave_at(gaps, lengths[:2]),
+        centred,
+        of_centred,
+        lambda own: own[0] - 2 * (averages @ own) + average @ own,
+    )

@@ -1,6 +1,8 @@
 """From terms and a table to numbers: the encoded columns, what each term reads, and the rows that are left out."""
 
 import dataclasses
+import re
+from typing import Any
 
 import numpy as np
 
@@ -43,6 +45,8 @@ class TableLayout:
         The response.
     trials : int, optional
         Encoded column of the trials among which the response counts successes, as they are.
+    censored : int, optional
+        Encoded column of sides, the last: 1 where the response is known to be greater, -1 where it is smaller.
     """
 
     columns: tuple[Column, ...]
@@ -50,6 +54,7 @@ class TableLayout:
     offsets: tuple[int, ...]
     response_column: Column
     trials: int | None = None
+    censored: int | None = None
 
     def encode(self, data: object, *, has_missing: bool = False) -> np.ndarray:
         """Inputs ``(N, D)`` of new rows; missing values, and levels that no prior describes, are refused by name.
@@ -63,7 +68,10 @@ class TableLayout:
         readers = {at: part.name for part in reversed(self.read_terms) for at in part.columns}
         readers |= {at: f"offset({self.columns[at].name})" for at in self.offsets if at not in readers}
         readers |= {} if self.trials is None else {self.trials: "trials"}
-        read = [(column, column_values(data, column.name, readers[at])) for at, column in enumerate(self.columns)]
+        read = [
+            (column, self._sides(data) if at == self.censored else column_values(data, column.name, readers[at]))
+            for at, column in enumerate(self.columns)
+        ]
         for column, values in read:
             if not has_missing and (missing := is_missing(values)).any():
                 cure = "Leave these rows out of the new data."
@@ -101,6 +109,14 @@ class TableLayout:
                 fail(f"column {self.columns[at].name!r} of {part.name}", f"one of {list(levels)}", repr(level), cure)
         return encoded
 
+    def _sides(self, data: object) -> np.ndarray:
+        """What a table of new rows says of its column of sides; where it has none all responses are observed."""
+        name, names = self.columns[-1].name, list(keys_of(data))
+        if name in names:
+            return column_values(data, name)
+        first = [column.name for column in self.columns[:-1]] or names
+        return np.zeros(len(column_values(data, first[0])) if first else 0)
+
     @property
     def of_known_levels(self) -> list[tuple[ReadTerm, int]]:
         """Terms whose prior says nothing about a new level, with the number of the category."""
@@ -112,6 +128,7 @@ class TableLayout:
         _check_lengths({column.name: values for column, values in read})
         if not read:
             return np.zeros((count, 1))
+        read = [(c, as_sides(c, x) if at == self.censored else x) for at, (c, x) in enumerate(read)]
         encoded = np.stack([column.encode(values) for column, values in read], axis=1)
         for at in self.offsets:
             if not np.isfinite(encoded[:, at]).all():
@@ -158,9 +175,13 @@ def lay_out(
     trials: str | None = None,
     has_labels: bool = False,
     has_classes: bool = False,
+    censored: object = None,
 ) -> tuple[TableLayout, TableRows]:
-    """Read a table: what each column is, and the rows of the fit. A response may be two levels, or classes."""
-    columns.check_order(data, weights=weights)
+    """Read a table: what each column is, and the rows of the fit. A response may be two levels, or classes.
+
+    ``censored`` is the name of a column, "not" and a name, or an array with one value for each row.
+    """
+    columns.check_order(data, weights=weights, censored=censored)
     reader: dict[tuple[str, str], str] = {}  # of an expression and what it is read as the first term that does
     reads: list[tuple[Term, list[tuple[str, str]]]] = []
     own = []
@@ -180,6 +201,9 @@ def lay_out(
     if trials is not None:
         reader[trials, "trials"] = "trials"
     values = {key: column_values(data, key[0], name) for key, name in reader.items()}
+    if censored is not None:
+        of_sides, given = read_sides(censored, data)
+        values[of_sides.name, "censored"] = given
     y = column_values(data, response)
     mass = np.ones(len(y)) if weights is None else _weights(weights, data, len(y))
     named = {name: column for (name, _), column in values.items()} | {response: y}
@@ -194,23 +218,28 @@ def lay_out(
         cure = f"Leave out {' and '.join(empty)}: no row has a value." if empty else "Leave a column out."
         fail("data", "rows without missing values", f"{len(y)} rows, none of which is complete", cure)
     y, mass, values = y[~missing], mass[~missing], {key: column[~missing] for key, column in values.items()}
-    own_columns = []
-    for (name, role), column in values.items():
-        if role == "number":
-            own_columns.append(columns.number_column(name, column, mass))
-        elif role in ("offset", "trials"):
-            own_columns.append(Column(name))
-        else:
-            own_columns.append(columns.category_column(name, column, role, columns.order_of(data, name)))
-    number = {key: at for at, key in enumerate(reader)}
+    own_columns = [
+        of_sides if role == "censored" else _column_of(name, role, column, mass, data)
+        for (name, role), column in values.items()
+    ]
+    number = {key: at for at, key in enumerate(values)}
     parts = tuple(ReadTerm(term, tuple(number[key] for key in keys)) for term, keys in reads if term.kind != "offset")
     offsets = tuple(number[keys[0]] for term, keys in reads if term.kind == "offset")
     response_column = as_classes(response, y, data) if has_classes else as_response(response, y, data, has_labels)
-    place = number.get((trials or "", "trials"))
-    layout = TableLayout(tuple(own_columns), parts, offsets, response_column, place)
+    place, last = number.get((trials or "", "trials")), None if censored is None else len(number) - 1
+    layout = TableLayout(tuple(own_columns), parts, offsets, response_column, place, last)
     X = layout.encoded(list(zip(own_columns, values.values(), strict=True)), len(y))
     counted, left_out = None if weights is None else mass, int(missing.sum())
     return layout, TableRows(X, response_column.encode(y), counted, left_out, reasons)
+
+
+def _column_of(name: str, role: str, values: np.ndarray, mass: np.ndarray, data: object) -> Column:
+    """How a column is encoded, by what it is read as."""
+    if role == "number":
+        return columns.number_column(name, values, mass)
+    if role in ("offset", "trials"):
+        return Column(name)
+    return columns.category_column(name, values, role, columns.order_of(data, name))
 
 
 def as_labels(layout: TableLayout, rows: TableRows) -> tuple[np.ndarray, np.ndarray]:
@@ -219,6 +248,51 @@ def as_labels(layout: TableLayout, rows: TableRows) -> tuple[np.ndarray, np.ndar
         return rows.y, rows.mass
     trials = rows.X[:, layout.trials]
     return rows.y / trials, trials * rows.mass
+
+
+# Words for sides: the response is known to be greater, is observed, or is known to be smaller.
+SIDES = {"right": 1.0, "none": 0.0, "left": -1.0, True: 1.0, False: 0.0, -1: -1.0}
+# The name of the column of an array of sides, which no table of new rows has.
+ARRAY_OF_SIDES = "censored=[...]"
+
+
+def read_sides(censored: Any, data: object) -> tuple[Column, np.ndarray]:
+    """The column that says which responses are censored, and its values as they are.
+
+    What is true of "not COLUMN" is one less the value of the column.
+    """
+    if not isinstance(censored, str):
+        values = columns.as_array(censored)
+        if values.ndim != 1:
+            cure = 'Put it into the table, and name the column: censored="cens".'
+            fail("censored", "the name of a column, or one value for each row", f"shape {values.shape}", cure)
+        return Column(ARRAY_OF_SIDES), values
+    negated = re.fullmatch(r"not\s+(.+?)\s*", censored)
+    if negated is None or censored in keys_of(data):
+        return Column(censored), column_values(data, censored, "censored")
+    return Column(negated[1], shift=1.0, scale=-1.0), column_values(data, negated[1], "censored")
+
+
+def other_sides(column: Column) -> str:
+    """How to write the opposite of a column of sides."""
+    if column.name == ARRAY_OF_SIDES:
+        return "negate what is passed as censored"
+    return f'write censored="{column.name if column.scale < 0 else f"not {column.name}"}"'
+
+
+def as_sides(column: Column, values: np.ndarray) -> np.ndarray:
+    """Sides as numbers ``(N,)``; of a column that is negated they are true or false."""
+    known = {word: side for word, side in SIDES.items() if column.scale > 0 or side >= 0}
+    found = [known.get(columns.plain(value)) for value in values]
+    if None in found:
+        bad, name = columns.plain(values[found.index(None)]), column.name
+        required = (
+            "true, 1 or 'right' where the response is known to be greater, false, 0 or 'none' where it is observed"
+        )
+        required += ", -1 or 'left' where it is known to be smaller" if column.scale > 0 else ""
+        cure = f'Compare: data["{name}"] = data["{name}"] == {bad!r}, if that is what {bad!r} means.'
+        fail(f"censored, column {name!r}", required, repr(bad), cure)
+    return np.array(found, float)
 
 
 def incomplete(terms: Terms, data: object, response: str) -> np.ndarray:

@@ -17,8 +17,8 @@ from numpyro_gp.arrays import Array, ArrayLike, value_type
 from numpyro_gp.checks import check_points, fail, is_known
 from numpyro_gp.kernels.functionals import Functional
 from numpyro_gp.kernels.varying import lengthscales
-from numpyro_gp.lines.value import Line
 from numpyro_gp.neighbours.value import NeighbourRows, Neighbours, NewRows
+from numpyro_gp.primitives.lines.value import Line
 from numpyro_gp.primitives.opening import Plates, record_call
 from numpyro_gp.sites import normal_of
 

@@ -74,7 +74,7 @@ def states_of(kernel: Kernel) -> States:
     fail("the kernel of a process on a line", "one of few states", got, cure, TypeError)
 
 
-def _scalar(kernel: Kernel, name: str) -> Array:
+def _one_number(kernel: Kernel, name: str) -> Array:
     value: Array = getattr(kernel, name)
     if value.size != 1:
         fail(f"{name} of {type(kernel).__name__}", "a number on a line", f"shape {value.shape}", "Pass one number.")
@@ -100,24 +100,24 @@ def lost(count: int, u: Array) -> Array:
 
 
 def _terms(count: int, u: Array) -> Array:
-    return jnp.exp(-u) * jnp.stack([u**n * (1 / math.factorial(n)) for n in range(count)])
+    return jnp.exp(-u)[None] * jnp.stack([u**n * (1 / math.factorial(n)) for n in range(count)])
 
 
 @lost.defjvp
 def _lost_jvp(count: int, primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
     (u,), (change,) = primals, tangents
-    return lost(count, u), _terms(count, u) * change
+    return lost(count, u), _terms(count, u) * change[None]
 
 
 @states_of.register
-def _of_matern(kernel: Matern12 | Matern32 | Matern52) -> States:
+def _states_of_matern(kernel: Matern12 | Matern32 | Matern52) -> States:
     """The value, and derivatives in units of the rate: white noise through S equal filters.
 
     In gaps ``d`` in units of ``1 / rate``, ``A = exp(-d) sum_k N^k d^k / k!`` with ``N^S = 0``, and the last column of
     that makes ``Q`` a sum of ``int_0^d s^n exp(-2 s) ds``.
     """
     size = {Matern12: 1, Matern32: 2, Matern52: 3}[type(kernel)]
-    variance, rate = kernel.variance, math.sqrt(2 * size - 1) / _scalar(kernel, "lengthscale")
+    variance, rate = kernel.variance, math.sqrt(2 * size - 1) / _one_number(kernel, "lengthscale")
     companion = np.eye(size, k=1)
     companion[-1] = [-math.comb(size, k) for k in range(size)]
     powers = [np.linalg.matrix_power(companion + np.eye(size), k) / math.factorial(k) for k in range(size)]
@@ -131,7 +131,7 @@ def _of_matern(kernel: Matern12 | Matern32 | Matern52) -> States:
 
     def move(g: Array) -> tuple[Array, Array]:
         d = rate * g
-        of_powers = jnp.exp(-d) * jnp.stack([d**k for k in range(size)])
+        of_powers = jnp.exp(-d)[None] * jnp.stack([d**k for k in range(size)])
         parts = lost(2 * size - 1, 2 * d)
         noise = variance * einsum("ijk,kn->ijn", jnp.asarray(products, d.dtype), parts)
         return einsum("ijk,kn->ijn", jnp.asarray(transitions, d.dtype), of_powers), noise
@@ -141,8 +141,8 @@ def _of_matern(kernel: Matern12 | Matern32 | Matern52) -> States:
 
 
 @states_of.register
-def _of_cosine(kernel: Cosine) -> States:
-    variance, rate = kernel.variance, 2 * math.pi / _scalar(kernel, "lengthscale")
+def _states_of_cosine(kernel: Cosine) -> States:
+    variance, rate = kernel.variance, 2 * math.pi / _one_number(kernel, "lengthscale")
 
     def move(g: Array) -> tuple[Array, Array]:
         c, s = jnp.cos(rate * g), jnp.sin(rate * g)
@@ -156,7 +156,7 @@ def _of_cosine(kernel: Cosine) -> States:
 
 
 @states_of.register
-def _of_constant(kernel: Constant) -> States:
+def _states_of_constant(kernel: Constant) -> States:
     variance = kernel.variance
 
     def move(g: Array) -> tuple[Array, Array]:
@@ -165,17 +165,17 @@ def _of_constant(kernel: Constant) -> States:
     return States(move, lambda t: jnp.broadcast_to(variance, (1, 1, *t.shape)), np.ones(1, variance.dtype))
 
 
-def _line(g: Array) -> Array:
+def _straight(g: Array) -> Array:
     """``A`` of a value and its slope."""
     return _stack([[jnp.ones_like(g), g], [jnp.zeros_like(g), jnp.ones_like(g)]])
 
 
 @states_of.register
-def _of_linear(kernel: Linear) -> States:
-    variance = _scalar(kernel, "variance")
+def _states_of_linear(kernel: Linear) -> States:
+    variance = _one_number(kernel, "variance")
 
     def move(g: Array) -> tuple[Array, Array]:
-        return _line(g), jnp.zeros((2, 2, *g.shape), g.dtype)
+        return _straight(g), jnp.zeros((2, 2, *g.shape), g.dtype)
 
     def start(t: Array) -> Array:
         return variance * _stack([[t * t, t], [t, jnp.ones_like(t)]])
@@ -197,7 +197,7 @@ def _since(kernel: Wiener | IntegratedWiener | IntegratedOU, t: Array) -> Array:
 
 
 @states_of.register
-def _of_wiener(kernel: Wiener) -> States:
+def _states_of_wiener(kernel: Wiener) -> States:
     variance = kernel.variance
 
     def move(g: Array) -> tuple[Array, Array]:
@@ -207,18 +207,18 @@ def _of_wiener(kernel: Wiener) -> States:
 
 
 @states_of.register
-def _of_integrated_wiener(kernel: IntegratedWiener) -> States:
+def _states_of_integrated_wiener(kernel: IntegratedWiener) -> States:
     variance = kernel.variance
 
     def noise(g: Array) -> Array:
         return variance * _stack([[g**3 / 3, g**2 / 2], [g**2 / 2, g]])
 
     read = np.eye(2, dtype=variance.dtype)[0]
-    return States(lambda g: (_line(g), noise(g)), lambda t: noise(_since(kernel, t)), read, False)
+    return States(lambda g: (_straight(g), noise(g)), lambda t: noise(_since(kernel, t)), read, False)
 
 
 @jax.custom_jvp
-def _integrated(r: Array) -> Array:
+def _integral_of_forgotten(r: Array) -> Array:
     """``2 int_0^r (1 - exp(-s))^2 ds``, with all its digits where ``r`` is small."""
     near, far = jnp.where(r < 1, r, 0), jnp.where(r < 1, 1, r)
     series = jnp.zeros_like(near)
@@ -228,11 +228,11 @@ def _integrated(r: Array) -> Array:
     return jnp.where(r < 1, series * near**3, 2 * (far - forgotten) - forgotten**2)
 
 
-_integrated.defjvps(lambda change, _, r: 2 * jnp.expm1(-r) ** 2 * change)
+_integral_of_forgotten.defjvps(lambda change, _, r: 2 * jnp.expm1(-r) ** 2 * change)
 
 
 @states_of.register
-def _of_integrated_ou(kernel: IntegratedOU) -> States:
+def _states_of_integrated_ou(kernel: IntegratedOU) -> States:
     """The value, and the slope times the lengthscale."""
     scale = kernel.variance * kernel.lengthscale**2
 
@@ -244,7 +244,7 @@ def _of_integrated_ou(kernel: IntegratedOU) -> States:
         r = g / kernel.lengthscale
         forgotten = -jnp.expm1(-r)
         both = forgotten**2
-        return scale * _stack([[_integrated(r), both], [both, -jnp.expm1(-2 * r)]])
+        return scale * _stack([[_integral_of_forgotten(r), both], [both, -jnp.expm1(-2 * r)]])
 
     def start(t: Array) -> Array:
         since = _since(kernel, t)
@@ -264,7 +264,7 @@ def _blocks(first: Array, second: Array) -> Array:
 
 
 @states_of.register
-def _of_sum(kernel: Sum) -> States:
+def _states_of_sum(kernel: Sum) -> States:
     first, second = states_of(kernel.first), states_of(kernel.second)
 
     def move(g: Array) -> tuple[Array, Array]:
@@ -283,7 +283,7 @@ def _kronecker(first: Array, second: Array) -> Array:
 
 
 @states_of.register
-def _of_product(kernel: Product) -> States:
+def _states_of_product(kernel: Product) -> States:
     first, second = states_of(kernel.first), states_of(kernel.second)
     if not (first.is_stationary and second.is_stationary):
         got = f"{type(kernel.first).__name__} times {type(kernel.second).__name__}"
@@ -300,7 +300,7 @@ def _of_product(kernel: Product) -> States:
 
 
 @states_of.register
-def _of_scaled(kernel: Scaled) -> States:
+def _states_of_scaled(kernel: Scaled) -> States:
     states = states_of(kernel.kernel)
 
     def move(g: Array) -> tuple[Array, Array]:
@@ -311,7 +311,7 @@ def _of_scaled(kernel: Scaled) -> States:
 
 
 @states_of.register
-def _of_active(kernel: Active) -> States:
+def _states_of_active(kernel: Active) -> States:
     if kernel.dims != (0,):
         got, cure = f"kernel.on({list(kernel.dims)})", "Leave .on out, or write .on(0)."
         fail("the columns of a kernel on a line", "the one there is", got, cure)

@@ -89,7 +89,7 @@ class Line:
         Their gaps are found in double precision unless they are traced.
         """
         package: Any = np if all(map(is_known, (t_new, self.order, self.times))) else jnp
-        new = _column("t_new", t_new) if package is np else check_points("t_new", t_new, 1)[:, 0]
+        new = _times("t_new", t_new) if package is np else check_points("t_new", t_new, 1)[:, 0]
         times = package.asarray(self.times)
         place, last = package.searchsorted(times, new, side="right") - 1, len(times) - 1
         before = package.where(place >= 0, new - times[package.maximum(place, 0)], 0.0)
@@ -102,7 +102,7 @@ def with_rows(line: Line, t_new: ArrayLike) -> Line:
     """The line of the rows and, behind them in number, new ones."""
     times = np.empty(line.size)
     times[np.asarray(line.order)] = np.asarray(line.times, float)
-    return _line(np.concatenate([times, _column("t_new", t_new)]))
+    return _sorted_line(np.concatenate([times, _times("t_new", t_new)]))
 
 
 def line(t: ArrayLike) -> Line:
@@ -139,10 +139,10 @@ def line(t: ArrayLike) -> Line:
     if not is_known(t):
         cure = "Call ngp.line(t) before the model, outside jit, and pass what it returns as an argument."
         fail("t", "known", "a traced array", cure, TypeError)
-    return _line(_column("t", t))
+    return _sorted_line(_times("t", t))
 
 
-def _line(times: np.ndarray) -> Line:
+def _sorted_line(times: np.ndarray) -> Line:
     order = np.argsort(times, kind="stable")
     dtype = jnp.result_type(float)
     gaps = np.diff(times[order], prepend=times[order[:1]])
@@ -150,7 +150,7 @@ def _line(times: np.ndarray) -> Line:
     return Line(*placed, times[order])
 
 
-def _column(argument: str, values: ArrayLike) -> np.ndarray:
+def _times(argument: str, values: ArrayLike) -> np.ndarray:
     """Numbers ``(N,)`` in double precision."""
     array = np.asarray(values, float)
     array = array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array

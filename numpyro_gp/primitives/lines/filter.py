@@ -8,7 +8,7 @@ is seen.
 """
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,9 +17,12 @@ from jax import lax
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array
-from numpyro_gp.lines.states import States, mm, transposed
+from numpyro_gp.primitives.lines.states import States, mm, transposed
 
 MOST_CHUNKS = 256
+# ``F, c, C, J, h, k`` of the chunks.
+Said = tuple[Array, Array, Array, Array, Array, Array]
+Data = tuple[Array, Array, Array, Array]
 
 
 class Rows(NamedTuple):
@@ -66,12 +69,16 @@ class Rows(NamedTuple):
         return jnp.where(is_there[:, None, None], rows, eye), self.cut(noise)
 
 
-def _column(read: np.ndarray) -> np.ndarray:
+def _as_column(read: np.ndarray) -> np.ndarray:
     return read[:, None]
 
 
+def _read_squares(read: np.ndarray, dtype: np.dtype) -> Array:
+    return jnp.asarray(np.outer(read, read)[:, :, None], dtype)
+
+
 def _dot(read: np.ndarray, vector: Array) -> Array:
-    return jnp.sum(_column(read) * vector, axis=0)
+    return jnp.sum(_as_column(read) * vector, axis=0)
 
 
 def _mv(matrix: Array, vector: Array) -> Array:
@@ -88,36 +95,37 @@ class Datum(NamedTuple):
 
     @classmethod
     def of(cls, read: np.ndarray, mean: Array, covariance: Array, y: Array, w: Array) -> "Datum":
-        column = jnp.sum(covariance * _column(read)[None], axis=1)
+        column = jnp.sum(covariance * _as_column(read)[None], axis=1)
         share = 1 / (1 + w * _dot(read, column))
         error = y - _dot(read, mean)
         return cls(error, w * share, column, 0.5 * (jnp.log(share) - w * share * error * error))
 
     def known(self, mean: Array, covariance: Array) -> tuple[Array, Array]:
         """The state given the datum."""
-        gain = self.weight * self.column
-        return mean + gain * self.error, covariance - gain[:, None] * self.column[None]
+        gain = self.weight[None] * self.column
+        return mean + gain * self.error[None], covariance - gain[:, None] * self.column[None]
 
 
-def _said(read: np.ndarray, A: Array, Q: Array, y: Array, w: Array) -> tuple[Array, ...]:
+def _said(read: np.ndarray, A: Array, Q: Array, y: Array, w: Array) -> Said:
     """``F, c, C, J, h, k`` of the chunks, whose axis is the first."""
     size, count, dtype = len(read), y.shape[-1], y.dtype
 
-    def step(carry: tuple[Array, ...], row: tuple[Array, ...]) -> tuple[tuple[Array, ...], None]:
+    def step(carry: Said, row: Data) -> tuple[Said, None]:
         F, c, C, J, h, k = carry
         A, Q, y, w = row
         F, c, C = mm(A, F), _mv(A, c), mm(mm(A, C), transposed(A)) + Q
         datum = Datum.of(read, c, C, y, w)
-        seen = jnp.sum(_column(read)[:, None] * F, axis=0)
-        J = J + datum.weight * seen[:, None] * seen[None]
-        h = h + datum.weight * datum.error * seen
-        F = F - (datum.weight * datum.column)[:, None] * seen[None]
+        seen = jnp.sum(_as_column(read)[:, None] * F, axis=0)
+        J = J + datum.weight[None, None] * seen[:, None] * seen[None]
+        h = h + (datum.weight * datum.error)[None] * seen
+        F = F - (datum.weight[None] * datum.column)[:, None] * seen[None]
         return (F, *datum.known(c, C), J, h, k + datum.log_density), None
 
     none, zero = jnp.zeros((size, size, count), dtype), jnp.zeros((size, count), dtype)
     start = (none + jnp.eye(size, dtype=dtype)[:, :, None], zero, none, none, zero, jnp.zeros(count, dtype))
     found, _ = lax.scan(step, start, (A, Q, y, w))
-    return tuple(jnp.moveaxis(part, -1, 0) for part in found)
+    F, c, C, J, h, k = (jnp.moveaxis(part, -1, 0) for part in found)
+    return F, c, C, J, h, k
 
 
 def _conditioned(m: Array, P: Array, h: Array, J: Array) -> tuple[Array, Array, Array]:
@@ -129,12 +137,10 @@ def _conditioned(m: Array, P: Array, h: Array, J: Array) -> tuple[Array, Array, 
     return m + moved, 0.5 * (covariance + covariance.T), log
 
 
-def _starts(prior: Array, said: tuple[Array, ...]) -> tuple[Array, tuple[Array, Array], tuple[Array, Array]]:
-    """Log of the integral of all factors, the states ``N(m, P)`` at the start of each chunk given those before, and the
-    last.
-    """
+def _starts(prior: Array, said: Said) -> tuple[Array, tuple[Array, Array], tuple[Array, Array]]:
+    """Log of the integral of all factors, and states ``N(m, P)`` given earlier data: at starts of chunks, and last."""
 
-    def step(carry: tuple[Array, ...], chunk: tuple[Array, ...]) -> tuple[tuple[Array, ...], tuple[Array, Array]]:
+    def step(carry: tuple[Array, Array, Array], chunk: Said) -> tuple[tuple[Array, Array, Array], tuple[Array, Array]]:
         (m, P, total), (F, c, C, J, h, k) = carry, chunk
         mean, covariance, log = _conditioned(m, P, h, J)
         return (F @ mean + c, F @ covariance @ F.T + C, total + k + log), (m, P)
@@ -144,10 +150,10 @@ def _starts(prior: Array, said: tuple[Array, ...]) -> tuple[Array, tuple[Array, 
     return total, starts, (m, P)
 
 
-def _told_later(said: tuple[Array, ...]) -> tuple[Array, Array]:
+def _told_later(said: Said) -> tuple[Array, Array]:
     """``h`` and ``J`` of what later chunks say of the state at the end of each."""
 
-    def step(later: tuple[Array, Array], chunk: tuple[Array, ...]) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+    def step(later: tuple[Array, Array], chunk: Said) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
         (h, J), (F, c, C, own_J, own_h, _) = later, chunk
         told = jnp.linalg.solve(jnp.eye(len(h), dtype=h.dtype) + C @ J, F).T  # F^T (I + J C)^-1
         return (own_h + told @ (h - J @ c), own_J + told @ J @ F), later
@@ -161,7 +167,9 @@ def _filter(
 ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
     """States given the data up to the row before, and moved to the row: means and covariances ``(L, ..., chunks)``."""
 
-    def step(carry: tuple[Array, ...], row: tuple[Array, ...]) -> tuple[tuple[Array, ...], Any]:
+    def step(
+        carry: tuple[Array, ...], row: tuple[Array, ...]
+    ) -> tuple[tuple[Array, ...], tuple[tuple[Array, Array], tuple[Array, Array]]]:
         (m, P), (A, Q, y, w) = carry, row
         moved = _mv(A, m), mm(mm(A, P), transposed(A)) + Q
         return Datum.of(read, *moved, y, w).known(*moved), ((m, P), moved)
@@ -204,12 +212,12 @@ def _log_integral_jvp(read: np.ndarray, primals: tuple[Array, ...], tangents: tu
         AP = mm(A, P)
         before, covariance = _mv(A, m), mm(AP, transposed(A)) + Q
         datum = Datum.of(read, before, covariance, y, w)
-        gain = datum.weight * datum.column
+        gain = datum.weight[None] * datum.column
         pull = jnp.sum(gain * slope, axis=0)
         d_y = pull - datum.weight * datum.error
-        slope = slope - d_y * _column(read)
-        kept = jnp.eye(len(read), dtype=A.dtype)[:, :, None] - gain[:, None] * _column(read)[None]
-        curvature = mm(transposed(kept), mm(curvature, kept)) + datum.weight * (np.outer(read, read)[:, :, None])
+        slope = slope - d_y[None] * _as_column(read)
+        kept = jnp.eye(len(read), dtype=A.dtype)[:, :, None] - gain[:, None] * _as_column(read)[None]
+        curvature = mm(transposed(kept), mm(curvature, kept)) + datum.weight[None, None] * _read_squares(read, A.dtype)
         d_Q = 0.5 * (slope[:, None] * slope[None] - curvature)
         d_A = slope[:, None] * m[None] + 2 * mm(d_Q, AP)
         value = _dot(read, before) + jnp.sum(datum.column * slope, axis=0)
@@ -260,16 +268,16 @@ def filtered(rows: Rows, y: Array, w: Array) -> Filtered:
     said, starts = _known_starts(rows, data)
     mean, covariance = _filter(read, starts, *data)[1]
 
-    def back(later: tuple[Array, Array], row: tuple[Array, ...]) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+    def back(later: tuple[Array, Array], row: Data) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
         (h, J), (A, Q, y, w) = later, row
         return told_before(A, Q, *with_datum(read, h, J, y, w)), (h, J)
 
-    ends = tuple(jnp.moveaxis(part, 0, -1) for part in _told_later(said))
-    _, (h, J) = lax.scan(back, ends, data, reverse=True)
+    h, J = (jnp.moveaxis(part, 0, -1) for part in _told_later(said))
+    _, (h, J) = lax.scan(back, (h, J), data, reverse=True)
     return Filtered(*map(rows.joined, (mean, covariance, h, J)))
 
 
-def _known_starts(rows: Rows, data: tuple[Array, ...]) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+def _known_starts(rows: Rows, data: Data) -> tuple[Said, tuple[Array, ...]]:
     """What chunks say, and the states at their starts, whose chunks are last."""
     said = _said(rows.states.read, *data)
     prior = rows.states.start(rows.first[None])[:, :, 0].astype(rows.gaps.dtype)
@@ -278,7 +286,7 @@ def _known_starts(rows: Rows, data: tuple[Array, ...]) -> tuple[tuple[Array, ...
 
 def with_datum(read: np.ndarray, h: Array, J: Array, y: Array, w: Array) -> tuple[Array, Array]:
     """What is said of a state with what its own datum says."""
-    return h + w * y * _column(read), J + w * jnp.asarray(np.outer(read, read)[:, :, None], J.dtype)
+    return h + (w * y)[None] * _as_column(read), J + w[None, None] * _read_squares(read, J.dtype)
 
 
 def told_before(A: Array, Q: Array, h: Array, J: Array) -> tuple[Array, Array]:
@@ -286,7 +294,7 @@ def told_before(A: Array, Q: Array, h: Array, J: Array) -> tuple[Array, Array]:
     first = lambda array: jnp.moveaxis(array, -1, 0)  # noqa: E731
     A, Q, h, J = map(first, (A, Q, h, J))
     back = jnp.swapaxes(A, -1, -2)
-    mixed = jnp.eye(A.shape[-1], dtype=A.dtype) + J @ Q
+    mixed = jnp.eye(A.shape[-1], dtype=A.dtype)[None] + J @ Q
     told = back @ jnp.linalg.solve(mixed, jnp.concatenate([J @ A, h[..., None]], axis=-1))
     J, h = told[..., :-1], told[..., -1]
     return jnp.moveaxis(h, 0, -1), jnp.moveaxis(0.5 * (J + jnp.swapaxes(J, -1, -2)), 0, -1)
@@ -304,11 +312,13 @@ def at_new_rows(
     mean, covariance = known.mean[:, at], known.covariance[:, :, at]
     mean, covariance = Datum.of(states.read, mean, covariance, y[at], w[at]).known(mean, covariance)
     A, Q = states.move(gaps[:, 0])
-    mean = jnp.where(place >= 0, _mv(A, mean), 0)
-    covariance = jnp.where(place >= 0, mm(mm(A, covariance), transposed(A)) + Q, states.start(t))
+    mean = jnp.where(place[None] >= 0, _mv(A, mean), 0)
+    covariance = jnp.where(place[None, None] >= 0, mm(mm(A, covariance), transposed(A)) + Q, states.start(t))
     later = with_datum(states.read, known.h[:, behind], known.J[:, :, behind], y[behind], w[behind])
-    h, J = (jnp.where(place < last, said, 0) for said in told_before(*states.move(gaps[:, 1]), *later))
-    return values_with(states.read, mean, covariance, h, J)
+    h, J = told_before(*states.move(gaps[:, 1]), *later)
+    is_between = (place < last)[None]
+    later = jnp.where(is_between, h, 0), jnp.where(is_between[None], J, 0)
+    return values_with(states.read, mean, covariance, *later)
 
 
 def values_with(read: np.ndarray, mean: Array, covariance: Array, h: Array, J: Array) -> tuple[Array, Array]:
@@ -326,9 +336,9 @@ def whitened_to_values(rows: Rows, noise: Float[Array, " N"], white: Float[Array
     """``L v`` of the factor ``L`` of ``k + diag(noise)``, rows in the order of time: each from those before it."""
     data = (*rows.moves(), rows.cut(jnp.zeros_like(white)), rows.cut(1 / noise))
     covariance = rows.joined(_filter(rows.states.read, _known_starts(rows, data)[1], *data)[1][1])
-    column = jnp.sum(covariance * _column(rows.states.read)[None], axis=1)
+    column = jnp.sum(covariance * _as_column(rows.states.read)[None], axis=1)
     deviation = jnp.sqrt(_dot(rows.states.read, column) + noise)
-    push = column * (white / deviation)
+    push = column * (white / deviation)[None]
     states = _accumulated(rows, data[0], push) - push
     return _dot(rows.states.read, states) + deviation * white
 

@@ -5,7 +5,6 @@ section 18.4). Both are one event of all rows.
 """
 
 from dataclasses import replace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,12 +20,12 @@ from numpyro_gp.beliefs.neighbours.pseudo_rows import PseudoRows, natural_moment
 from numpyro_gp.checks import check_array, check_finite, check_floating, check_nonnegative, check_positive, fail
 from numpyro_gp.kernels.base import Kernel
 from numpyro_gp.kernels.jitter import ample_jitter
-from numpyro_gp.lines import filter as linear
-from numpyro_gp.lines.states import states_of
-from numpyro_gp.lines.value import Line, NewTimes
 from numpyro_gp.means import Mean
 from numpyro_gp.primitives.function_draw import level_at
 from numpyro_gp.primitives.inducing import report
+from numpyro_gp.primitives.lines import filter as linear
+from numpyro_gp.primitives.lines.states import states_of
+from numpyro_gp.primitives.lines.value import Line, NewTimes
 from numpyro_gp.primitives.neighbours.local_process import LocalProcess
 from numpyro_gp.primitives.neighbours.row_sites import RowPrior, check_one_process
 from numpyro_gp.primitives.opening import Plates, check_name, open_site, record, record_call
@@ -131,7 +130,8 @@ class GivenLine(dist.Distribution):
         rows, _, precision = self.data.sorted()
         white = jax.random.normal(key, (*sample_shape, *self.loc.shape), self.loc.dtype)
         each = lax.map(lambda v: linear.whitened_to_values(rows, 1 / precision, v), white.reshape(-1, white.shape[-1]))
-        return self.loc + self.data.near.as_given(each.reshape(white.shape))
+        values = self.data.near.as_given(each.reshape(white.shape))
+        return jnp.broadcast_to(self.loc, values.shape) + values
 
     @property
     def mean(self) -> Array:
@@ -156,7 +156,7 @@ def regression_on_line(
     if inducing is not None:
         cure = "Leave it out: the process is exact on a line."
         fail("inducing", "None where rows are on a line", f"a {type(inducing).__name__}", cure, TypeError)
-    check_one_process(name, kernel)
+    _check_kernel(name, kernel, line)
     size, dtype = line.size, line.gaps.dtype
     noise = check_positive("noise_variance", noise_variance)
     if noise.shape not in ((), (size,)):
@@ -180,6 +180,12 @@ def regression_on_line(
     process = record(LocalProcess(site, fn.given(value), 1))
     record_call(process, line.inputs)
     return process
+
+
+def _check_kernel(name: str, kernel: Kernel, line: Line) -> None:
+    """Refuse, where the site is opened, kernels without states, and origins behind the first row."""
+    check_one_process(name, kernel)
+    states_of(kernel).start(jnp.asarray(line.times, line.gaps.dtype)[:1])
 
 
 def _refuse_plates(site: str, plates: Plates) -> None:
@@ -211,7 +217,7 @@ class LinePrior(RowPrior):
         """All rows, ``(N, 1)``."""
         return self.rows.inputs
 
-    def parts(self) -> dict[str, Any]:
+    def parts(self) -> dict[str, Array]:
         """What tells its rows from others."""
         return {"": self.rows.inputs}
 
@@ -255,7 +261,7 @@ def gp_on_line(
     if not isinstance(line, Line):
         cure = "Predict with posterior.predict_at(key, t_new, *arguments_of_the_fit), which finds them."
         fail("inducing", "the line of the fit", "new rows", cure, TypeError)
-    check_one_process(name, kernel)
+    _check_kernel(name, kernel, line)
     relative = ample_jitter(line.gaps.dtype) if jitter is None else check_nonnegative("jitter", jitter)
     prior = LinePrior(check_name("name", name), kernel, line, relative)
     site, plates, value = open_site(name, prior, infer={"numpyro_gp": "gp"})
@@ -266,14 +272,14 @@ def gp_on_line(
         data = prior.data(prior.checked(value), level)
         known = tuple(dist.Normal(shift + mean, jnp.sqrt(variance)) for mean, variance in prior.moments(value))
     else:
-        values, data = _of_point(prior, check_floating(f"the value of site {name!r}", value), level)
+        values, data = _values_of_point(prior, check_floating(f"the value of site {name!r}", value), level)
         known = Certain(shift + values), None
     process = record(LocalProcess(site, data, 1, *known))
     record_call(process, line.inputs)
     return process
 
 
-def _of_point(prior: LinePrior, white: Array, level: Mean) -> tuple[Array, LineData]:
+def _values_of_point(prior: LinePrior, white: Array, level: Mean) -> tuple[Array, LineData]:
     """The function less its mean at all rows, jitter in its kernel, and the data that its values are for new rows."""
     if white.shape[-1:] != (prior.size,):
         got, cure = f"shape {white.shape}", "Use the rows that the value was found with."

@@ -1,0 +1,300 @@
+"""Processes on a line beside dense ones: every kernel, ties, gaps of all sizes, engines, predictions and draws."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from numpyro.infer import SVI, Trace_ELBO
+from numpyro.infer.autoguide import AutoDelta
+
+import numpyro_gp as ngp
+from numpyro_gp import kernels as K
+from numpyro_gp.kernels.jitter import ample_jitter
+from numpyro_gp.primitives.lines import filter as linear
+from numpyro_gp.primitives.lines.states import lost, states_of
+from tests.precision import x64
+
+KEY = jax.random.key(0)
+KERNELS = {
+    "matern12": lambda a: K.Matern12(1.3 * a, 0.7),
+    "matern32": lambda a: K.Matern32(1.3, 0.7 * a),
+    "matern52 and a level": lambda a: K.Matern52(1.3, 0.7 * a) + K.Constant(4.0),
+    "products": lambda a: 2.0 * (K.Matern32(a, 5.0) * K.Cosine(1.0, 2.0 * a)) + K.Matern12(0.3, 1.0),
+    "line": lambda a: K.Linear(0.1 * a) + K.Wiener(0.5 * a),
+    "integrated": lambda a: K.IntegratedWiener(0.05 * a, origin=-1.0) + K.IntegratedOU(0.5, 3.0 * a).on(0),
+}
+
+
+def times(count=70, seed=0):
+    """Unsorted, with ties, neighbours a millionth apart, and a gap of many lengthscales."""
+    t = np.random.default_rng(seed).uniform(0.1, 12, count)
+    t[3], t[5], t[7] = t[4], t[6] + 1e-6, 400.0
+    return t
+
+
+def data(t, seed=1):
+    return np.sin(t) + 0.3 * np.random.default_rng(seed).normal(size=len(t))
+
+
+def dense(kernel, t, new, y, noise):
+    """Log density, and the moments at new rows, by NumPy."""
+    S = np.asarray(kernel.matrix(t[:, None])) + np.diag(np.broadcast_to(noise, len(t)))
+    cross = np.asarray(kernel.matrix(new[:, None], t[:, None]))
+    solved = np.linalg.solve(S, np.column_stack([y, cross.T]))
+    log = -0.5 * y @ solved[:, 0] - 0.5 * np.linalg.slogdet(2 * np.pi * S)[1]
+    return log, cross @ solved[:, 0], np.asarray(kernel.matrix(new[:, None])) - cross @ solved[:, 1:]
+
+
+def evidence(make, line, y, noise):
+    """Log density of data as a function of a factor in a kernel, the data and the noise."""
+
+    def of(a, y, noise):
+        rows = linear.Rows(states_of(make(a)), line.gaps, jnp.asarray(line.times, y.dtype)[0])
+        precision = line.sorted(1 / noise)
+        return linear.log_integral(rows, line.sorted(y), precision) + jnp.sum(0.5 * jnp.log(precision / (2 * np.pi)))
+
+    return jax.jit(jax.value_and_grad(of, (0, 1, 2)))(1.0, y, noise)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_density_and_gradients_are_those_of_the_dense_process(name):
+    t = times()
+    y, noise = jnp.asarray(data(t)), jnp.asarray(np.random.default_rng(2).uniform(0.05, 0.2, len(t)))
+
+    def exact(a, y, noise):
+        S = KERNELS[name](a).matrix(t[:, None]) + jnp.diag(noise)
+        return dist.MultivariateNormal(0.0, S).log_prob(y)
+
+    found, slopes = evidence(KERNELS[name], ngp.line(t), y, noise)
+    wanted, own = jax.value_and_grad(exact, (0, 1, 2))(1.0, y, noise)
+    assert float(found) == pytest.approx(float(wanted), rel=1e-9)
+    for slope, other in zip(slopes, own, strict=True):
+        np.testing.assert_allclose(slope, other, rtol=1e-7, atol=1e-7 * float(jnp.max(jnp.abs(other))))
+
+
+@pytest.mark.parametrize("is_double", [True, False])
+def test_predictions_and_left_out_data_are_those_of_the_dense_process(is_double):
+    t, make = times(), KERNELS["products"]
+    y, new = data(t), np.concatenate([[0.05, 399.0, 401.0], times(9, 3)])
+    log, mean, covariance = dense(make(1.0), t, new, y - 0.5, 0.09)
+    sd = np.sqrt(np.diag(covariance))
+    left = [dense(make(1.0), np.delete(t, i), t[i : i + 1], np.delete(y, i) - 0.5, 0.09) for i in (0, 7, 40)]
+    with x64(is_double):
+        line = ngp.line(t)
+        with numpyro.handlers.seed(rng_seed=0), numpyro.handlers.trace() as trace:
+            f = ngp.gp_regression("y", make(1.0), line, 0.09, mean=0.5, obs=y)
+        found = f(line.find(new))
+        others = trace["y"]["fn"].left_out(jnp.asarray(y))
+        density = trace["y"]["fn"].log_prob(jnp.asarray(y))
+    allowed = 1e-8 if is_double else 1e-4
+    assert float(density) == pytest.approx(log, rel=allowed)
+    np.testing.assert_allclose((np.asarray(found.loc) - 0.5 - mean) / sd, 0, atol=allowed)
+    np.testing.assert_allclose(np.asarray(found.scale) / sd, 1, atol=allowed)
+    for i, (_, alone, variance) in zip((0, 7, 40), left, strict=True):
+        assert float(others[0][i]) - 0.5 == pytest.approx(float(alone[0]), abs=allowed)
+        assert float(others[1][i]) == pytest.approx(float(variance[0, 0]) + 0.09, rel=10 * allowed)
+
+
+def test_large_times_keep_their_digits_in_single_precision():
+    """A million hundredths: neighbouring float32 numbers there are 1e-3 apart."""
+    t = 1e4 + 0.01 * np.arange(300)
+    y, new = data(t), t[:5] + 0.004
+    _, mean, covariance = dense(K.Matern32(1.0, 0.5), t, new, y, 0.04)
+    with x64(False):
+        line = ngp.line(t)
+        f = numpyro.handlers.seed(ngp.gp_regression, 0)("y", K.Matern32(1.0, 0.5), line, 0.04, obs=y)
+        found = f(line.find(new))
+    np.testing.assert_allclose((found.loc - mean) / np.sqrt(np.diag(covariance)), 0, atol=1e-4)
+
+
+def test_what_exponentials_lose_has_its_digits_near_zero_and_on_both_sides_of_the_series():
+    u = np.array([1e-6, 0.3, 1.999, 2.001, 30.0])
+    with jax.enable_x64(True):
+        found, slope = jax.jvp(lambda u: lost(5, u), (jnp.asarray(u),), (jnp.ones(5),))
+    from scipy.special import gammainc
+
+    for n in range(5):
+        np.testing.assert_allclose(found[n], gammainc(n + 1, u), rtol=1e-11)
+        np.testing.assert_allclose(slope[n], np.exp(-u) * u**n / np.prod(np.arange(1, n + 1)), rtol=1e-12)
+
+
+def test_whitened_values_and_draws_are_those_of_the_dense_factor():
+    t, kernel = times(40), KERNELS["integrated"](1.0)
+    line, order = ngp.line(t), np.argsort(t, kind="stable")
+    rows = linear.Rows(states_of(kernel), line.gaps, jnp.asarray(line.times)[0])
+    white = np.random.default_rng(4).normal(size=len(t))
+    found = linear.whitened_to_values(rows, jnp.full(len(t), 0.01), jnp.asarray(white))
+    factor = np.linalg.cholesky(np.asarray(kernel.matrix(t[order][:, None])) + 0.01 * np.eye(len(t)))
+    np.testing.assert_allclose(found, factor @ white, rtol=1e-6, atol=1e-6)
+    draws = jax.vmap(lambda key: linear.drawn_from_prior(rows, jax.random.normal(key, (rows.states.size, len(t)))))
+    values = np.asarray(draws(jax.random.split(KEY, 4000)))
+    K_sorted = np.asarray(kernel.matrix(t[order][:, None]))
+    spread = np.sqrt((np.outer(np.diag(K_sorted), np.diag(K_sorted)) + K_sorted**2) / 4000)
+    assert np.max(np.abs(np.cov(values.T) - K_sorted) / spread) < 5.5
+
+
+def counts_model(line, y=None):
+    variance = numpyro.sample("variance", dist.LogNormal(0.0, 0.5))
+    f = ngp.gp("f", K.Matern32(variance, 1.5), inducing=line, mean=1.0)
+    return ngp.observe("y", f.at_inducing(), ngp.likelihoods.Poisson(), obs=y)
+
+
+def test_pseudo_data_of_gaussian_data_are_the_exact_process():
+    """A step of 1 lands on the data themselves: the loss is minus the evidence."""
+    t = times(50)
+    y = data(t)
+
+    def model(line, y=None):
+        f = ngp.gp("f", K.Matern32(1.3, 0.7), inducing=line, mean=0.5)
+        ngp.observe("y", f.at_inducing(), ngp.likelihoods.Gaussian(0.3), obs=y)
+
+    line = ngp.line(t)
+    optimiser = ngp.optim.natural_gradient(ngp.optim.optax.adam(0.01), 1.0)
+    result = ngp.fit(KEY, SVI(model, ngp.AutoGP(model), optimiser, Trace_ELBO()), 3, line, y, progress=False)
+    new = np.array([0.05, 3.0, 399.0, 401.0])
+    log, mean, covariance = dense(K.Matern32(1.3, 0.7), t, new, y - 0.5, 0.09)
+    assert float(result.losses[-1]) == pytest.approx(-log, rel=1e-8)
+    prediction = result.posterior().predict_at(KEY, new, line, y)
+    np.testing.assert_allclose(prediction.function_mean, mean + 0.5, atol=1e-6)
+    np.testing.assert_allclose(prediction.function_variance, np.diag(covariance), rtol=1e-6)
+
+
+def test_one_model_under_the_usual_engine_and_chains_as_with_inducing_inputs_at_all_rows():
+    t = np.random.default_rng(0).uniform(0, 12, 60)
+    y = jnp.asarray(np.random.default_rng(1).poisson(np.exp(1 + np.sin(t))), float)
+    line = ngp.line(t)
+    posterior = ngp.fit(KEY, counts_model, 300, line, y, progress=False).posterior()
+    inner = ngp.Posterior.from_mcmc(counts_model, {"f": jnp.zeros((1, 60)), "variance": jnp.ones(1)})
+    # The density of a point is that of the dense process at the same whitened values, in the order of time.
+    order = np.asarray(line.order)
+    white = np.random.default_rng(5).normal(size=60)
+    point = {"f": jnp.asarray(white), "variance": jnp.asarray(1.2)}
+    found, _ = numpyro.infer.util.log_density(counts_model, (line, y), {}, point)
+    kernel = K.Matern32(1.2, 1.5)
+    noisy = kernel.matrix(t[order][:, None]) + ample_jitter(np.float64) * 1.2 * np.eye(60)
+    f = 1.0 + np.linalg.cholesky(noisy) @ white
+    wanted = dist.Normal(0, 1).log_prob(white).sum() + dist.Poisson(np.exp(f)).log_prob(y[order]).sum()
+    wanted += dist.LogNormal(0.0, 0.5).log_prob(1.2)
+    assert float(found) == pytest.approx(float(wanted), rel=1e-5)
+    # What pseudo-data say lies near to Laplace's approximation at the fitted variance.
+    new = np.linspace(-1, 13, 8)
+    prediction = posterior.predict_at(KEY, new, line, y)
+    fitted = float(posterior.hyperparameters(KEY, line, y)["variance"][0])
+    kernel = K.Matern32(fitted, 1.5)
+    gram, mode = np.asarray(kernel.matrix(t[:, None])), np.zeros(60)
+    for _ in range(50):
+        rate = np.exp(1 + mode)
+        mode = gram @ np.linalg.solve(np.eye(60) + rate[:, None] * gram, rate * mode + np.asarray(y) - rate)
+    cross = np.asarray(kernel.matrix(new[:, None], t[:, None]))
+    laplace = 1 + cross @ np.linalg.solve(gram, mode)
+    np.testing.assert_allclose(prediction.function_mean, laplace, atol=0.12)
+    assert inner.predict_at(KEY, new, line, y).mean.shape == (8,)
+
+
+@pytest.mark.long
+def test_chains_and_pseudo_data_agree_and_files_give_the_fit_back(tmp_path):
+    t = np.random.default_rng(0).uniform(0, 12, 60)
+    y = jnp.asarray(np.random.default_rng(1).poisson(np.exp(1 + np.sin(t))), float)
+    line, new = ngp.line(t), np.linspace(-1, 13, 8)
+    posterior = ngp.fit(KEY, counts_model, 600, line, y, progress=False).posterior()
+    mcmc = numpyro.infer.MCMC(ngp.NUTS(counts_model), num_warmup=300, num_samples=600, progress_bar=False)
+    mcmc.run(KEY, line, y)
+    chains = ngp.Posterior.from_mcmc(counts_model, mcmc)
+    mine, theirs = (one.predict_at(KEY, new, line, y) for one in (posterior, chains))
+    sd = np.sqrt(theirs.function_variance)
+    assert np.max(np.abs(mine.function_mean - theirs.function_mean) / sd) < 0.3
+    posterior.save(tmp_path / "fit.npz")
+    back = ngp.Posterior.load(tmp_path / "fit.npz", counts_model, ngp.AutoGP(counts_model), line, y)
+    np.testing.assert_array_equal(back.predict_at(KEY, new, line, y).mean, mine.mean)
+
+
+def test_functions_drawn_together_have_the_joint_moments_of_the_dense_process():
+    t, new = times(40), np.concatenate([[0.05, 401.0], times(9, 3)])
+    y = data(t)
+
+    def model(line, y=None):
+        return ngp.gp_regression("y", K.Matern52(1.3, 2.0), line, 0.09, mean=0.5, obs=y)
+
+    posterior = ngp.Posterior.from_svi(model, lambda *_: None, {})
+    draws = np.asarray(posterior.function_draws(KEY, new, ngp.line(t), y, num_samples=4000))
+    _, mean, covariance = dense(K.Matern52(1.3, 2.0), t, new, y - 0.5, 0.09)
+    assert np.max(np.abs(draws.mean(0) - 0.5 - mean) / np.sqrt(np.diag(covariance) / 4000)) < 4.5
+    spread = np.sqrt((np.outer(np.diag(covariance), np.diag(covariance)) + covariance**2) / 4000)
+    assert np.max(np.abs(np.cov(draws.T) - covariance) / spread) < 4.5
+
+
+def test_data_are_drawn_where_there_are_none():
+    t = times(30)
+    line, kernel = ngp.line(t), K.Matern32(1.0, 2.0)
+    with numpyro.handlers.seed(rng_seed=0), numpyro.handlers.trace() as trace:
+        ngp.gp_regression("y", kernel, line, 0.09)
+    values = np.asarray(trace["y"]["fn"].sample(KEY, (4000,)))
+    wanted = np.asarray(kernel.matrix(t[:, None])) + 0.09 * np.eye(30)
+    spread = np.sqrt((np.outer(np.diag(wanted), np.diag(wanted)) + wanted**2) / 4000)
+    assert np.max(np.abs(np.cov(values.T) - wanted) / spread) < 5.0
+
+
+def test_leave_one_out_of_arviz_reads_what_is_left_out():
+    t = times(30)
+    y = data(t)
+
+    def model(line, y=None):
+        scale = numpyro.sample("scale", dist.HalfNormal(1.0))
+        return ngp.gp_regression("y", K.Matern32(1.3, 0.7), line, scale**2, obs=y)
+
+    posterior = ngp.Posterior.from_mcmc(model, {"scale": jnp.array([0.3])})
+    terms = posterior.draws(KEY, ngp.line(t), y).log_likelihood["y"]
+    _, mean, covariance = dense(K.Matern32(1.3, 0.7), np.delete(t, 8), t[8:9], np.delete(y, 8), 0.09)
+    wanted = dist.Normal(mean[0], np.sqrt(covariance[0, 0] + 0.09)).log_prob(y[8])
+    assert float(terms[0, 8]) == pytest.approx(float(wanted), rel=1e-6)
+
+
+def test_a_guide_of_numpyros_own_finds_the_mode_of_the_dense_process():
+    t = np.random.default_rng(0).uniform(0, 12, 40)
+    y = data(t)
+
+    def model(at, y=None):
+        length = numpyro.sample("length", dist.LogNormal(0.0, 1.0))
+        return ngp.gp_regression("y", K.Matern52(1.0, length), at, 0.09, obs=y)
+
+    found = [
+        ngp.fit(KEY, SVI(model, AutoDelta(model), ngp.optim.optax.adam(0.05), Trace_ELBO()), 60, at, y, progress=False)
+        for at in (ngp.line(t), t[:, None])
+    ]
+    np.testing.assert_allclose(found[0].losses, found[1].losses, rtol=1e-7)
+
+
+def test_wrong_use_is_refused_with_a_cure():
+    line, y = ngp.line(times(12)), np.zeros(12)
+    with pytest.raises(TypeError, match="kernel of a process on a line must be one of few states, but got a RBF"):
+        numpyro.handlers.seed(ngp.gp_regression, 0)("y", K.RBF(1.0, 1.0), line, 0.1, obs=y)
+    with pytest.raises(TypeError, match="stationary"):
+        states_of(K.Linear(1.0) * K.Matern32(1.0, 1.0))
+    with pytest.raises(ValueError, match="columns of a kernel on a line"):
+        states_of(K.Matern32(1.0, 1.0).on(1))
+    with pytest.raises(ValueError, match="lengthscale of Matern32 must be a number"):
+        states_of(K.Matern32(1.0, jnp.ones(2)))
+    with pytest.raises(ValueError, match="origin of Wiener on a line must be at or before all rows"):
+        numpyro.handlers.seed(ngp.gp_regression, 0)("y", K.Wiener(1.0, origin=5.0), line, 0.1, obs=y)
+    with pytest.raises(ValueError, match="obs of site 'y' must be of shape"):
+        numpyro.handlers.seed(ngp.gp_regression, 0)("y", K.Matern32(1.0, 1.0), line, 0.1, obs=y[:3])
+    with pytest.raises(TypeError, match="inducing must be None where rows are on a line"):
+        numpyro.handlers.seed(ngp.gp_regression, 0)("y", K.Matern32(1.0, 1.0), line, 0.1, inducing=y[:, None], obs=y)
+    with pytest.raises(TypeError, match="outputs must be None where rows are on a line"):
+        numpyro.handlers.seed(ngp.gp, 0)("f", K.Matern32(1.0, 1.0), inducing=line, outputs=2)
+    with pytest.raises(TypeError, match="inducing must be the line of the fit"):
+        numpyro.handlers.seed(ngp.gp, 0)("f", K.Matern32(1.0, 1.0), inducing=line.find(y))
+    with (
+        pytest.raises(ValueError, match="plates around site 'f' must be none"),
+        numpyro.handlers.seed(rng_seed=0),
+        numpyro.plate("rows", 12),
+    ):
+        ngp.gp("f", K.Matern32(1.0, 1.0), inducing=line)
+    with pytest.raises(ValueError, match=r"t must be of shape \(N,\) or \(N, 1\)"):
+        ngp.line(np.zeros((3, 2)))
+    with pytest.raises(ValueError, match="t must be finite"):
+        ngp.line([0.0, np.nan])
+    with pytest.raises(TypeError, match="t must be known"):
+        jax.jit(ngp.line)(y)
