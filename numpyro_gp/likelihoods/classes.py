@@ -15,7 +15,7 @@ from numpyro_gp.arrays import Array, ArrayLike, over_axes, store, value_type
 from numpyro_gp.checks import check_choice, check_count, check_floating, check_positive, check_values, fail, when_known
 from numpyro_gp.likelihoods.base import Likelihood, check_each_target, like
 from numpyro_gp.likelihoods.expectations import composite_cuts, expect, log_expect
-from numpyro_gp.likelihoods.links import WIDE, expected_mean, expected_softplus, log_ndtr
+from numpyro_gp.likelihoods.links import at_width, expected_log_ndtr, expected_mean, expected_softplus, log_ndtr
 from numpyro_gp.likelihoods.quadrature import (
     Latent,
     composite_rule,
@@ -54,9 +54,9 @@ def label_log_prob(link: str, f: Array, sign: Array) -> Array:
 class Bernoulli(OfLabels):
     """Labels 0 or 1, binary classification: ``p(y = 1) = sigmoid(f)`` (``"logit"``) or ``ndtr(f)`` (``"probit"``).
 
-    ``E log p`` of the logit is by 20-node Gauss-Hermite up to a latent variance of 1, and beyond by a mixture of
-    twelve normals with an error of 2e-10; of the probit by the composite rule, to 1e-7 of itself at any variance. The
-    predictive probability is ``ndtr(mu / sqrt(1 + s))`` for probit and by the composite rule for logit, good to 1e-9.
+    ``E log p`` is by 20-node Gauss-Hermite up to a latent variance of 1, and beyond by a mixture of normals: for the
+    logit with an error of 2e-10, for the probit of 1e-6 of itself. The predictive probability is
+    ``ndtr(mu / sqrt(1 + s))`` for probit and by the composite rule for logit, good to 1e-9 at any variance.
 
     Parameters
     ----------
@@ -82,12 +82,13 @@ class Bernoulli(OfLabels):
         return dist.BernoulliLogits(logits, validate_args=False)
 
     def _expected(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
-        sign, fun = 2 * y - 1, partial(label_log_prob, self.link)
+        sign, (is_wide, small, large) = 2 * y - 1, at_width(latent.variance)
+        narrow = expect(partial(label_log_prob, self.link), latent.mean, small, sign)
         if self.link == "probit":
-            return expect(fun, latent.mean, latent.variance, sign, cuts=composite_cuts(0.0, 1.0, y))
-        narrow = expect(fun, latent.mean, jnp.minimum(latent.variance, WIDE), sign)
-        wide = -expected_softplus(-sign * latent.mean, jnp.maximum(latent.variance, WIDE))
-        return jnp.where(latent.variance > WIDE, wide, narrow)
+            wide = expected_log_ndtr(sign * latent.mean, large)
+        else:
+            wide = -expected_softplus(-sign * latent.mean, large)
+        return jnp.where(is_wide, wide, narrow)
 
     def _predictive(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         sign = 2 * y - 1

@@ -7,9 +7,9 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy import integrate, special, stats
 
-from numpyro_gp.likelihoods import Bernoulli, Ordinal
+from numpyro_gp.likelihoods import Bernoulli, NegativeBinomial, Ordinal
 from tests.likelihoods.compiled import Compiled
-from tests.likelihoods.grids import expected
+from tests.likelihoods.grids import MASS, NODES, expected
 from tests.precision import x64
 
 CUTPOINTS = np.array([-1.0, 0.2, 0.25, 2.0])
@@ -37,7 +37,22 @@ def test_bernoulli_probit_under_wide_functions(is_double):
         given = [jnp.asarray(part, float) for part in (y, mean, variance)]
         found = jax.jit(jax.vmap(jax.value_and_grad(Bernoulli("probit").expected_log_prob, 2)))(*given)
         assert found[0].dtype == (np.float64 if is_double else np.float32)
-    assert_allclose(found, exact, rtol=1e-6 if is_double else 3e-5)
+    assert_allclose(found, exact, rtol=3e-6 if is_double else 3e-5)
+
+
+def test_slopes_in_a_variance_of_one_are_whole():
+    """There two rules meet: a minimum of the variance and one has half a slope."""
+    slopes = {
+        "logit": -stats.logistic.pdf(NODES),
+        "probit": -np.exp(stats.norm.logpdf(NODES) - special.log_ndtr(NODES)),
+    }
+    slopes["probit"] *= NODES - slopes["probit"]
+    for link, slope in slopes.items():
+        found = jax.grad(Bernoulli(link).expected_log_prob, 2)(1.0, 0.0, 1.0)
+        assert_allclose(found, 0.5 * MASS @ slope, rtol=1e-6)
+    share = special.expit(NODES - np.log(3.0))
+    found = jax.grad(NegativeBinomial(3.0).expected_log_prob, 2)(2.0, 0.0, 1.0)
+    assert_allclose(found, -0.5 * 5.0 * MASS @ (share * (1 - share)), rtol=1e-6)
 
 
 @pytest.mark.long
