@@ -127,6 +127,7 @@ def test_what_lies_below_a_datum_has_a_share_of_its_mass(likelihood, law):
 
 def test_the_lower_end_of_a_prior_of_the_noise_is_known():
     import numpyro
+    import numpyro.distributions as dist
 
     own = lambda: ngp.likelihoods.Gaussian(numpyro.sample("noise", dist.Uniform(0.25, 1.0)))  # noqa: E731
     assert lower_ends(ngp.gam.model("y ~ linear(x)", DATA, own)) == {"noise": 0.25}
