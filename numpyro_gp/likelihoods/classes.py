@@ -15,7 +15,7 @@ from numpyro_gp.arrays import Array, ArrayLike, over_axes, store, value_type
 from numpyro_gp.checks import check_choice, check_count, check_floating, check_positive, check_values, fail, when_known
 from numpyro_gp.likelihoods.base import Likelihood, check_each_target, like
 from numpyro_gp.likelihoods.expectations import composite_cuts, expect, log_expect
-from numpyro_gp.likelihoods.links import WIDE, expected_mean, expected_softplus, log_ndtr
+from numpyro_gp.likelihoods.links import at_width, expected_log_ndtr, expected_mean, expected_softplus, log_ndtr
 from numpyro_gp.likelihoods.quadrature import (
     Latent,
     composite_rule,
@@ -54,11 +54,9 @@ def label_log_prob(link: str, f: Array, sign: Array) -> Array:
 class Bernoulli(OfLabels):
     """Labels 0 or 1, binary classification: ``p(y = 1) = sigmoid(f)`` (``"logit"``) or ``ndtr(f)`` (``"probit"``).
 
-    ``E log p`` is by 20-node Gauss-Hermite, of the logit up to a latent variance of 1, and beyond by a mixture of
-    twelve normals with an error of 2e-10. For the probit the error is below 1e-6 for a latent variance up to 3, about
-    3e-4 at 10 and 6e-3 at 30; its slope in the variance, by the same nodes of the second derivative, is within 1e-4
-    of itself up to 3 and 5e-3 at 8. The predictive probability is ``ndtr(mu / sqrt(1 + s))`` for probit and by the
-    composite rule for logit, good to 1e-9 at any variance.
+    ``E log p`` is by 20-node Gauss-Hermite up to a latent variance of 1, and beyond by a mixture of normals: for the
+    logit with an error of 2e-10, for the probit of 1e-6 of itself. The predictive probability is
+    ``ndtr(mu / sqrt(1 + s))`` for probit and by the composite rule for logit, good to 1e-9 at any variance.
 
     Parameters
     ----------
@@ -84,12 +82,13 @@ class Bernoulli(OfLabels):
         return dist.BernoulliLogits(logits, validate_args=False)
 
     def _expected(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
-        sign, fun = 2 * y - 1, partial(label_log_prob, self.link)
+        sign, (is_wide, small, large) = 2 * y - 1, at_width(latent.variance)
+        narrow = expect(partial(label_log_prob, self.link), latent.mean, small, sign)
         if self.link == "probit":
-            return expect(fun, latent.mean, latent.variance, sign)
-        narrow = expect(fun, latent.mean, jnp.minimum(latent.variance, WIDE), sign)
-        wide = -expected_softplus(-sign * latent.mean, jnp.maximum(latent.variance, WIDE))
-        return jnp.where(latent.variance > WIDE, wide, narrow)
+            wide = expected_log_ndtr(sign * latent.mean, large)
+        else:
+            wide = -expected_softplus(-sign * latent.mean, large)
+        return jnp.where(is_wide, wide, narrow)
 
     def _predictive(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         sign = 2 * y - 1

@@ -14,7 +14,7 @@ from numpyro_gp.checks import check_array, check_nonnegative, fail, known, when_
 from numpyro_gp.likelihoods.base import ByDensity, check_each_target, like
 from numpyro_gp.likelihoods.deviances import negative_binomial_deviance, poisson_deviance, stirling
 from numpyro_gp.likelihoods.expectations import composite_cuts, expect, log_expect
-from numpyro_gp.likelihoods.links import WIDE, expected_mean, expected_softplus
+from numpyro_gp.likelihoods.links import at_width, expected_mean, expected_softplus
 from numpyro_gp.likelihoods.quadrature import Latent
 
 # Counts above are normal to a thousandth of their spread; JAX draws them too wide in single precision, and none above
@@ -139,11 +139,12 @@ class PointPattern(_Counts):
 
 def expected_negative_binomial(mean: Array, variance: Array, y: Array, r: Array) -> Array:
     """Return ``E`` of `negative_binomial_deviance` for ``f ~ N(mean, variance)``; from `WIDE` on by twelve normals."""
-    narrow = expect(negative_binomial_deviance, mean, jnp.minimum(variance, WIDE), y, r)
-    odds, seen, large = mean - jnp.log(r), jnp.where(y > 0, y, 1.0), jnp.maximum(variance, WIDE)
+    is_wide, small, large = at_width(variance)
+    narrow = expect(negative_binomial_deviance, mean, small, y, r)
+    odds, seen = mean - jnp.log(r), jnp.where(y > 0, y, 1.0)
     of_count = y * (expected_softplus(-odds, large) - jnp.log1p(r / seen))
     wide = -of_count - r * (expected_softplus(odds, large) - jnp.log1p(y / r))
-    return jnp.where(variance > WIDE, wide, narrow)
+    return jnp.where(is_wide, wide, narrow)
 
 
 def _largest_of_count(y: Array, r: Array) -> Array:

@@ -260,8 +260,8 @@ class Composed:
             given = None if y is None else y[at].T if self.is_wide else y[at]
             shape = (GROUPS, *at.shape) if c.process in ("groups", "own rows") else at.shape
             offset = jnp.broadcast_to(own["offset"], shape) if c.has_offset else None
-            if c.has_offset and c.likelihood == "two functions":
-                offset = offset, None  # of the mean; the second function is the noise
+            if c.has_offset and c.likelihood in ("two functions", "softmax"):
+                offset = offset, None  # of the first: the second of two functions is the noise
             ngp.observe("y", latent, likelihood_of(c.likelihood, noise, own), obs=given, offset=offset)
 
     @property

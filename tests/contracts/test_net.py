@@ -23,6 +23,7 @@ SLOPES |= {"hyper": "fixed", "mean": "number", "reads": "slopes"}
 POSITIVE = {"process": "additive", "kernel": ((("Modulated", 1),),), "likelihood": "gamma", "hyper": "param"}
 DEEP = {"process": "deep", "kernel": ((("SpectralMixture", 1),), (("Matern12", 1), ("ArcCosine", 1)))}
 DEEP |= {"likelihood": "probit", "belief": "layer gp", "is_masked": True, "is_scaled": True}
+PROBIT = {"kernel": ((("Cosine", 1), ("Periodic", 0)),), "likelihood": "probit", "hyper": "fixed", "reads": "slopes"}
 AVERAGES = {"kernel": ((("Constant", 0), ("Modulated", 0)),), "likelihood": "exponential", "reads": "averages"}
 KEPT = (
     # A guide with latent inputs for each row is made for its rows: the cure spoke of predictions alone.
@@ -38,6 +39,8 @@ KEPT = (
         "a_store_gives_the_same_numbers",
         PLAIN._replace(seed=100, **AVERAGES, belief="orthogonal natural", has_jitter=True),
     ),
+    # Twenty nodes of the probit at wide slopes of the function.
+    ("the_bound_is_dense", PLAIN._replace(seed=5336, **PROBIT, has_jitter=True)),
 )
 
 

@@ -221,3 +221,18 @@ def test_a_guide_by_hand_with_a_parameter_for_each_row_is_bound_to_its_data():
         ngp.Posterior.from_svi(local, guide, params).predict(KEY, X[:2])
     bound = ngp.Posterior.from_svi(local, lambda *args, **kwargs: guide(X, Y), params)
     np.testing.assert_allclose(bound.predict(KEY, X[:2], num_samples=2).mean, 3.0, atol=1e-6)
+
+
+def test_a_fit_of_autogp_predicts_from_its_parameters():
+    """And not from what the guide starts at: the mean of its belief by algebra, ``K(X, Z) L^-T m``."""
+
+    def plain(X, y=None):
+        f = ngp.gp("f", ngp.kernels.RBF(1.0, 0.5), Z, jitter=1e-6)
+        with numpyro.plate("data", X.shape[0]):
+            ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=y)
+
+    Z, m = np.array([[0.0], [0.4], [1.0]]), np.array([0.5, -1.0, 2.0])
+    gram, cross = (np.exp(-0.5 * (A - Z.T) ** 2 / 0.5**2) for A in (Z, X))
+    wanted = cross @ np.linalg.solve(np.linalg.cholesky(gram + 1e-6 * np.eye(3)).T, m)
+    found = at_start(plain, None, X, Y, **{"f/mean": jnp.asarray(m)})
+    np.testing.assert_allclose(found.predict(KEY, X).function_mean, wanted, rtol=1e-9)
