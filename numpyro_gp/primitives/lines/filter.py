@@ -3,7 +3,7 @@
 Rows are cut into chunks of consecutive ones, and all chunks are filtered side by side, one row of each at a time, given
 the state ``x`` at their start: what a chunk says of it, ``exp(k + h . x - x . J x / 2)``, and what the state at its end
 is given ``x``, ``N(F x + c, C)``. These follow from each other by rules for one row alone, and a filter over the chunks
-does the rest (mathematics.md section 18.3). A datum is a factor ``exp(-w (y - f)^2 / 2)``, ``w`` being 0 where nothing
+does the rest (mathematics.md section 17.3). A datum is a factor ``exp(-w (y - f)^2 / 2)``, ``w`` being 0 where nothing
 is seen.
 """
 

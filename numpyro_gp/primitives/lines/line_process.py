@@ -1,7 +1,7 @@
 """The sites of processes on a line: Gaussian data, and a latent process at all rows under any likelihood.
 
 Under a guide the latent process has a pseudo-datum for each row, under a sampler whitened values (mathematics.md
-section 18.4). Both are one event of all rows.
+section 17.4). Both are one event of all rows.
 """
 
 from dataclasses import replace

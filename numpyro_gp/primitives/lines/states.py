@@ -1,4 +1,4 @@
-"""Kernels as states: a process on a line whose past counts by a few numbers (mathematics.md section 18.2).
+"""Kernels as states: a process on a line whose past counts by a few numbers (mathematics.md section 17.2).
 
 A state ``x`` of S numbers moves by ``x(t + g) = A(g) x(t) + noise`` of covariance ``Q(g)``, and ``f = read . x``.
 Matrices have their axes first, ``(S, S, n)``, and the gaps last. ``Q(g) = int_0^g A(u) b b^T A(u)^T du`` is written so

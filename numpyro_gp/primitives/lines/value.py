@@ -106,7 +106,7 @@ def with_rows(line: Line, t_new: ArrayLike) -> Line:
 
 
 def line(t: ArrayLike) -> Line:
-    """Sort rows on a line once, before the model (mathematics.md section 18.1).
+    """Sort rows on a line once, before the model (mathematics.md section 17.1).
 
     Pass the value in place of ``X``: ``ngp.gp_regression("y", kernel, line, noise**2, obs=y)``, or in place of
     inducing inputs, for any likelihood: ``f = ngp.gp("f", kernel, inducing=line)`` and ``ngp.observe("y",
