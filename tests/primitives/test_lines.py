@@ -21,7 +21,9 @@ KERNELS = {
     "matern12": lambda a: K.Matern12(1.3 * a, 0.7),
     "matern32": lambda a: K.Matern32(1.3, 0.7 * a),
     "matern52 and a level": lambda a: K.Matern52(1.3, 0.7 * a) + K.Constant(4.0),
-    "products": lambda a: 2.0 * (K.Matern32(a, 5.0) * K.Cosine(1.0, 2.0 * a)) + K.Matern12(0.3, 1.0),
+    "products": lambda a: (
+        2.0 * (K.Matern32(a, 5.0) * K.Matern12(1.0, 9.0) * K.Cosine(1.0, 2.0 * a)) + K.Matern12(0.3, 1.0)
+    ),
     "line": lambda a: K.Linear(0.1 * a) + K.Wiener(0.5 * a),
     "integrated": lambda a: K.IntegratedWiener(0.05 * a, origin=-1.0) + K.IntegratedOU(0.5, 3.0 * a).on(0),
 }
