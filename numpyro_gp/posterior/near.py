@@ -75,7 +75,7 @@ def near_in_units(asked: tracing.AskedProcess, key: Array, index: np.ndarray) ->
     """The neighbours that a process stands on, and the median of its lengthscales; None of one that has none."""
 
     def units(process: tracing.Process, _: object) -> Array | None:
-        return shortest([lengthscales_of(one) for one in _processes_of(process) if isinstance(one, LocalProcess)])
+        return shortest([lengthscales_of(one) for one in processes_of(process) if isinstance(one, LocalProcess)])
 
     draws = tracing.draws_of(key, index[np.linspace(0, len(index) - 1, min(len(index), FEW_DRAWS)).astype(int)])
     scales = asked.at_each(units, draws)
@@ -120,7 +120,7 @@ def enough_neighbours(asked: tracing.AskedProcess, key: Array, near: Neighbours)
     return count
 
 
-def _processes_of(process: tracing.Process) -> tuple[GaussianProcess | LocalProcess, ...]:
+def processes_of(process: tracing.Process) -> tuple[GaussianProcess | LocalProcess, ...]:
     """A process, or the several that data are seen through."""
     return process.processes if isinstance(process, SeenProcesses) else (process,)
 
@@ -135,7 +135,7 @@ def near_of(asked: tracing.AskedProcess, draws: tracing.Draw) -> Neighbours:
         return given[0]
 
     def inputs(process: tracing.Process, _: object) -> list[tuple[Array, Array]]:
-        return [(one.data.near.inputs, one.data.near.order) for one in _processes_of(process)]
+        return [(one.data.near.inputs, one.data.near.order) for one in processes_of(process)]
 
     (rows, order), *others = asked.at_each(inputs, jax.tree.map(lambda array: array[:1], draws))
     if not all(np.array_equal(own, rows) for own, _ in others):

@@ -22,7 +22,7 @@ from numpyro_gp.posterior import tracing
 from numpyro_gp.posterior.chunks import Reused, predict_chunks, warn_of_one_piece
 from numpyro_gp.posterior.conditioned import conditioned_observation
 from numpyro_gp.posterior.function_set import drawn_together
-from numpyro_gp.posterior.near import FEW_DRAWS, finder_of, joint_rows_of
+from numpyro_gp.posterior.near import FEW_DRAWS, finder_of, joint_rows_of, processes_of
 from numpyro_gp.posterior.prediction import Prediction
 from numpyro_gp.posterior.sources import Source
 from numpyro_gp.posterior.tracing import Fitted
@@ -186,7 +186,9 @@ def draw_functions(
         cure = "Leave it out, or pass rows of inputs and the neighbours of the fit."
         fail("neighbours", "left out where there are none among the arguments of the model", neighbours, cure)
 
-    if (on_line := _line_in(call)) is not None and not isinstance(X, Functional):
+    if not isinstance(X, Functional) and (on_line := _line_of(asked, key, index)) is not None:
+        if isinstance(X, NewRows):
+            fail("X", "times", f"a {type(X).__name__}", "Pass the times themselves.", TypeError)
         new = np.asarray(X)
 
         def along(process: LocalProcess, draw: tracing.Draw, rows: NewRows, both: Line) -> Array:
@@ -324,7 +326,7 @@ def predictor_of_process(
     asked = tracing.AskedProcess(posterior, call, view.plates, gp, conditioned=True)
     few = FEW_DRAWS if view.is_random and num_samples is None and neighbours_in(call.arguments) else num_samples
     index = posterior.spread(few, view.is_random)
-    on_line = _line_in(call)
+    on_line = _line_of(asked, key, index)
 
     def predict(
         key: Array,
@@ -374,13 +376,29 @@ def predictor_of_process(
     return Predictor(key, chunk_size, predict)
 
 
-def _line_in(call: Call) -> Line | None:
-    """The line among the arguments of a model, None without; new rows of several are refused."""
-    lines = lines_in(call.arguments)
-    if len(lines) > 1:
-        got, cure = f"{len(lines)}", "Give each line a model of its own, or pass X."
-        fail("the lines among the arguments of the model", "one, where new rows are predicted", got, cure)
-    return lines[0] if lines else None
+def _line_of(asked: tracing.AskedProcess, key: Array, index: np.ndarray) -> Line | None:
+    """The line among the arguments of a model on which a process stands, None without; new rows of several are refused.
+
+    The model may have other processes, on inputs or on lines of their own.
+    """
+    lines, posterior, call = lines_in(asked.call.arguments), asked.posterior, asked.call
+    if not lines:
+        return None
+    draw = jax.tree.map(lambda leaf: leaf[0], tracing.draws_of(key, index[:1]))
+    found = list[int]()
+
+    def note(arrays: list[Array]) -> None:
+        for process in processes_of(asked.at(posterior, draw, arrays)):
+            near = process.data.near if isinstance(process, LocalProcess) else None
+            places = [n for n, array in enumerate(arrays) if isinstance(near, Line) and array is near.order]
+            same = [n for n, line in enumerate(lines) if any(call.arrays[place] is line.order for place in places)]
+            found.extend(same[:1] if same or not isinstance(near, Line) else range(len(lines)))
+
+    jax.eval_shape(note, call.arrays)
+    if len(of := sorted(set(found))) > 1:
+        got, cure = f"{len(of)}", "Give each line a model of its own, or name a process: gp='f'."
+        fail("the lines on which the process stands", "one, where new rows are predicted", got, cure)
+    return lines[of[0]] if of else None
 
 
 def _of_each_row(offset: ArrayLike | Sequence[ArrayLike | None], shape: tuple[int, ...]) -> Array:

@@ -268,6 +268,45 @@ def test_a_guide_of_numpyros_own_finds_the_mode_of_the_dense_process():
     np.testing.assert_allclose(found[0].losses, found[1].losses, rtol=1e-7)
 
 
+def test_a_latent_process_that_starts_at_the_first_row_has_the_jitter_of_the_mean():
+    line = ngp.line(np.arange(4.0))
+
+    def density(variance):
+        def model():
+            f = ngp.gp("f", K.Wiener(variance), inducing=line)
+            ngp.observe("y", f.at_inducing(), ngp.likelihoods.Gaussian(0.3), obs=jnp.ones(4))
+
+        return numpyro.infer.util.log_density(model, (), {}, {"f": jnp.ones(4)})[0]
+
+    found, slope = jax.value_and_grad(density)(1.2)
+    gram = np.asarray(K.Wiener(1.2).matrix(np.arange(4.0)[:, None]))
+    values = np.linalg.cholesky(gram + ample_jitter(np.dtype(float)) * np.mean(np.diag(gram)) * np.eye(4)) @ np.ones(4)
+    wanted = dist.Normal(0, 1).log_prob(jnp.ones(4)).sum() + dist.Normal(values, 0.3).log_prob(jnp.ones(4)).sum()
+    assert float(found) == pytest.approx(float(wanted), rel=1e-8)
+    assert np.isfinite(float(slope))
+
+
+def test_a_model_may_have_other_processes_and_other_lines():
+    t, X, new = times(12), np.random.default_rng(3).uniform(size=(12, 1)), np.linspace(0.2, 3.0, 3)
+    y = data(t)
+
+    def model(first, second, X, y=None):
+        ngp.gp_regression("dense", K.RBF(1.0, 0.3), X, 0.1, obs=y)
+        ngp.gp_regression("one", K.Matern32(1.0, 1.0), first, 0.1, obs=y)
+        ngp.gp_regression("two", K.Matern32(1.0, 1.0), second, 0.1, obs=y)
+
+    posterior = ngp.Posterior.from_svi(model, lambda *_: None, {})
+    arguments = ngp.line(t), ngp.line(t + 1.0), X, y
+    for name, kernel, rows in (
+        ("dense", K.RBF(1.0, 0.3), X[:, 0]),
+        ("one", K.Matern32(1.0, 1.0), t),
+        ("two", K.Matern32(1.0, 1.0), t + 1.0),
+    ):
+        found = posterior.predict_at(KEY, new[:, None], *arguments, gp=name).mean
+        np.testing.assert_allclose(found, dense(kernel, rows, new, y, 0.1)[1], rtol=1e-7, atol=1e-9)
+        assert posterior.function_draws(KEY, new[:, None], *arguments, gp=name, num_samples=2).shape == (2, 3)
+
+
 def test_wrong_use_is_refused_with_a_cure():
     line, y = ngp.line(times(12)), np.zeros(12)
     with pytest.raises(TypeError, match="kernel of a process on a line must be one of few states, but got a RBF"):
@@ -298,5 +337,11 @@ def test_wrong_use_is_refused_with_a_cure():
         ngp.line(np.zeros((3, 2)))
     with pytest.raises(ValueError, match="t must be finite"):
         ngp.line([0.0, np.nan])
+    with pytest.raises(TypeError, match="t must be real numbers, but got an array of datetime64"):
+        ngp.line(np.array(["2020-01-01", "NaT"], "datetime64[D]"))
+    with pytest.raises(ValueError, match="t must be finite"):
+        ngp.line(np.ma.array([0.0, 1.0], mask=[False, True]))
+    with pytest.raises(TypeError, match="t_new must be numbers, but got a Line"):
+        line.find(line)
     with pytest.raises(TypeError, match="t must be known"):
         jax.jit(ngp.line)(y)

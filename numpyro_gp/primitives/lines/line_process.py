@@ -163,7 +163,7 @@ def regression_on_line(
         cure = "Pass one variance, or one for each row."
         fail("noise_variance", f"a number or of shape {(size,)}", f"shape {noise.shape}", cure)
     relative = 0.0 if jitter is None else check_nonnegative("jitter", jitter)
-    added = noise if jitter is None else noise + relative * kernel.diagonal(line.inputs)
+    added = noise if jitter is None else noise + relative * jnp.mean(kernel.diagonal(line.inputs))
     loc = jnp.broadcast_to(level_at(level, line.inputs), (size,)).astype(dtype)
     if obs is not None:
         obs = check_array(f"obs of site {name!r}", obs)
@@ -284,7 +284,9 @@ def _values_of_point(prior: LinePrior, white: Array, level: Mean) -> tuple[Array
     if white.shape[-1:] != (prior.size,):
         got, cure = f"shape {white.shape}", "Use the rows that the value was found with."
         fail(f"the value of site {prior.name!r}", f"whitened values of shape {(prior.size,)}", got, cure)
-    line, noise = prior.rows, jnp.asarray(prior.jitter) * prior.kernel.diagonal(prior.inputs)
+    line = prior.rows
+    # Of the mean: where a process starts at the first row, none of its own would be left.
+    noise = jnp.broadcast_to(jnp.asarray(prior.jitter) * jnp.mean(prior.kernel.diagonal(prior.inputs)), (prior.size,))
     blank = LineData(prior.kernel, line, jnp.zeros(prior.size, prior.dtype), 1 / noise, level)
     rows, sorted_noise = blank.sorted()[0], line.sorted(noise)
 

@@ -152,7 +152,13 @@ def _sorted_line(times: np.ndarray) -> Line:
 
 def _times(argument: str, values: ArrayLike) -> np.ndarray:
     """Numbers ``(N,)`` in double precision."""
-    array = np.asarray(values, float)
+    if isinstance(values, (Line, NewRows)):
+        fail(argument, "numbers", f"a {type(values).__name__}", "Pass the times themselves.", TypeError)
+    given = np.ma.filled(values.astype(float), np.nan) if isinstance(values, np.ma.MaskedArray) else np.asarray(values)
+    if given.dtype.kind not in "biuf":  # a date is a number in a unit of its own, and another one in new rows
+        cure = "Of dates pass a number in a unit of your choice: (dates - dates[0]) / np.timedelta64(1, 'D')."
+        fail(argument, "real numbers", f"an array of {given.dtype}", cure, TypeError)
+    array = np.asarray(given, float)
     array = array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array
     if array.ndim != 1 or not array.size:
         cure = "Pass one number for each row. Of several columns take ngp.neighbours(X, 16)."
