@@ -26,7 +26,7 @@ from numpyro_gp.posterior.near import FEW_DRAWS, finder_of, joint_rows_of, proce
 from numpyro_gp.posterior.prediction import Prediction
 from numpyro_gp.posterior.sources import Source
 from numpyro_gp.posterior.tracing import Fitted
-from numpyro_gp.primitives.lines.value import Line, lines_in, with_rows
+from numpyro_gp.primitives.lines.value import Line, NewTimes, lines_in, with_rows
 from numpyro_gp.primitives.neighbours.local_process import LocalProcess
 from numpyro_gp.primitives.process import GaussianProcess
 from numpyro_gp.programs.trace import is_traced
@@ -195,7 +195,9 @@ def draw_functions(
             drawn: Array = process.data.drawn(tracing.key_of(draw[0], process.name), rows, both)
             return drawn
 
-        return asked.at_each(along, tracing.draws_of(key, index), on_line.find(new), with_rows(on_line, new))
+        found: Array = asked.at_each(along, tracing.draws_of(key, index), on_line.find(new), with_rows(on_line, new))
+        _refuse_before_origin(found)
+        return found
 
     def one(process: GaussianProcess, draw: tracing.Draw, X: Functional | Array) -> Array:
         drawn = process.sample_jointly(tracing.key_of(draw[0], process.name), X)
@@ -371,7 +373,7 @@ def predictor_of_process(
         fixed, place = (posterior.source, call.arrays), arrays[0].ndim - 2
         axes, total = dict.fromkeys(rows, place), arrays[0].shape[place]
         chunks = predict_chunks(one_draw, fixed, (key, index), rows, total, size, axes, start, reused)
-        return Prediction.of_chunks(chunks, key, -1, start, gp), (finder,)
+        return _with_numbers(Prediction.of_chunks(chunks, key, -1, start, gp), X), (finder,)
 
     return Predictor(key, chunk_size, predict)
 
@@ -399,6 +401,21 @@ def _line_of(asked: tracing.AskedProcess, key: Array, index: np.ndarray) -> Line
         got, cure = f"{len(of)}", "Give each line a model of its own, or name a process: gp='f'."
         fail("the lines on which the process stands", "one, where new rows are predicted", got, cure)
     return lines[of[0]] if of else None
+
+
+def _with_numbers(prediction: Prediction, X: object) -> Prediction:
+    """A prediction, refused where it is of times that have none."""
+    if isinstance(X, NewTimes):
+        _refuse_before_origin(prediction.function_mean)
+    return prediction
+
+
+def _refuse_before_origin(values: ArrayLike) -> None:
+    """Refuse times before the origin of a walk on a line, where its kernel is another process, and gives no number."""
+    found = known(values)
+    if found is not None and np.isnan(found).any():
+        cure = "Pass an earlier origin= to the kernel, or later times; in single precision try float64."
+        fail("X", "at or behind the origin of the kernel", "times whose moments are no numbers", cure)
 
 
 def _of_each_row(offset: ArrayLike | Sequence[ArrayLike | None], shape: tuple[int, ...]) -> Array:

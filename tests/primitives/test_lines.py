@@ -345,3 +345,14 @@ def test_wrong_use_is_refused_with_a_cure():
         line.find(line)
     with pytest.raises(TypeError, match="t must be known"):
         jax.jit(ngp.line)(y)
+
+
+def test_times_before_the_origin_of_a_walk_are_refused():
+    def model(line, y=None):
+        return ngp.gp_regression("y", K.Wiener(1.0, origin=0.5), line, 0.09, obs=y)
+
+    posterior, line, y = ngp.Posterior.from_svi(model, lambda *_: None, {}), ngp.line([1.0, 2.0, 3.0]), np.ones(3)
+    assert np.isfinite(posterior.predict_at(KEY, [0.6, 2.5], line, y).function_mean).all()
+    for ask in (posterior.predict_at, posterior.function_draws):
+        with pytest.raises(ValueError, match="X must be at or behind the origin of the kernel"):
+            ask(KEY, [0.1, 2.5], line, y)
