@@ -215,8 +215,10 @@ class Prediction:
         axis: int = 0,
         quantiles: QuantilesOfRows | None = None,
         level: np.ndarray | None = None,
+        labels: tuple[str, ...] | None = None,
     ) -> None:
         self._held: Sequence[Observation] | Absent = chunks
+        self._labels = labels
         self._by_numpy, self.level = quantiles, level
         self._sizes, self._key, first = tuple(sizes), key, chunks[0]
         self._axis = axis % len(first.batch_shape)  # of rows, among those of plates
@@ -281,6 +283,11 @@ class Prediction:
         return jax.tree.map(lambda *own: on_device(package.concatenate(own, axis=axis)), *cut)
 
     def _check(self, y: ArrayLike) -> Array:
+        labels = self.__dict__.get("_labels")  # a pickle of before has none
+        if labels is not None and (text := np.asarray(y)).dtype.kind in "OUS":
+            if others := sorted(set(map(str, text.ravel())) - set(labels)):
+                fail("y", f"of the labels {labels}", f"{others[:3]}", "Leave out rows with other labels.")
+            y = (text.astype(str) == labels[1]).astype(float)
         data, given = check_array("y", y), known(y)
         if self.level is not None and given is not None and given.shape == self.level.shape:
             data = jnp.asarray((given - np.nan_to_num(self.level)).astype(self.variance.dtype))

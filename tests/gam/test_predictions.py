@@ -276,3 +276,18 @@ def test_a_level_that_leaves_single_precision_no_digits_is_kept_apart():
             np.testing.assert_array_equal(again.mean, found.mean)
             np.testing.assert_allclose(pickle.loads(pickle.dumps(found)).quantiles(levels), found.quantiles(levels))
             assert not any("passes through all" in note for note in fit.summary(density=False).notes)
+
+
+def test_densities_of_labels_take_their_names():
+    """As the fit takes them; other names are refused, since 0 or 1 would be a guess."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=80)
+    label = np.where(rng.uniform(size=80) < 0.5 + 0.3 * np.tanh(x), "ill", "well")
+    prediction = ngp.gam("label ~ x", {"x": x, "label": label}, "bernoulli").predict({"x": x})
+    np.testing.assert_array_equal(
+        prediction.log_density(label), prediction.log_density((label == "well").astype(float))
+    )
+    with pytest.raises(ValueError, match=r"y must be of the labels \('ill', 'well'\), but got \['sick'\]"):
+        prediction.log_density(np.full(80, "sick"))
+    with pytest.raises(ValueError, match="categorical"):
+        ngp.gam("label ~ x", {"x": x, "label": label}, ngp.likelihoods.Softmax(3))

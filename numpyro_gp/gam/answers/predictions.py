@@ -175,7 +175,9 @@ def predicted(draws: Draws, X: np.ndarray, key: Array) -> Prediction:
         chunks.append(chunk)
         sizes.append(rows.stop - rows.start)
     quantiles = None if model.family.named is None else quantiles_of_rows
-    return Prediction(chunks, sizes, key, quantiles=quantiles, level=level)
+    levels = model.layout.response_column.levels
+    labels = tuple(map(str, levels)) if levels else None
+    return Prediction(chunks, sizes, key, quantiles=quantiles, level=level, labels=labels)
 
 
 def quantiles_of_rows(chunk: Observation, rows: int, levels: np.ndarray, num_samples: int) -> np.ndarray:

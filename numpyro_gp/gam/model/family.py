@@ -153,6 +153,7 @@ def as_family(family: Any) -> Family:
     name = "function" if kind is likelihoods.CallableLikelihood else kind.__name__  # as files of fits have it
     if (count := Family("", "", family).look(lambda own: own.num_latent)) > 1:
         cure = f"Write the model yourself, with a process of outputs={count}, as the page of several outputs shows."
+        cure = 'Take the family "categorical".' if kind is likelihoods.Softmax else cure
         fail("family", "a likelihood of one function, the sum of the terms", f"{name}, which has {count}", cure)
     if name == likelihoods.Binomial.__name__:
         fail("family", "one whose trials are a column of the table", "ngp.likelihoods.Binomial", TRIALS)
