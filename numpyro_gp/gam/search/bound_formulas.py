@@ -172,8 +172,8 @@ def bound_at_pseudo_data(
     Weights may be negative, as long as the belief has a covariance: else `inverse_of` fails.
     ``expected`` gives the expected log density of all rows at means and variances, and its slopes in both.
     """
-    values, variances, slopes, variance_slopes = features
-    first, s = np.cumsum(sizes) - sizes, np.repeat(scales, sizes)
+    values, variances, *_ = features
+    s = np.repeat(scales, sizes)
     shift, weight = pseudo_data
     A, residual, eye = s[:, None] * values, shift - weight * offset, np.eye(sizes.sum())
     half, away = A * np.sqrt(np.maximum(weight, 0)), A[:, weight < 0] * np.sqrt(-weight[weight < 0])
@@ -193,13 +193,22 @@ def bound_at_pseudo_data(
     for one, each in ((of_S, 2 * weight), (SA, -2 * total.of_variance), (A, 2 * of_left)):
         one *= each  # in place: these arrays are large
         of_A += one
+    slopes = _of_scales_and_lengths(features, scales, sizes, of_A, of_left)
+    return BoundValue(loss, *slopes, 0.0, gram, projected), RowMarginals(mean, variance), total
+
+
+def _of_scales_and_lengths(
+    features: Features, scales: np.ndarray, sizes: np.ndarray, of_A: np.ndarray, of_left: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Slopes in scales and lengthscales, through the features times their scales and through what these leave."""
+    values, variances, slopes, variance_slopes = features
+    first, s = np.cumsum(sizes) - sizes, np.repeat(scales, sizes)
     of_scales = np.add.reduceat(np.einsum("mn,mn->m", of_A, values), first) - 2 * scales * (variances @ of_left)
     of_lengths = [
         np.add.reduceat(s * np.einsum("mn,mn->m", of_A, one), first) - scales**2 * (spread @ of_left)
         for one, spread in zip(slopes, variance_slopes, strict=True)
     ]
-    by_component = np.reshape(np.transpose(of_lengths), (len(scales), -1))
-    return BoundValue(loss, of_scales, by_component, 0.0, gram, projected), RowMarginals(mean, variance), total
+    return of_scales, np.reshape(np.transpose(of_lengths), (len(scales), -1))
 
 
 def bound_of_functions(
@@ -213,8 +222,8 @@ def bound_of_functions(
 
     The belief has all covariances between them. ``expected`` takes means ``(N, J)`` and covariances ``(N, J, J)``.
     """
-    values, variances, slopes, variance_slopes = features
-    first, s = np.cumsum(sizes) - sizes, np.repeat(scales, sizes)
+    values, variances, *_ = features
+    s = np.repeat(scales, sizes)
     (shift, weight), A = pseudo_data, s[:, None] * values
     M, J = len(A), shift.shape[1]
     places = [slice(j * M, (j + 1) * M) for j in range(J)]
@@ -249,13 +258,8 @@ def bound_of_functions(
         twice = 2 - (i == j)
         of_A += twice * (of_gram[places[i], places[j]] + of_gram[places[j], places[i]]) @ (A * weight[:, i, j])
         of_A -= 2 * twice * SA[i, j] * total.of_variance[:, i, j]
-    of_scales = np.add.reduceat(np.einsum("mn,mn->m", of_A, values), first) - 2 * scales * (variances @ of_left)
-    of_lengths = [
-        np.add.reduceat(s * np.einsum("mn,mn->m", of_A, one), first) - scales**2 * (spread @ of_left)
-        for one, spread in zip(slopes, variance_slopes, strict=True)
-    ]
-    by_component = np.reshape(np.transpose(of_lengths), (len(scales), -1))
-    return BoundValue(loss, of_scales, by_component, 0.0, gram, projected), RowMarginals(mean, variance), total
+    slopes = _of_scales_and_lengths(features, scales, sizes, of_A, of_left)
+    return BoundValue(loss, *slopes, 0.0, gram, projected), RowMarginals(mean, variance), total
 
 
 # --------------------------------------------------------------------------------------
