@@ -20,6 +20,7 @@ from numpyro_gp.beliefs.neighbours.pseudo_rows import PseudoRows, natural_moment
 from numpyro_gp.checks import check_array, check_finite, check_floating, check_nonnegative, check_positive, fail
 from numpyro_gp.kernels.base import Kernel
 from numpyro_gp.kernels.jitter import ample_jitter
+from numpyro_gp.kernels.members import batch_shape
 from numpyro_gp.means import Mean
 from numpyro_gp.primitives.function_draw import level_at
 from numpyro_gp.primitives.inducing import report
@@ -27,7 +28,7 @@ from numpyro_gp.primitives.lines import filter as linear
 from numpyro_gp.primitives.lines.states import states_of
 from numpyro_gp.primitives.lines.value import Line, NewTimes
 from numpyro_gp.primitives.neighbours.local_process import LocalProcess
-from numpyro_gp.primitives.neighbours.row_sites import RowPrior, check_one_process
+from numpyro_gp.primitives.neighbours.row_sites import RowPrior
 from numpyro_gp.primitives.opening import Plates, check_name, open_site, record, record_call
 from numpyro_gp.sites import Belief, Certain
 
@@ -184,7 +185,9 @@ def regression_on_line(
 
 def _check_kernel(name: str, kernel: Kernel, line: Line) -> None:
     """Refuse, where the site is opened, kernels without states, and origins behind the first row."""
-    check_one_process(name, kernel)
+    if lead := batch_shape(kernel):
+        cure = "Open a line and a site for each member."
+        fail(f"the kernel of site {name!r}", "one kernel, where rows are on a line", f"a batch of {lead}", cure)
     states_of(kernel).start(jnp.asarray(line.times, line.gaps.dtype)[:1])
 
 
