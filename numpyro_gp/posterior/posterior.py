@@ -42,6 +42,7 @@ from numpyro_gp.posterior.sources import (
 )
 from numpyro_gp.posterior.storage import read_arrays, refuse_narrowed, to_pickle, write_arrays
 from numpyro_gp.posterior.tracing import Fitted
+from numpyro_gp.primitives.lines.value import lines_in
 from numpyro_gp.primitives.neighbours.local_process import LocalProcess
 from numpyro_gp.primitives.opening import recorded_processes
 from numpyro_gp.rows.call import Arguments, argument_names, arguments_of, call_of, check_taken, is_data
@@ -251,13 +252,13 @@ class Posterior(Fitted):
         """What predicts one row, or a few, again and again: ``predictor(X_new)`` is `predict` without its overhead.
 
         ``args`` and ``kwargs`` are the arguments of the model behind those that each call gives; the others are as in
-        `predict`. With neighbours among them they are all arguments of the fit, ``posterior.predictor(key, near, y)``,
-        and ``predictor(X_new)`` is `predict_at` without its overhead, of the data site ``site``.
+        `predict`. With neighbours or a line among them they are all arguments of the fit, ``posterior.predictor(key,
+        near, y)``, and ``predictor(X_new)`` is `predict_at` without its overhead, of the data site ``site``.
         """
         own = {"num_samples": num_samples, "chunk_size": chunk_size, "site": site, "new": new}
         self._check_taken("predictor", (), **own, neighbours=neighbours)
         others = (new,) if isinstance(new, str) else tuple(new)
-        if neighbours_in((args, kwargs)):
+        if neighbours_in((args, kwargs)) or lines_in((args, kwargs)):
             if others:
                 fail("new", "left out where rows have neighbours", f"{others}", "Leave it out.")
             call = call_of(self.model, args, kwargs)

@@ -356,3 +356,19 @@ def test_times_before_the_origin_of_a_walk_are_refused():
     for ask in (posterior.predict_at, posterior.function_draws):
         with pytest.raises(ValueError, match="X must be at or behind the origin of the kernel"):
             ask(KEY, [0.1, 2.5], line, y)
+
+
+def test_a_predictor_is_asked_again_for_other_rows_and_counts():
+    t = times(30)
+    y, line = data(t), ngp.line(t)
+
+    def model(line, y=None):
+        return ngp.gp_regression("y", K.Matern32(1.3, 0.7), line, 0.09, obs=y)
+
+    posterior = ngp.Posterior.from_svi(model, lambda *_: None, {})
+    predictor = posterior.predictor(KEY, line, y)
+    for new in (np.array([0.05, 3.0, 401.0]), np.array([7.0, 2.0]), np.array([t[4]])):
+        _, mean, covariance = dense(K.Matern32(1.3, 0.7), t, new, y, 0.09)
+        found = predictor(new)
+        np.testing.assert_allclose(found.function_mean, mean, atol=1e-9)
+        np.testing.assert_allclose(found.function_variance, np.diag(covariance), rtol=1e-8)
