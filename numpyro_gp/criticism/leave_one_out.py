@@ -49,7 +49,8 @@ def smoothed(log_weights: np.ndarray, efficiency: float = 1.0) -> Smoothed:
     ranks = np.argsort(tail[1:], axis=0) + 1
     order, ranked = (np.take_along_axis(one, ranks, axis=0) for one in (order, tail))
     cut = np.maximum(tail[0], np.log(np.finfo(float).tiny))
-    counts, k = np.sum(ranked > cut, axis=0), np.full(x.shape[1], np.inf)
+    # Weights that differ as numbers: those of a datum that is certain differ as logarithms alone.
+    counts, k = np.sum(np.exp(ranked) > np.exp(cut), axis=0), np.full(x.shape[1], np.inf)
     for count in np.unique(counts[counts >= FEWEST_IN_TAIL]):
         own = np.flatnonzero(counts == count)
         base = np.exp(cut[own])

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import jax
 import jax.numpy as jnp
@@ -174,6 +174,15 @@ def _mixture_quantile_change(primals: tuple[Array, ...], changes: tuple[Array, .
 QuantilesOfRows = Callable[[Observation, int, np.ndarray, int], np.ndarray]
 
 
+class Labels(Protocol):
+    """The two levels that a response of labels has, and their codes ``(N,)``; what is no level has a greater one."""
+
+    @property
+    def levels(self) -> tuple[Any, ...] | None: ...
+
+    def encode(self, values: np.ndarray) -> np.ndarray: ...
+
+
 class Prediction:
     """What a fit predicts for new data: a mixture over S posterior draws (mathematics.md section 11.1).
 
@@ -207,6 +216,8 @@ class Prediction:
     ((4,), (4,), (2, 4))
     """
 
+    _labels: Labels | None = None  # of pickles of before, too
+
     def __init__(
         self,
         chunks: Sequence[Observation],
@@ -215,7 +226,7 @@ class Prediction:
         axis: int = 0,
         quantiles: QuantilesOfRows | None = None,
         level: np.ndarray | None = None,
-        labels: tuple[str, ...] | None = None,
+        labels: Labels | None = None,
     ) -> None:
         self._held: Sequence[Observation] | Absent = chunks
         self._labels = labels
@@ -283,11 +294,8 @@ class Prediction:
         return jax.tree.map(lambda *own: on_device(package.concatenate(own, axis=axis)), *cut)
 
     def _check(self, y: ArrayLike) -> Array:
-        labels = self.__dict__.get("_labels")  # a pickle of before has none
-        if labels is not None and (text := np.asarray(y)).dtype.kind in "OUS":
-            if others := sorted(set(map(str, text.ravel())) - set(labels)):
-                fail("y", f"of the labels {labels}", f"{others[:3]}", "Leave out rows with other labels.")
-            y = (text.astype(str) == labels[1]).astype(float)
+        if self._labels is not None and is_known(y):
+            y = self._coded(self._labels, y)
         data, given = check_array("y", y), known(y)
         if self.level is not None and given is not None and given.shape == self.level.shape:
             data = jnp.asarray((given - np.nan_to_num(self.level)).astype(self.variance.dtype))
@@ -301,6 +309,18 @@ class Prediction:
         if not isinstance(values, CallableLikelihood):  # the support of these may be another at each draw
             values.check_targets(data)
         return data
+
+    @staticmethod
+    def _coded(labels: Labels, y: ArrayLike) -> ArrayLike:
+        """Labels as 0 and 1, by name as the data of the fit had them. Beside names of text numbers are codes."""
+        values, levels = np.asarray(y), labels.levels or ()
+        if values.dtype.kind in "fiub" and all(isinstance(level, str) for level in levels):
+            return y
+        codes = labels.encode(values.ravel())
+        if (bad := codes == len(levels)).any():
+            others = sorted({repr(one) for one in values.ravel()[bad].tolist()})
+            fail("y", f"of the labels {levels}", f"{', '.join(others[:3])}", "Leave out rows with other labels.")
+        return codes.reshape(values.shape)
 
     def log_density(self, y: ArrayLike) -> Array:
         """``log (1/S) sum_s p(y_n | draw s)`` for each datum, shape ``(N,)``.
@@ -413,12 +433,12 @@ class Prediction:
 
 # What a prediction holds, as the pytree that it is: arrays, and what is fixed.
 ARRAYS = ("_held", "_key", "level", "mean", "variance", "function_mean", "function_variance")
-FIXED = ("_sizes", "_axis", "num_draws", "_data_axes", "_by_numpy")
+FIXED = ("_sizes", "_axis", "num_draws", "_data_axes", "_by_numpy", "_labels")
 
 
 def _parts_of_prediction(prediction: Prediction) -> tuple[tuple[object, ...], tuple[object, ...]]:
     held = vars(prediction) | {"_held": list(prediction._chunks)}
-    return tuple(held[name] for name in ARRAYS), tuple(held[name] for name in FIXED)
+    return tuple(held[name] for name in ARRAYS), tuple(getattr(prediction, name) for name in FIXED)
 
 
 def _prediction_of(fixed: tuple[Any, ...], arrays: tuple[Any, ...]) -> Prediction:

@@ -102,6 +102,16 @@ def test_leave_one_out_of_exact_regression_averages_over_hyper_parameters():
     np.testing.assert_allclose(psis_left_out(np.asarray(terms)).pointwise, closed_form(), atol=1e-4)
 
 
+def test_leaving_out_what_is_certain_changes_nothing():
+    """Log densities that differ by less than rounding of one, as of rows that are censored far below what is expected."""
+    rng = np.random.default_rng(0)
+    certain = -np.exp(rng.uniform(-180, -40, size=(1000, 3)))
+    found = psis_left_out(np.concatenate([certain, rng.normal(size=(1000, 1))], axis=1))
+    np.testing.assert_allclose(found.pointwise[:3], 0, atol=1e-14)
+    assert np.isfinite(found.pointwise).all()
+    np.testing.assert_array_equal(found.is_bad[:3], False)
+
+
 def test_pareto_k_of_known_tails():
     """Weights ``u^-k`` have a Pareto tail of shape k; exchanged signs (ArviZ 1 takes log likelihoods) give less than 0.1."""
     u = np.random.default_rng(0).uniform(size=20000)

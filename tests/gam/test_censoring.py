@@ -180,6 +180,13 @@ def test_predictions_are_of_the_response_itself_and_densities_of_what_is_known_o
     assert str(again.summary()) == str(found.summary())
 
 
+def test_new_rows_without_a_column_that_is_negated_are_observed():
+    y = np.array([2.0, 3.0, 4.0])
+    found = fit("not dead").predict(NEW)
+    np.testing.assert_array_equal(found.log_density(y), fit().predict(NEW).log_density(y))
+    assert not np.array_equal(found.log_density(y), fit("not dead").predict(NEW | {"dead": [0, 0, 0]}).log_density(y))
+
+
 def test_a_series_is_forecast_without_a_column_of_censoring():
     """Beside a level of 3, above which nothing was read."""
     t = np.arange(60.0)

@@ -175,8 +175,8 @@ def predicted(draws: Draws, X: np.ndarray, key: Array) -> Prediction:
         chunks.append(chunk)
         sizes.append(rows.stop - rows.start)
     quantiles = None if model.family.named is None else quantiles_of_rows
-    levels = model.layout.response_column.levels
-    labels = tuple(map(str, levels)) if levels else None
+    response = model.layout.response_column
+    labels = response if response.is_category else None
     return Prediction(chunks, sizes, key, quantiles=quantiles, level=level, labels=labels)
 
 

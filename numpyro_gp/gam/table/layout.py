@@ -111,11 +111,12 @@ class TableLayout:
 
     def _sides(self, data: object) -> np.ndarray:
         """What a table of new rows says of its column of sides; where it has none all responses are observed."""
-        name, names = self.columns[-1].name, list(keys_of(data))
-        if name in names:
-            return column_values(data, name)
+        of_sides, names = self.columns[-1], list(keys_of(data))
+        if of_sides.name in names:
+            return column_values(data, of_sides.name)
         first = [column.name for column in self.columns[:-1]] or names
-        return np.zeros(len(column_values(data, first[0])) if first else 0)
+        # Of a column that is negated one says that a row is observed.
+        return np.full(len(column_values(data, first[0])) if first else 0, of_sides.shift)
 
     @property
     def of_known_levels(self) -> list[tuple[ReadTerm, int]]:
