@@ -218,7 +218,7 @@ def _log_ndtr_moments(mean: Float[Array, "*batch"], variance: Float[Array, "*bat
 
 @jax.custom_jvp
 def expected_log_ndtr(mean: Float[Array, "*batch"], variance: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
-    """``E log Phi(f)`` of wide ``f ~ N(mean, variance)``: to 1e-6 of itself, its slopes to 3e-6, from `WIDE` on.
+    """``E log Phi(f)`` of wide ``f ~ N(mean, variance)`` from `WIDE` on: to 1e-6 of itself or 3e-8, slopes to 3e-6.
 
     Examples
     --------
