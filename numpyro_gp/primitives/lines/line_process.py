@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro.distributions as dist
 from jax import lax
 from numpyro.distributions import constraints
@@ -214,6 +215,11 @@ class LinePrior(RowPrior):
     def size(self) -> int:
         """Number of rows."""
         return self.rows.size
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Floating point type of the whitened values."""
+        return np.dtype(jax.dtypes.canonicalize_dtype(self.rows.inputs.dtype))
 
     @property
     def inputs(self) -> Array:

@@ -233,7 +233,7 @@ class RowPrior(dist.Distribution):
     @property
     def dtype(self) -> np.dtype:
         """Floating point type of the whitened values; where a set-up has kept their shapes alone too."""
-        return np.dtype(jax.dtypes.canonicalize_dtype(self.inputs.dtype))
+        return np.dtype(jax.dtypes.canonicalize_dtype(self.rows.near.inputs.dtype))
 
     @property
     def inputs(self) -> Array:
