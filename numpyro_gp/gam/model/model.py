@@ -130,13 +130,13 @@ class Model:
             if (sides := sides_at(self.layout, X[rows])) is not None:
                 likelihood = with_sides(likelihood, sides)
             with nullcontext() if weights is None else handlers.scale(scale=weights[rows]):
-                at = f(X[rows]) if self.classes is None else functions_at(f, X[rows], self.start_of_classes)
+                at = f(X[rows]) if self.family.classes is None else functions_at(f, X[rows], self.start_of_classes)
                 observe("y", at, likelihood, obs=None if y is None else y[rows])
 
     def process(self, dtype: np.dtype | None = None) -> AdditiveGP:
         """Sample the hyper-parameters of the terms and open the additive process, at encoded inputs."""
         dtype = jnp.result_type(float) if dtype is None else dtype
-        mean = self._mean if self.classes is None else None
+        mean = self._mean if self.family.classes is None else None
         return additive_gp("f", self.kernels(dtype), self.inducing(dtype), mean=mean, jitter=self.jitter)
 
     def _mean(self, X: Array) -> Array:
@@ -184,7 +184,7 @@ class Model:
         found = self.kernel_data.kernels(self._scales(dtype) ** 2, self._lengthscales(dtype))
         constant = Batch((CONSTANT,), (), Constant(self._of_constant(dtype) ** 2))
         names, batches = (*found.names, CONSTANT), (*found.batches, constant)
-        if self.classes is None:
+        if self.family.classes is None:
             return KernelBatches(names, batches)
         of_each = list(zip(*(self.of_classes(name) for name in names), strict=True))
         numbers = range(len(of_each))
@@ -358,8 +358,8 @@ def model(
     if has_classes:
         likelihood = likelihood._replace(classes=len(layout.response_column.levels or ()))
         refuse_for_classes(wanted)
-    if (sides := sides_at(layout, rows.X)) is not None:
-        check_censoring(likelihood, sides, layout.columns[-1])
+    if layout.censored is not None:
+        check_censoring(likelihood, rows.X[:, layout.censored], layout.columns[-1])
     check_response(name, likelihood, rows.y, trials_at(layout, rows.X))
     check_any_rows(likelihood, len(rows.y))
     lines = [np.zeros((len(rows.X), 0))]  # of numbers, and indicators of small categories

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from numpyro_gp.arrays import Array
-from numpyro_gp.gam.model.censoring import censored_row, sides_at, with_sides
+from numpyro_gp.gam.model.censoring import censored_row, with_sides
 from numpyro_gp.gam.model.classes import contrasts, expected_log_softmax, log_shares
 from numpyro_gp.gam.model.families import Start
 from numpyro_gp.gam.model.family import trials_at
@@ -82,7 +82,9 @@ class Data(NamedTuple):
             from scipy.special import gammaln  # not at import: only newer versions of NumPyro bring it
 
             constant = float(mass / n @ (gammaln(n + 1) - gammaln(rows.y + 1) - gammaln(n - rows.y + 1)))
-        return cls(X, y, mass, np.broadcast_to(offset_at(model, X), y.shape), constant, sides_at(model.layout, X))
+        place = model.layout.censored
+        sides = None if place is None else X[:, place]
+        return cls(X, y, mass, np.broadcast_to(offset_at(model, X), y.shape), constant, sides)
 
     def part(self, rows: np.ndarray) -> "Data":
         """Some rows, which stand for all."""

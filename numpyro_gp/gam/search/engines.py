@@ -68,7 +68,7 @@ class EngineResult(NamedTuple):
 
 def is_joint(model: Model) -> bool:
     """Whether one belief holds all covariances: of classes, and of a series with an input for each row, of more."""
-    has_more = model.kernel_data.time_priors or model.classes is not None
+    has_more = model.kernel_data.time_priors or model.family.classes is not None
     return sum(model.sizes) * (model.family.classes or 1) <= (JOINT_OF_MORE if has_more else JOINT)
 
 
@@ -215,10 +215,10 @@ def run_engine(
     By variational inference, from which chains start too: steps in the hyper-parameters alone where terms and rows
     allow it, else stochastic ones in all.
     """
-    if model.classes is not None and not is_joint(model):
+    if model.family.classes is not None and not is_joint(model):
         each, required = sum(model.sizes), f"at most {JOINT_OF_MORE} inducing inputs of all terms and classes together"
         cure = f"Give curves fewer, as s(x, num_inducing={max(CURVE // 2, 2)}), or join classes that are few."
-        fail("the model of classes", required, f"{len(model.classes)} classes with {each} each", cure)
+        fail("the model of classes", required, f"{model.family.classes} classes with {each} each", cure)
     most = (num_steps or 2000) if engine == "svi" else 600
     is_held = sum(model.sizes) * len(model.rows.y) <= MOST_FEATURES
 
