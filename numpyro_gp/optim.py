@@ -138,8 +138,7 @@ def natural_gradient(
     if not isinstance(rest, optax.GradientTransformation):
         fail("rest", "an optax optimiser", f"{rest!r:.60}", "Pass, for example, optax.adam(1e-2).", TypeError)
     if step is None:
-        kinds = {"natural": optax.sgd(STEP), "alone": _settling(STEP), "rows": optax.sgd(ROW_STEP), "rest": rest}
-        return optax.partition(kinds, lambda params: _labels(params, "alone", "rows"))
+        return optax.partition(_by_kind(rest), lambda params: _labels(params, "alone", "rows"))
     if not callable(step):
         check_positive("step", step)
         if step > 1:
@@ -149,13 +148,17 @@ def natural_gradient(
 
 def usual(step_size: float = 0.02) -> optax.GradientTransformationExtraArgs:
     """Adam, beside natural steps where a guide holds natural parameters, as pseudo-data of rows are."""
-    kinds = {"natural": optax.sgd(STEP), "alone": _settling(STEP), "rows": optax.sgd(ROW_STEP)}
 
     def labels(params: Mapping[str, object]) -> dict[str, str]:
         has_natural = any(map(is_natural, params))
         return _labels(params, "alone", "rows") if has_natural else dict.fromkeys(params, "rest")
 
-    return optax.partition(kinds | {"rest": optax.adam(step_size)}, labels)
+    return optax.partition(_by_kind(optax.adam(step_size)), labels)
+
+
+def _by_kind(rest: optax.GradientTransformation) -> dict[str, optax.GradientTransformation]:
+    """Steps of parameters by their labels, where no natural step is given."""
+    return {"natural": optax.sgd(STEP), "alone": _settling(STEP), "rows": optax.sgd(ROW_STEP), "rest": rest}
 
 
 def check_natural_steps(optimiser: Any, params: Mapping[str, object]) -> None:

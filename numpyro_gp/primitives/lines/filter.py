@@ -46,6 +46,11 @@ class Rows(NamedTuple):
         """Number of chunks: some half of the root of N, a power of two."""
         return min(MOST_CHUNKS, 2 ** max(0, int(np.log2(len(self.gaps))) // 2 - 1))
 
+    @property
+    def prior(self) -> Array:
+        """Covariance ``(S, S)`` of the state at the first row."""
+        return self.states.start(self.first[None])[:, :, 0].astype(self.gaps.dtype)
+
     def cut(self, values: Array) -> Array:
         """Values ``(..., N)`` as ``(L, ..., chunks)``; those that are missing are 0."""
         length = -(-values.shape[-1] // self.chunks)
@@ -179,8 +184,7 @@ def _filter(
 
 def log_integral(rows: Rows, y: Float[Array, " N"], w: Float[Array, " N"]) -> Float[Array, ""]:
     """``log E exp(-sum_i w_i (y_i - f_i)^2 / 2)``, whose gradients say what is known of each ``f_i``."""
-    prior = rows.states.start(rows.first[None])[:, :, 0].astype(y.dtype)
-    return _log_integral(rows.states.read, prior, *rows.moves(), rows.cut(y), rows.cut(w))
+    return _log_integral(rows.states.read, rows.prior, *rows.moves(), rows.cut(y), rows.cut(w))
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
@@ -280,8 +284,7 @@ def filtered(rows: Rows, y: Array, w: Array) -> Filtered:
 def _known_starts(rows: Rows, data: Data) -> tuple[Said, tuple[Array, ...]]:
     """What chunks say, and the states at their starts, whose chunks are last."""
     said = _said(rows.states.read, *data)
-    prior = rows.states.start(rows.first[None])[:, :, 0].astype(rows.gaps.dtype)
-    return said, tuple(jnp.moveaxis(part, 0, -1) for part in _starts(prior, said)[1])
+    return said, tuple(jnp.moveaxis(part, 0, -1) for part in _starts(rows.prior, said)[1])
 
 
 def with_datum(read: np.ndarray, h: Array, J: Array, y: Array, w: Array) -> tuple[Array, Array]:
@@ -346,8 +349,7 @@ def whitened_to_values(rows: Rows, noise: Float[Array, " N"], white: Float[Array
 def drawn_from_prior(rows: Rows, white: Float[Array, "S N"]) -> Float[Array, " N"]:
     """``f`` at the rows, of standard normal noise for each number of each state; rows may tie."""
     A, Q = rows.moves()
-    first = rows.states.start(rows.first[None]).astype(white.dtype)
-    noise = jnp.concatenate([first, rows.joined(Q)[..., 1:]], axis=-1)
+    noise = jnp.concatenate([rows.prior[:, :, None], rows.joined(Q)[..., 1:]], axis=-1)
     values, vectors = jnp.linalg.eigh(jnp.moveaxis(noise, -1, 0))
     push = jnp.einsum("nij,nj,jn->in", vectors, jnp.sqrt(jnp.maximum(values, 0)), white)
     return _dot(rows.states.read, _accumulated(rows, A, push))
