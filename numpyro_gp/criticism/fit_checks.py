@@ -271,8 +271,8 @@ def follow(case: Case) -> Iterator[Finding]:
             continue
         inputs = np.asarray(X, float)  # in float32 a constant column would be 0 / 0
         points = (inputs[seen.rows] - inputs.mean(axis=0)) / np.maximum(inputs.std(axis=0), 1e-300)
-        first = _once(np.column_stack([seen.rows, seen.y]))  # a row that counts twice is not beside itself,
-        first = first[_once(np.column_stack([points, np.round(seen.z, 5)])[first])]  # nor is one that is there twice
+        # A row that counts twice, or is there twice, is not beside itself.
+        first = np.sort(np.unique(np.column_stack([points, seen.y]), axis=0, return_index=True)[1])
         if len(first) < 20:
             continue
         points, ranks = points[first], np.clip(seen.z[first], -3, 3)  # no single row makes a correlation
@@ -282,11 +282,6 @@ def follow(case: Case) -> Iterator[Finding]:
         if found > (least := max(NEIGHBOURS[0], NEIGHBOURS[1] / np.sqrt(len(ranks)))):
             text = f"Residuals of {name} at neighbouring inputs are correlated, {found:.2f}, so there is more to learn"
             yield Finding("residuals follow the inputs", text, found, least, _cure_of_residuals(case))
-
-
-def _once(rows: np.ndarray) -> np.ndarray:
-    """Numbers of rows, in order, of which no two are equal."""
-    return np.sort(np.unique(rows, axis=0, return_index=True)[1])
 
 
 def _cure_of_residuals(case: Case) -> str:

@@ -228,9 +228,10 @@ class CallableLikelihood(Likelihood):
 
     Expectations are by Gauss-Hermite quadrature with 20 nodes for each of up to three latent functions (their product,
     turned by the Cholesky factor of the covariance), 1024 quasi-random points beyond. The predictive density of one
-    latent function has its nodes about the peak, however narrow. Of several, and in the bound, likelihoods much
-    narrower than the latent standard deviation need the composite rule of the built-in ones: here their error is not
-    controlled.
+    latent function has its nodes about the peak, however narrow. Of several functions the error of likelihoods much
+    narrower than the latent standard deviation is not controlled. In the bound it does not matter: where the bound is
+    highest a function is no wider than the likelihood, and there 20 nodes are within 1e-5 nats of smooth densities and
+    0.05 of those with a kink, such as the Laplace distribution.
 
     Parameters
     ----------

@@ -206,3 +206,16 @@ def test_a_note_vanishes_when_its_cure_is_typed_as_it_stands(number):
     assert tried, note
     after = {own[::2]: ngp.gam(*own).summary().notes for own in tried}
     assert any(not any(note.startswith(words) for note in notes) for notes in after.values()), (note, after)
+
+
+@pytest.mark.parametrize("family", ["poisson", "bernoulli"])
+def test_copies_of_rows_are_no_neighbours_of_one_another(family):
+    """Each copy of a count has its own place among equal counts, and the same inputs: its neighbour is the other copy."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1, 1, 60)
+    y = {"poisson": rng.poisson(np.exp(0.3 + 0.5 * x)), "bernoulli": rng.uniform(size=60) < 1 / (1 + np.exp(-x))}[
+        family
+    ]
+    rows = np.repeat(np.arange(60), 3)
+    notes = ngp.gam("y ~ linear(x)", {"x": x[rows], "y": y[rows].astype(float)}, family).summary().notes
+    assert not any("neighbouring" in note for note in notes)
