@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from numpyro_gp.arrays import Array, ArrayField, ArrayLike, store, value_type
-from numpyro_gp.checks import check_count, check_points, fail
+from numpyro_gp.arrays import Array, ArrayField, store, value_type
+from numpyro_gp.checks import check_count, fail
 from numpyro_gp.kernels.base import Kernel, by_field, kernel_field, per_input, positive_scalar
 from numpyro_gp.kernels.measures import Empirical, Gaussian, Measure, Uniform, column_of, legendre, mean_of_measure
 from numpyro_gp.kernels.profiles import averages, deviation_of, double_mean, integral, of_average, over_normal
@@ -182,21 +182,6 @@ class ZeroMean(Kernel):
             found.append(ZeroMean(replace(self.kernel, variance=1.0, **options), self.measure.column(d)))
         return tuple(found)
 
-    def kernel_mean(self, X: ArrayLike) -> Float[Array, " N"]:
-        """``variance * prod_d kbar_d(x_d)``: the base kernel integrated over one argument."""
-        return self.kernel.variance * jnp.prod(1 + self._deviations(check_points("X", X))[0], axis=1)
-
-    def kernel_mean_mean(self, columns: int | None = None) -> Float[Array, ""]:
-        """``variance * prod_d cbar_d``: the base kernel integrated over both arguments.
-
-        ``columns`` is the number of inputs; it is needed only where all parameters are scalars
-        and the kernel is used on more than one.
-        """
-        lengths = [value.shape[0] for value in self._parameters().values() if value.ndim == 1]
-        count = max(lengths, default=1) if columns is None else check_count("columns", columns)
-        _, b = self._deviations(jnp.zeros((1, count), self.kernel.lengthscale.dtype))
-        return self.kernel.variance * jnp.prod(1 + b)
-
     def _parameters(self) -> dict[str, Array]:
         own = {"lengthscale": self.kernel.lengthscale}
         if isinstance(self.kernel, Periodic):
@@ -214,22 +199,19 @@ class ZeroMean(Kernel):
             return (*own, column_of(kernel.period, d))
         return (*own, kernel.alpha) if isinstance(kernel, RationalQuadratic) else own
 
-    def _empirical_deviations(self, X: Float[Array, "N D"]) -> tuple[Float[Array, "N D"], Float[Array, "1 D"]]:
-        """``a`` and ``b`` as averages over the points: exact for every kernel."""
-        a, b, profile = [], [], partial(_deviation, type(self.kernel))
-        for d in range(X.shape[1]):
-            points, weights = (value.astype(X.dtype) for value in self.measure.column(d).quadrature())
-            both = averages(profile, jnp.concatenate([X[:, d], points]), points, weights, *self._own(d))
-            a.append(both[: X.shape[0]])
-            b.append(matmul(weights, both[X.shape[0] :]))
-        return jnp.stack(a, axis=1), jnp.stack(b)[None, :]
-
     def _deviations(self, X: Float[Array, "N D"]) -> tuple[Float[Array, "N D"], Float[Array, "1 D"]]:
         """``a`` of each coordinate, and ``b``."""
         if isinstance(self.measure, Empirical):
             for name, value in self._parameters().items():
                 per_input(name, value, X)  # checks the number of columns
-            return self._empirical_deviations(X)
+            # Averages over the points: exact for every kernel.
+            averaged, double, profile = [], [], partial(_deviation, type(self.kernel))
+            for d in range(X.shape[1]):
+                points, weights = (value.astype(X.dtype) for value in self.measure.column(d).quadrature())
+                both = averages(profile, jnp.concatenate([X[:, d], points]), points, weights, *self._own(d))
+                averaged.append(both[: X.shape[0]])
+                double.append(matmul(weights, both[X.shape[0] :]))
+            return jnp.stack(averaged, axis=1), jnp.stack(double)[None, :]
         lengthscale, first, second = (per_input(name, value, X) for name, value in self._parameters().items())
         if isinstance(self.measure, Gaussian):
             a, b = over_normal(X, lengthscale, first, second)
