@@ -389,6 +389,11 @@ class Orthogonal(WithMeanBasis):
     (3,)
     """
 
+    Z_gamma: ArrayField
+    a: ArrayField
+    mean: ArrayField
+    scale_tril: ArrayField
+    columns: Array | None = None
     probe: Probe | None = None
 
     def whitened(self, basis: AbstractBasis | None = None) -> Whitened:  # noqa: ARG002

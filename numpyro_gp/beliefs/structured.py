@@ -18,6 +18,7 @@ from numpyro_gp.arrays import Array, ArrayField, ArrayLike, Converted, Shape, ov
 from numpyro_gp.beliefs.additive_basis import AdditiveBasis
 from numpyro_gp.beliefs.base import AbstractBelief, Joint, Marginals, above_rounding
 from numpyro_gp.beliefs.basis import AbstractBasis, Whitened, covariance_kl
+from numpyro_gp.beliefs.coupled import check_mean
 from numpyro_gp.beliefs.curvature_taps import BlockProbe
 from numpyro_gp.beliefs.gaussian_data import ridge_factor
 from numpyro_gp.beliefs.members import Stacked, Stacks
@@ -30,12 +31,6 @@ from numpyro_gp.linalg import factorise, flipped, half_log_det, inverse_factor, 
 
 Blocks = tuple[Array, ...] | Stacked
 BlocksField = Converted[Blocks, Mapping[str, ArrayLike] | Sequence[ArrayLike]]
-
-
-def check_mean_of_one(mean: ArrayLike) -> Array:
-    """Return whitened means ``(M,)``, with the axes of plates on their left."""
-    axes = (None,) * max(1, jnp.ndim(mean))
-    return check_shape("mean", mean, axes, "whitened values of all components", "Stack them in component order.")
 
 
 def stacked_rows(stacks: Sequence[Array]) -> Float[Array, "R N"]:
@@ -99,7 +94,7 @@ class InBlocks(AbstractBelief):
     probe: BlockProbe | None = None
 
     def __post_init__(self) -> None:
-        mean, blocks, names = check_mean_of_one(self.mean), self.blocks, self.names
+        mean, blocks, names = check_mean("mean", self.mean), self.blocks, self.names
         if not isinstance(blocks, Stacked):  # a tuple in component order, or a dictionary, which has the names
             labelled = blocks.items() if isinstance(blocks, Mapping) else enumerate(blocks)
             names, axes = tuple(blocks) if isinstance(blocks, Mapping) else names, (*mean.shape[:-1], None)
@@ -224,7 +219,7 @@ class Structured(LowRankBelief):
     probe: BlockProbe | None = None
 
     def __post_init__(self) -> None:
-        mean = check_mean_of_one(self.mean)
+        mean = check_mean("mean", self.mean)
         store(self, mean=mean, W=check_low_rank(self.W, mean))
 
     def whitened(self, basis: AbstractBasis | None = None) -> Whitened:  # noqa: ARG002

@@ -181,6 +181,7 @@ class OfOneVariance(Kernel):
 class _OfLengthscale(OfOneVariance):
     """One of those with a lengthscale, or one for each input."""
 
+    variance: ArrayField
     lengthscale: ArrayField
     checks = by_field(variance=positive_scalar, lengthscale=positive_per_input)
 
@@ -329,6 +330,8 @@ class RationalQuadratic(_Stationary):
     [[0.3333]]
     """
 
+    variance: ArrayField
+    lengthscale: ArrayField
     alpha: ArrayField
     checks = by_field(**_Stationary.checks, alpha=positive_scalar)
 
@@ -360,6 +363,8 @@ class Periodic(_Stationary):
     [[0.1353, 1.0]]
     """
 
+    variance: ArrayField
+    lengthscale: ArrayField
     period: ArrayField
     checks = by_field(**_Stationary.checks, period=positive_per_input)
 

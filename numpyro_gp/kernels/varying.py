@@ -9,7 +9,7 @@ import numpy as np
 from jax.nn import sigmoid
 from jaxtyping import Float
 
-from numpyro_gp.arrays import Array, ArrayLike, as_pytree, value_type
+from numpyro_gp.arrays import Array, ArrayField, ArrayLike, as_pytree, value_type
 from numpyro_gp.checks import check_count, check_floating, fail, when_known
 from numpyro_gp.kernels.base import (
     Active,
@@ -61,6 +61,7 @@ class Gibbs(OfOneVariance):
     (True, True)
     """
 
+    variance: ArrayField
     log_lengthscale: Values
     checks = by_field(**OfOneVariance.checks, log_lengthscale=lambda _, function: as_pytree(function))
 

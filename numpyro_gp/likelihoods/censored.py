@@ -73,7 +73,7 @@ def check_ends(names: tuple[str, str], lower: ArrayLike | None, upper: ArrayLike
             fail(names[0], f"at most {names[1]}", where, f"Swap the two: {names[0]} comes first.")
 
     when_known(check, *[end for _, end in present])
-    unrounded = lower, upper
+    unrounded: tuple[Any, Any] = (lower, upper)
     if len(present) == 2 and not any(isinstance(end, jax.Array) for end in unrounded):  # such come rounded
         # Two ends that rounding makes equal would be a density.
         rounded = [end for _, end in present]
@@ -90,7 +90,7 @@ def check_ends(names: tuple[str, str], lower: ArrayLike | None, upper: ArrayLike
     return [by_name.get(name) for name in names]
 
 
-def check_inside(y: ArrayLike, names: tuple[str, str], ends: Sequence[ArrayLike | None]) -> None:
+def check_inside(y: ArrayLike, names: tuple[str, ...], ends: Sequence[ArrayLike | None]) -> None:
     """Refuse known data outside of their interval."""
     low, high = (infinite if end is None else end for end, infinite in zip(ends, (-jnp.inf, jnp.inf), strict=True))
 

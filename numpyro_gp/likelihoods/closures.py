@@ -17,6 +17,11 @@ from numpyro_gp.arrays import is_array
 EMPTY = object()
 
 
+def _wrap(value: object) -> object:
+    """Functions inside closures are closures too."""
+    return Closure(value) if isinstance(value, (types.FunctionType, functools.partial)) else value
+
+
 def _unwrap(value: object) -> Any:
     return value.rebuilt() if isinstance(value, Closure) else value
 
@@ -32,18 +37,17 @@ class Closure:
     is_users_own = True
 
     def __init__(self, function: Callable[..., object]) -> None:
-        # What it closes over: cells, default values, arguments of partials. Functions there are closures too.
-        wrap = lambda value: Closure(value) if isinstance(value, (types.FunctionType, functools.partial)) else value  # noqa: E731
+        # What it closes over: cells, default values, arguments of partials.
         contents: list[object] = []
         if isinstance(function, functools.partial):
-            contents = [wrap(function.func), function.args, function.keywords]
+            contents = [_wrap(function.func), function.args, function.keywords]
         elif isinstance(function, types.MethodType):
             contents = [function.__self__]
         elif isinstance(function, types.FunctionType):
             cells = []
             for cell in function.__closure__ or ():
                 try:
-                    cells.append(wrap(cell.cell_contents))
+                    cells.append(_wrap(cell.cell_contents))
                 except ValueError:  # a name that is assigned later, as in a recursive function
                     cells.append(EMPTY)
             contents = [cells, function.__defaults__, function.__kwdefaults__]
