@@ -6,7 +6,7 @@ is cut with the data: ``right[idx]`` beside ``y[idx]`` in a plate of minibatches
 
 import abc
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, ClassVar, cast
 
 import jax
@@ -90,19 +90,6 @@ def check_ends(names: tuple[str, str], lower: ArrayLike | None, upper: ArrayLike
     return [by_name.get(name) for name in names]
 
 
-def check_inside(y: ArrayLike, names: tuple[str, ...], ends: Sequence[ArrayLike | None]) -> None:
-    """Refuse known data outside of their interval."""
-    low, high = (infinite if end is None else end for end, infinite in zip(ends, (-jnp.inf, jnp.inf), strict=True))
-
-    def check(values: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
-        if (wrong := (values < low) | (values > high)).any():
-            cure = f"Pass a value inside for each datum: {names[1]} where it is finite, else {names[0]}."
-            got = f"{float(np.broadcast_to(values, wrong.shape)[wrong].ravel()[0]):.6g} outside"
-            fail("obs", f"between {names[0]} and {names[1]}", got, cure)
-
-    when_known(check, y, low, high)
-
-
 class _Wrapped(Likelihood):
     """A likelihood around another, with what is seen of its values."""
 
@@ -113,8 +100,17 @@ class _Wrapped(Likelihood):
     def check_targets(self, y: ArrayLike) -> None:
         """Values and bounds must be possible values, in their intervals."""
         self.likelihood.check_targets(y)
-        if self.ends:
-            check_inside(y, self.ends, [getattr(self, name) for name in self.ends])
+        ends = [getattr(self, name) for name in self.ends]
+
+        def check(values: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
+            if (wrong := (values < low) | (values > high)).any():
+                cure = f"Pass a value inside for each datum: {self.ends[1]} where it is finite, else {self.ends[0]}."
+                got = f"{float(np.broadcast_to(values, wrong.shape)[wrong].ravel()[0]):.6g} outside"
+                fail("obs", f"between {self.ends[0]} and {self.ends[1]}", got, cure)
+
+        if ends:
+            low, high = (inf if end is None else end for end, inf in zip(ends, (-jnp.inf, jnp.inf), strict=True))
+            when_known(check, y, low, high)
 
     @property
     def num_latent(self) -> int:
