@@ -77,8 +77,18 @@ class Group:
         plates: tuple[int, ...] = (),
     ) -> "Group":
         """Factorise those of forms that are one batch, inside of the axes ``own`` of plates."""
+        # The columns of the inducing inputs that each reads; where all are known, one constant of a program.
+        if points[0].ndim == 2 and all(array is points[0] for array in points):
+            read = _columns_read(points[0], columns)
+        elif points[0].ndim == 2 and all(map(is_known, points)):
+            each = [np.asarray(array)[:, list(at)] for array, at in zip(points, columns, strict=True)]
+            read = jnp.asarray(np.stack(each), points[0].dtype)
+        else:
+            stacked, at = jnp.stack(points, -3), jnp.asarray(np.asarray(columns)[:, None])
+            at = at[(None,) * (stacked.ndim - 3)]
+            read = jnp.take_along_axis(stacked, at, -1, mode="promise_in_bounds")
         build = jax.vmap(lambda kernel, at: Basis.build(kernel, at, jitter))
-        return cls(members, columns, over_batch(build, forms, _read_each(points, columns), plates, axes=3))
+        return cls(members, columns, over_batch(build, forms, read, plates, axes=3))
 
     @property
     def lead(self) -> tuple[int, ...]:
@@ -119,38 +129,12 @@ def _columns_read(X: Float[Array, "N D"], columns: tuple[tuple[int, ...], ...]) 
     return jnp.swapaxes(picked(X.T, np.asarray(columns)), -1, -2)
 
 
-def _read_each(points: Sequence[Array], columns: tuple[tuple[int, ...], ...]) -> Float[Array, "*batch C M A"]:
-    """Those of the inducing inputs ``(..., M, D)`` of each; where all are known, one constant of a program."""
-    if points[0].ndim == 2 and all(array is points[0] for array in points):
-        return _columns_read(points[0], columns)
-    array = np.asarray(columns)[:, None]
-    if points[0].ndim == 2 and all(map(is_known, points)):
-        read = [np.asarray(points_of_one)[:, list(at)] for points_of_one, at in zip(points, columns, strict=True)]
-        return jnp.asarray(np.stack(read), points[0].dtype)
-    stacked = jnp.stack(points, -3)
-    return jnp.take_along_axis(stacked, jnp.asarray(array)[(None,) * (stacked.ndim - 3)], -1, mode="promise_in_bounds")
-
-
 def _kind(kernel: Kernel, inducing: Array) -> Hashable:
     """Equal for components that are one batch: of one form, with hyper-parameters and inducing inputs of one shape."""
     if isinstance(kernel, OfFunctionals):  # whose rows are no columns to choose from
         return object()
     leaves, structure = jax.tree.flatten(form_and_columns(kernel, tuple(range(inducing.shape[-1])))[0])
     return structure, tuple(map(jax.typeof, (inducing, *leaves)))
-
-
-def _batched(kernels: KernelBatches, points: Sequence[Array], jitter: float | None) -> list[Group]:
-    """The batches of the kernels as they are; none where inducing inputs of one batch differ in shape."""
-    number = {name: at for at, name in enumerate(kernels.names)}
-    members = [tuple(number[name] for name in batch.names) for batch in kernels.batches]
-    if any(points[c].ndim > 2 or points[c].shape != points[group[0]].shape for group in members for c in group):
-        return []
-    return [
-        Group.of_forms(group, batch.columns, batch.form, [points[c] for c in group], jitter)
-        if batch.columns
-        else Group.build(group, {group[0]: batch.form}, points, jitter)
-        for group, batch in zip(members, kernels.batches, strict=True)
-    ]
 
 
 @value_type(static=("names",))
@@ -191,8 +175,18 @@ class AdditiveBasis(AbstractBasis):
 
         Where kernels are batches, or inducing inputs several sets, all leaves have their axes on the left.
         """
-        points = [inducing[name] for name in kernels]
-        groups = _batched(kernels, points, jitter) if isinstance(kernels, KernelBatches) else []
+        points, groups = [inducing[name] for name in kernels], []
+        if isinstance(kernels, KernelBatches):
+            number = {name: at for at, name in enumerate(kernels.names)}
+            members = [tuple(number[name] for name in batch.names) for batch in kernels.batches]
+            # The batches as they are, unless inducing inputs of one differ in shape.
+            if all(points[c].ndim == 2 and points[c].shape == points[some[0]].shape for some in members for c in some):
+                groups = [
+                    Group.of_forms(some, batch.columns, batch.form, [points[c] for c in some], jitter)
+                    if batch.columns
+                    else Group.build(some, {some[0]: batch.form}, points, jitter)
+                    for some, batch in zip(members, kernels.batches, strict=True)
+                ]
         if not groups:
             each = list(kernels.values())
             groups = [Group.build(some, each, points, jitter) for some in alike(map(_kind, each, points))]

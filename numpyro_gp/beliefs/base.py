@@ -6,6 +6,7 @@ mean, so traces, handlers and shape checks treat it as they treat a latent vecto
 """
 
 import abc
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -193,11 +194,6 @@ class AbstractBelief(abc.ABC):
         whitened = self.whitened(basis)
         return whitened.mean, jnp.sqrt(jnp.sum(whitened.scale_tril**2, axis=-1))
 
-    @property
-    def whitened_scale(self) -> Float[Array, "*batch M"]:
-        """Standard deviations of the whitened values, of beliefs that hold them."""
-        return self.whitened_moments()[1]
-
     def draw_whitened(self, key: Array, sample_shape: Shape = (), basis: AbstractBasis | None = None) -> Array:
         """Draws of the whitened values ``v``, shape ``sample_shape + self.shape``; ``basis`` as in `whitened`."""
         return self.whitened(basis).draw(key, sample_shape)
@@ -211,12 +207,12 @@ class AbstractBelief(abc.ABC):
     @property
     def ndim(self) -> int:
         """Number of axes of the whitened values."""
-        return self.whitened_mean.ndim
+        return len(self.shape)
 
     @property
     def size(self) -> int:
         """Number of whitened values."""
-        return self.whitened_mean.size
+        return math.prod(self.shape)
 
     @property
     def dtype(self) -> np.dtype:

@@ -1,10 +1,8 @@
 """What a belief over an additive site says about its components: moments of each, and their covariances.
 
-All follows from the distribution of the whitened values; beliefs with a cheaper form than its factor are
-covered by single dispatch, and beliefs that know nothing of components stay as they are.
+All follows from the distribution of the whitened values; some beliefs have a cheaper form than its factor.
 """
 
-from functools import singledispatch
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -31,10 +29,6 @@ class Change(NamedTuple):
     sign: int = 1
 
 
-def _squares(basis: AdditiveBasis, features: Float[Array, "M N"]) -> Float[Array, "C N"]:
-    return basis.stacks.squares(basis.stacks.apart(features))
-
-
 def _component_products(
     basis: AdditiveBasis, left: Float[Array, "M R"], features: Float[Array, "M N"]
 ) -> Float[Array, "C R N"]:
@@ -52,48 +46,33 @@ def _factor(belief: object, basis: AdditiveBasis) -> Float[Array, "M M"]:
     return belief.whitened(basis).scale_tril
 
 
-@singledispatch
 def change_of(belief: AbstractBelief | Point, basis: AdditiveBasis, features: Float[Array, "M N"]) -> Change:
     """The `Change` of a belief, from the features of all components."""
-    return Change(-_squares(basis, features), _component_products(basis, _factor(belief, basis), features))
-
-
-@change_of.register
-def _(belief: Point, basis: AdditiveBasis, features: Float[Array, "M N"]) -> Change:  # noqa: ARG001
-    return Change(-_squares(basis, features))
-
-
-@change_of.register
-def _(belief: MeanField, basis: AdditiveBasis, features: Float[Array, "M N"]) -> Change:
-    return Change(_component_products(basis, (belief.scale**2 - 1)[:, None], features**2)[:, 0])
-
-
-@change_of.register
-def _(belief: Structured, basis: AdditiveBasis, features: Float[Array, "M N"]) -> Change:
-    shared = _component_products(basis, belief.root().T, features)
-    return Change(jnp.zeros((shared.shape[0], shared.shape[2]), belief.dtype), shared, -1)
-
-
-@change_of.register
-def _(belief: InBlocks, basis: AdditiveBasis, features: Float[Array, "M N"]) -> Change:
-    belief.check_site(basis)
-    change, _, shared = belief.pieces(features)
-    return Change(change, shared, -1)
-
-
-def _mean(belief: AbstractBelief | Point, basis: AdditiveBasis, features: Float[Array, "M N"]) -> Float[Array, "C N"]:
-    whitened = belief.v if isinstance(belief, Point) else belief.whitened_mean
-    if whitened.ndim != 1:
-        fail("the value of the site", "one vector of whitened values", f"shape {whitened.shape}", "Map with jax.vmap.")
-    return _component_products(basis, whitened[:, None], features)[:, 0]
+    if isinstance(belief, InBlocks):
+        belief.check_site(basis)
+        change, _, shared = belief.pieces(features)
+        return Change(change, shared, -1)
+    if isinstance(belief, MeanField):
+        return Change(_component_products(basis, (belief.scale**2 - 1)[:, None], features**2)[:, 0])
+    if isinstance(belief, Structured):
+        shared = _component_products(basis, belief.root().T, features)
+        return Change(jnp.zeros((shared.shape[0], shared.shape[2]), belief.dtype), shared, -1)
+    prior = -basis.stacks.squares(basis.stacks.apart(features))
+    if isinstance(belief, Point):
+        return Change(prior)
+    return Change(prior, _component_products(basis, _factor(belief, basis), features))
 
 
 def component_marginals(belief: AbstractBelief | Point, basis: AdditiveBasis, X: Float[Array, "N D"]) -> Marginals:
     """``A_c^T m_c`` and ``var f_c(x_n)`` for each component, both ``(C, N)`` (mathematics.md section 6.1)."""
     features, prior = basis.features(X), basis.diagonals(X)
     change, shared, sign = change_of(belief, basis, features)
+    whitened = belief.v if isinstance(belief, Point) else belief.whitened_mean
+    if whitened.ndim != 1:
+        fail("the value of the site", "one vector of whitened values", f"shape {whitened.shape}", "Map with jax.vmap.")
+    mean = _component_products(basis, whitened[:, None], features)[:, 0]
     together = 0.0 if shared is None else sign * jnp.sum(shared**2, axis=1)
-    return Marginals(_mean(belief, basis, features), above_rounding(prior + change + together, prior))
+    return Marginals(mean, above_rounding(prior + change + together, prior))
 
 
 def component_covariance(
@@ -110,16 +89,12 @@ def whitened_blocks(belief: AbstractBelief | Point, basis: AdditiveBasis) -> tup
     """Covariance of the whitened values of each component, ``(M_c, M_c)``: the diagonal blocks of ``S``."""
     if isinstance(belief, Point):
         return tuple(jnp.zeros((size, size), belief.v.dtype) for size in basis.sizes)
-    return tuple(basis.stacks.unstacked(covariance_stacks(belief, basis)))
-
-
-def covariance_stacks(belief: AbstractBelief, basis: AdditiveBasis) -> list[Float[Array, "C M M"]]:
-    """The same in the stacks of the basis. Beliefs of low rank need no factor of all whitened values."""
     stacks = basis.stacks
-    if isinstance(belief, BlockLowRank):
-        held = Stacks.of(belief.precision_trils)
-        return stacks.stacked(held.unstacked(belief.own_covariances())) if held != stacks else belief.own_covariances()
+    if isinstance(belief, BlockLowRank):  # of low rank: no factor of all whitened values
+        return tuple(Stacks.of(belief.precision_trils).unstacked(belief.own_covariances()))
     if isinstance(belief, Structured):
         roots = stacks.apart(belief.root().T)
-        return [jnp.eye(V.shape[-2], dtype=V.dtype)[None] - matmul(V, jnp.swapaxes(V, -1, -2)) for V in roots]
-    return [matmul(stack, jnp.swapaxes(stack, -1, -2)) for stack in stacks.apart(_factor(belief, basis))]
+        squares = [jnp.eye(V.shape[-2], dtype=V.dtype)[None] - matmul(V, jnp.swapaxes(V, -1, -2)) for V in roots]
+    else:
+        squares = [matmul(root, jnp.swapaxes(root, -1, -2)) for root in stacks.apart(_factor(belief, basis))]
+    return tuple(stacks.unstacked(squares))

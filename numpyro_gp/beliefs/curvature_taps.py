@@ -94,14 +94,6 @@ class SpareColumns(NamedTuple):
     held: Array
     divided: Array
 
-    def seen(self, features: Float[Array, "M N"]) -> Float[Array, " N"]:
-        """``2 a_n^T O F^T a_n``: zero."""
-        fixed = lax.stop_gradient(features)
-        return 2 * jnp.sum(matmul(self.zeros.T, fixed) * matmul(self.divided.T, fixed), axis=0)
-
-    def kl(self) -> Float[Array, ""]:
-        return jnp.sum(self.zeros * (self.divided - self.held))
-
 
 @value_type()
 class BlockProbe:
@@ -130,15 +122,17 @@ class BlockProbe:
         apart = [lax.stop_gradient(stack) for stack in stacks]
         for rows, block in zip(apart, self.blocks, strict=True):
             variance = variance + jnp.sum(rows * matmul(block, rows), axis=(0, 1))
-        if self.spare is not None:
-            variance = variance + self.spare.seen(features)
+        if self.spare is not None:  # 2 a_n^T O F^T a_n
+            fixed, (zeros, _, divided) = lax.stop_gradient(features), self.spare
+            variance = variance + 2 * jnp.sum(matmul(zeros.T, fixed) * matmul(divided.T, fixed), axis=0)
         return watched(self.top, variance, lax.stop_gradient(self.root.whitened(apart)), 1)
 
     def kl(self) -> Float[Array, ""]:
         """Zero, with the gradients of the KL: ``I / 2`` in the blocks."""
         traces = [0.5 * jnp.sum(jnp.trace(block, axis1=-2, axis2=-1)) for block in self.blocks]
-        spare = () if self.spare is None else (self.spare.kl(),)
-        return self.weight + self.top + sum((*traces[1:], *spare), traces[0])
+        if self.spare is not None:
+            traces.append(jnp.sum(self.spare.zeros * (self.spare.divided - self.spare.held)))
+        return self.weight + self.top + sum(traces[1:], traces[0])
 
 
 def per_weight(values: Array, weight: Array) -> Array:

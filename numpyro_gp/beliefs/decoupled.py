@@ -8,7 +8,7 @@ objective never exceeds the evidence, whether the two bases are disjoint, overla
 
 import abc
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import jax.numpy as jnp
 import numpy as np
@@ -154,14 +154,15 @@ def inverse_covariance(gram: Float[Array, "M M"], B_tril: Float[Array, "*batch M
 class WithMeanPoints(AbstractBelief):
     """A belief with the mean ``K_X,points a``, besides that of inducing values, of one Gaussian process."""
 
+    points: ClassVar[str] = "Z_gamma"  # the field of the points of the mean
     a: Any  # coefficients, where `coefficients` does not say otherwise
     scale_tril: Any  # whitened factor of the covariance, where `covariance` is None
     B_tril: Any  # that of an `InverseCovariance`
 
     @property
-    @abc.abstractmethod
     def mean_points(self) -> Float[Array, "G D"]:
         """The points of the mean."""
+        return getattr(self, self.points)
 
     def coefficients(self, site: Basis) -> Float[Array, "*batch G"]:  # noqa: ARG002
         """``a``, at the kernel of the moment."""
@@ -178,10 +179,8 @@ class WithMeanPoints(AbstractBelief):
     def marginals(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Marginals:
         """``K_X,points a + A^T remaining``, and ``k_nn - |E_n|^2`` or the variance of `Coupled`."""
         site = single(self, basis)
-        mean, covariance = (
-            row_times(self.coefficients(site), site.kernel.matrix(self.mean_points, X)),
-            self.covariance(site),
-        )
+        mean = row_times(self.coefficients(site), site.kernel.matrix(self.mean_points, X))
+        covariance = self.covariance(site)
         if covariance is not None:
             prior = jnp.broadcast_to(site.diagonal(X), mean.shape)
             explained = matmul(covariance.projection, site.kernel.matrix(site.inducing, X))
@@ -193,10 +192,8 @@ class WithMeanPoints(AbstractBelief):
     def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:
         """The same with full covariance."""
         site = single(self, basis)
-        mean, covariance = (
-            row_times(self.coefficients(site), site.kernel.matrix(self.mean_points, X)),
-            self.covariance(site),
-        )
+        mean = row_times(self.coefficients(site), site.kernel.matrix(self.mean_points, X))
+        covariance = self.covariance(site)
         if covariance is not None:
             explained = matmul(covariance.projection, site.kernel.matrix(site.inducing, X))
             square = matmul(jnp.swapaxes(explained, -1, -2), explained)
@@ -206,8 +203,55 @@ class WithMeanPoints(AbstractBelief):
         return Joint(mean, joint_covariance(features, site.matrix(X), self.scale_tril))
 
 
+class Parts(NamedTuple):
+    """What marginals and KL divergence of a belief share, of one factorisation each.
+
+    Attributes
+    ----------
+    coefficients
+        ``a`` of the mean ``K_X,points a``.
+    norm
+        ``a^T K a``, where that is no sum over rows.
+    covariance
+        That of ``B_tril``.
+    """
+
+    coefficients: Float[Array, "*batch G"]
+    norm: Float[Array, ""] | None
+    covariance: InverseCovariance | None
+
+
+class OfParts(WithMeanPoints):
+    """A belief whose mean and covariance have nothing in common but the kernel."""
+
+    columns: Array | None
+    shared: Parts | None  # at the basis that `ready` was asked about
+
+    @abc.abstractmethod
+    def parts(self, site: Basis) -> Parts:
+        """At a basis."""
+
+    def ready(self, basis: AbstractBasis) -> Self:
+        value: Any = self
+        return replace(value, shared=self.parts(basis)) if isinstance(basis, Basis) else self
+
+    def coefficients(self, site: Basis) -> Float[Array, "*batch G"]:
+        return (self.shared or self.parts(site)).coefficients
+
+    def covariance(self, site: Basis) -> InverseCovariance | None:
+        return (self.shared or self.parts(site)).covariance
+
+    def kl(self, basis: AbstractBasis) -> Float[Array, ""]:
+        """``a^T K a / 2`` plus the KL of the covariance, summed over outputs."""
+        site = single(self, basis)
+        coefficients, norm, covariance = self.shared or self.parts(site)
+        if norm is None:
+            norm = mean_norm(site.kernel, self.mean_points, coefficients, self.columns)
+        return 0.5 * norm + (covariance_kl(self.scale_tril) if covariance is None else covariance.kl)
+
+
 @value_type()
-class Decoupled(WithMeanPoints):
+class Decoupled(OfParts):
     """More points for the mean than for the covariance (Cheng and Boots 2017). Prefer `Orthogonal`: it trains better.
 
     The mean is ``k(., Z_alpha) a``, the covariance ``(K^-1 + B)^-1`` on the site's inducing inputs. It costs
@@ -239,7 +283,8 @@ class Decoupled(WithMeanPoints):
     a: ArrayField
     B_tril: ArrayField
     columns: Array | None = None
-    shared: InverseCovariance | None = None  # at the basis that `ready` was asked about
+    shared: Parts | None = None
+    points = "Z_alpha"
 
     def __post_init__(self) -> None:
         points = check_points("Z_alpha", self.Z_alpha)
@@ -251,23 +296,8 @@ class Decoupled(WithMeanPoints):
     def whitened_mean(self) -> Float[Array, "*batch M"]:
         return jnp.zeros_like(self.B_tril[..., 0])
 
-    @property
-    def mean_points(self) -> Float[Array, "G D"]:
-        return self.Z_alpha
-
-    def ready(self, basis: AbstractBasis) -> "Decoupled":
-        return replace(self, shared=replace(self, shared=None).covariance(basis)) if isinstance(basis, Basis) else self
-
-    def covariance(self, site: Basis) -> InverseCovariance:
-        """Of one factorisation, for marginals and KL divergence."""
-        if self.shared is not None:
-            return self.shared
-        return inverse_covariance(site.kernel.matrix(site.inducing), jnp.asarray(self.B_tril))
-
-    def kl(self, basis: AbstractBasis) -> Float[Array, ""]:
-        """``a^T K a / 2 + sum_i log L_T,ii - (M - |L_T^-1|^2) / 2``."""
-        site = single(self, basis)
-        return 0.5 * mean_norm(site.kernel, self.Z_alpha, self.a, self.columns) + self.covariance(site).kl
+    def parts(self, site: Basis) -> Parts:
+        return Parts(self.a, None, inverse_covariance(site.kernel.matrix(site.inducing), self.B_tril))
 
 
 @value_type()
@@ -289,10 +319,6 @@ class WithMeanBasis(WithMeanPoints):
         factor = check_triangle("scale_tril", self.scale_tril, mean.shape, positive=True)
         rows = check_sampled_rows(self.columns, points.shape[0])
         store(self, Z_gamma=points, a=weights, mean=mean, scale_tril=factor, columns=rows)
-
-    @property
-    def mean_points(self) -> Float[Array, "G D"]:
-        return self.Z_gamma
 
 
 @same_fields
@@ -393,11 +419,8 @@ class Orthogonal(WithMeanBasis):
         if probe.of_data:
             half = matmul(probe.covariance, residual)
             return spread + (einsum("gn,...gn->...n", residual, half) if axes == 1 else matmul(residual.T, half))
-        white = whiten(site, self.Z_gamma, residual, probe.eps, self._is_diagonal(probe))
+        white = whiten(site, self.Z_gamma, residual, probe.eps, probe.covariance.ndim == self.a.ndim)
         return watched(probe.top, spread, white, axes)
-
-    def _is_diagonal(self, probe: Probe) -> bool:
-        return probe.covariance.ndim == self.a.ndim
 
     def kl(self, basis: AbstractBasis) -> Float[Array, ""]:
         """``(a^T H a + |m|^2) / 2 + kl(C)`` with ``H = K_gamma,gamma - R^T R``."""
@@ -405,25 +428,23 @@ class Orthogonal(WithMeanBasis):
         a = self.coefficients(site)
         residual = residual_norm(site, self.Z_gamma, a, projected(site, self.Z_gamma, a), self.columns)
         value = 0.5 * (residual + jnp.sum(self.mean**2)) + covariance_kl(self.scale_tril)
-        return value if self.probe is None else value + self._probe_kl(site, self.probe)
-
-    def _probe_kl(self, site: Basis, probe: Probe) -> Float[Array, ""]:
-        """``weight + tr(Omega H) / 2``, and ``top`` times an eigenvalue: zero, with gradients that are not."""
-        diagonal = self._is_diagonal(probe)
-        prior = (residual_variance if diagonal else prior_curvature)(site, self.Z_gamma)
+        if (probe := self.probe) is None:
+            return value
+        is_diagonal = probe.covariance.ndim == self.a.ndim
+        # ``weight + tr(Omega H) / 2``, and ``top`` times an eigenvalue: zero, with gradients that are not.
+        prior = (residual_variance if is_diagonal else prior_curvature)(site, self.Z_gamma)
         lead = (None,) * (probe.covariance.ndim - prior.ndim)
-        value = probe.weight + 0.5 * jnp.sum(probe.covariance * lax.stop_gradient(prior)[lead])
+        value = value + (probe.weight + 0.5 * jnp.sum(probe.covariance * lax.stop_gradient(prior)[lead]))
         if probe.top is None:
             return value
-        return value + jnp.sum(probe.top) * (self._prior_top(site, probe) if diagonal else 1.0)
-
-    def _prior_top(self, site: Basis, probe: Probe) -> Float[Array, ""]:
-        """The largest eigenvalue of ``(diag(H) + eps)^-1 H``; rows drawn stand for all, on the safe side."""
+        if not is_diagonal:
+            return value + jnp.sum(probe.top)
+        # The largest eigenvalue of ``(diag(H) + eps)^-1 H``; rows drawn stand for all, on the safe side.
         points = self.Z_gamma if self.columns is None else self.Z_gamma[self.columns]
         half = whiten(site, points, prior_curvature(site, points), probe.eps, True)
         white = whiten(site, points, half.T, probe.eps, True)
         top = largest_eigenvalue(lambda x: matmul(white, x), points.shape[0], white.dtype)
-        return top * (self.Z_gamma.shape[0] / points.shape[0])
+        return value + jnp.sum(probe.top) * (top * (self.Z_gamma.shape[0] / points.shape[0]))
 
 
 @value_type(static=("eps",))

@@ -1,37 +1,20 @@
 """The belief of decoupled deep processes: mean and covariance on two sets of points (mathematics.md section 5.1)."""
 
-from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax.numpy as jnp
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayField, store, value_type
-from numpyro_gp.beliefs.basis import AbstractBasis, Basis, covariance_kl
-from numpyro_gp.beliefs.decoupled import (
-    InverseCovariance,
-    WithMeanPoints,
-    check_coefficients,
-    check_sampled_rows,
-    inverse_covariance,
-    mean_norm,
-    single,
-)
+from numpyro_gp.beliefs.basis import Basis
+from numpyro_gp.beliefs.decoupled import OfParts, Parts, check_coefficients, check_sampled_rows, inverse_covariance
 from numpyro_gp.checks import check_choice, check_points, check_triangle, fail
 from numpyro_gp.kernels.jitter import least_factor, unit_of
 from numpyro_gp.linalg import add_to_diagonal, factorise_from, matmul
 
 
-class LayerParts(NamedTuple):
-    """What marginals and KL divergence of a layer share, of one factorisation each."""
-
-    coefficients: Float[Array, "*batch G"]
-    norm: Float[Array, ""] | None
-    covariance: InverseCovariance | None
-
-
 @value_type(static=("mean",))
-class DecoupledLayer(WithMeanPoints):
+class DecoupledLayer(OfParts):
     """A layer of a deep process with its own points for the mean (Havasi et al. 2018).
 
     Its mean stands on ``Z_mean``, its covariance on the site's inducing inputs, ``Z_b`` in mathematics.md
@@ -74,7 +57,8 @@ class DecoupledLayer(WithMeanPoints):
     scale_tril: Array | None = None
     B_tril: Array | None = None
     columns: Array | None = None
-    shared: LayerParts | None = None  # at the basis that `ready` was asked about
+    shared: Parts | None = None
+    points = "Z_mean"
 
     def __post_init__(self) -> None:
         check_choice("mean", self.mean, ("gpcent", "gp", "cb"))
@@ -92,51 +76,23 @@ class DecoupledLayer(WithMeanPoints):
         store(self, Z_mean=points, mean_parameter=parameter, columns=rows, **{name: factor})
 
     @property
-    def mean_points(self) -> Float[Array, "G D"]:
-        return self.Z_mean
-
-    @property
     def whitened_mean(self) -> Float[Array, "*batch M"]:
         factor: Any = self.B_tril if self.scale_tril is None else self.scale_tril
         return jnp.zeros_like(factor[..., 0])
 
-    def _inverse_factor(self, basis: Basis) -> Float[Array, "G G"]:
-        """``L_a^-1``, with the jitter of the covariance basis, or the least above it that factorises."""
-        gram, amount = basis.kernel.matrix(self.Z_mean), jnp.mean(basis.jitter)[None]
-        unit = unit_of(gram, own=False)
-        relative, factor = least_factor(gram, unit, (amount / unit)[0])
-        return factorise_from(add_to_diagonal(gram, jnp.maximum(amount, relative[None] * unit)), factor)[1]
-
-    def ready(self, basis: AbstractBasis) -> "DecoupledLayer":
-        return replace(self, shared=replace(self, shared=None)._parts(basis)) if isinstance(basis, Basis) else self
-
-    def _parts(self, site: Basis) -> LayerParts:
-        """``a`` of the mean ``K_Xa a``, its norm where that is no sum over rows, and the covariance of ``B_tril``."""
-        if self.shared is not None:
-            return self.shared
+    def parts(self, site: Basis) -> Parts:
         check_points(f"Z_mean of the {type(self).__name__}", self.Z_mean, site.columns)
         parameter, norm = self.mean_parameter, None
         if self.mean != "cb":
-            inverse = self._inverse_factor(site)
+            # L_a^-1, with the jitter of the covariance basis, or the least above it that factorises.
+            gram, amount = site.kernel.matrix(self.Z_mean), jnp.mean(site.jitter)[None]
+            unit = unit_of(gram, own=False)
+            relative, factor = least_factor(gram, unit, (amount / unit)[0])
+            raised = add_to_diagonal(gram, jnp.maximum(amount, relative[None] * unit))
+            inverse = factorise_from(raised, factor)[1]
             white = parameter if self.mean == "gpcent" else matmul(parameter, inverse.T)
             parameter, norm = matmul(white, inverse), jnp.sum(white**2)
         covariance = None
         if self.B_tril is not None:
             covariance = inverse_covariance(site.kernel.matrix(site.inducing), self.B_tril)
-        return LayerParts(parameter, norm, covariance)
-
-    def coefficients(self, site: Basis) -> Float[Array, "*batch G"]:
-        """``a`` of the mean ``K_Xa a``: once, so that data cost ``N M_a``."""
-        return self._parts(site).coefficients
-
-    def covariance(self, site: Basis) -> InverseCovariance | None:
-        return self._parts(site).covariance
-
-    def kl(self, basis: AbstractBasis) -> Float[Array, ""]:
-        """``q_mean / 2`` plus the KL of the covariance, summed over outputs."""
-        site = single(self, basis)
-        parts = self._parts(site)
-        norm, spread = parts.norm, parts.covariance
-        if norm is None:
-            norm = mean_norm(site.kernel, self.Z_mean, self.mean_parameter, self.columns)
-        return 0.5 * norm + (covariance_kl(jnp.asarray(self.scale_tril)) if spread is None else spread.kl)
+        return Parts(parameter, norm, covariance)

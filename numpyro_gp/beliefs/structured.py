@@ -18,6 +18,7 @@ from numpyro_gp.arrays import Array, ArrayField, ArrayLike, Converted, Shape, ov
 from numpyro_gp.beliefs.additive_basis import AdditiveBasis
 from numpyro_gp.beliefs.base import AbstractBelief, Joint, Marginals, above_rounding
 from numpyro_gp.beliefs.basis import AbstractBasis, Whitened, covariance_kl
+from numpyro_gp.beliefs.coupled import check_mean
 from numpyro_gp.beliefs.curvature_taps import BlockProbe
 from numpyro_gp.beliefs.gaussian_data import ridge_factor
 from numpyro_gp.beliefs.members import Stacked, Stacks
@@ -30,44 +31,6 @@ from numpyro_gp.linalg import factorise, flipped, half_log_det, inverse_factor, 
 
 Blocks = tuple[Array, ...] | Stacked
 BlocksField = Converted[Blocks, Mapping[str, ArrayLike] | Sequence[ArrayLike]]
-
-
-def check_mean_of_one(mean: ArrayLike) -> Array:
-    """Return whitened means ``(M,)``, with the axes of plates on their left."""
-    axes = (None,) * max(1, jnp.ndim(mean))
-    return check_shape("mean", mean, axes, "whitened values of all components", "Stack them in component order.")
-
-
-def check_factors(argument: str, value: Any, mean: Array) -> tuple[Blocks, tuple[str, ...] | None]:
-    """Factors as a tuple in component order, and the names where a dictionary gave them."""
-    if isinstance(value, Stacked):
-        return value, None
-    names = tuple(value) if isinstance(value, Mapping) else None
-    blocks = []
-    for number, block in enumerate(value.values() if isinstance(value, Mapping) else value):
-        label = f"{argument}[{names[number] if names else number!r}]"
-        blocks.append(check_triangle(label, block, (*mean.shape[:-1], None), positive=True))
-    total = sum(block.shape[-1] for block in blocks)
-    if total != mean.shape[-1]:
-        sizes = [block.shape[-1] for block in blocks]
-        cure = "Pass one factor for each component, of the size of its inducing inputs."
-        fail(argument, f"of sizes that add up to {mean.shape[-1]}, as mean has", f"{sizes}", cure)
-    return tuple(blocks), names
-
-
-def check_components_of(
-    argument: str, blocks: Blocks, names: tuple[str, ...] | None, basis: AbstractBasis
-) -> AdditiveBasis:
-    """Refuse a site whose components are not those of the belief."""
-    if not isinstance(basis, AdditiveBasis):
-        fail("the site", "an additive_gp", "a single gp", "Use ngp.beliefs.Coupled or Structured there.", TypeError)
-    sizes = Stacks.of(blocks).sizes
-    if sizes != basis.sizes or (names is not None and names != basis.names):
-        wanted = dict(zip(basis.names, basis.sizes, strict=True))
-        got = sizes if names is None else dict(zip(names, sizes, strict=True))
-        cure = "Build it with the names of kernels: {name: jnp.eye(len(inducing[name])) for name in kernels}."
-        fail(argument, f"one for each component of the site, in its order: {wanted}", got, cure)
-    return basis
 
 
 def stacked_rows(stacks: Sequence[Array]) -> Float[Array, "R N"]:
@@ -87,16 +50,6 @@ def check_low_rank(W: ArrayLike, mean: Array) -> Array:
 def half_of(W: Float[Array, "M r"]) -> tuple[Float[Array, "r r"], Float[Array, "r r"]]:
     """``L_H = chol(I + W^T W)`` and ``L_H^-1``."""
     return factorise(jnp.eye(W.shape[1], dtype=W.dtype) + matmul(W.T, W))
-
-
-def probed(
-    probe: BlockProbe | None, basis: AbstractBasis, features: Float[Array, "M N"], variance: Float[Array, " N"]
-) -> Float[Array, " N"]:
-    """Variances whose gradient a probe reads, where there is one."""
-    if probe is None:
-        return variance
-    assert isinstance(basis, AdditiveBasis)
-    return probe.seen(features, Stacks.of_sizes(basis.sizes).apart(features), variance)
 
 
 class LowRankBelief(AbstractBelief):
@@ -141,9 +94,16 @@ class InBlocks(AbstractBelief):
     probe: BlockProbe | None = None
 
     def __post_init__(self) -> None:
-        mean = check_mean_of_one(self.mean)
-        blocks, names = check_factors(self.factors, self.blocks, mean)
-        store(self, mean=mean, names=self.names if names is None else names, **{self.factors: blocks})
+        mean, blocks, names = check_mean("mean", self.mean), self.blocks, self.names
+        if not isinstance(blocks, Stacked):  # a tuple in component order, or a dictionary, which has the names
+            labelled = blocks.items() if isinstance(blocks, Mapping) else enumerate(blocks)
+            names, axes = tuple(blocks) if isinstance(blocks, Mapping) else names, (*mean.shape[:-1], None)
+            blocks = tuple(check_triangle(f"{self.factors}[{at!r}]", L, axes, positive=True) for at, L in labelled)
+            sizes = [block.shape[-1] for block in blocks]
+            if sum(sizes) != mean.shape[-1]:
+                cure = "Pass one factor for each component, of the size of its inducing inputs."
+                fail(self.factors, f"of sizes that add up to {mean.shape[-1]}, as mean has", f"{sizes}", cure)
+        store(self, mean=mean, names=names, **{self.factors: blocks})
 
     @property
     def blocks(self) -> Blocks:
@@ -152,7 +112,15 @@ class InBlocks(AbstractBelief):
 
     def check_site(self, basis: AbstractBasis) -> AdditiveBasis:
         """Return the site's basis, if its components are those of this belief."""
-        return check_components_of(self.factors, self.blocks, self.names, basis)
+        if not isinstance(basis, AdditiveBasis):
+            fail("the site", "an additive_gp", "a single gp", "Use ngp.beliefs.Coupled or Structured there.", TypeError)
+        sizes, names = Stacks.of(self.blocks).sizes, self.names
+        if sizes != basis.sizes or (names is not None and names != basis.names):
+            wanted = dict(zip(basis.names, basis.sizes, strict=True))
+            got = sizes if names is None else dict(zip(names, sizes, strict=True))
+            cure = "Build it with the names of kernels: {name: jnp.eye(len(inducing[name])) for name in kernels}."
+            fail(self.factors, f"one for each component of the site, in its order: {wanted}", got, cure)
+        return basis
 
     @abc.abstractmethod
     def pieces(
@@ -162,12 +130,15 @@ class InBlocks(AbstractBelief):
 
     def marginals(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Marginals:
         """``A^T m`` and ``k_n - sum |A_c|^2 + sum |B_c|^2 - |E_n|^2``."""
-        features, prior = self.check_site(basis).features(X), basis.diagonal(X)
+        site = self.check_site(basis)
+        features, prior = site.features(X), site.diagonal(X)
         change, _, explained = self.pieces(features)
         variance = prior + jnp.sum(change, axis=0)
         if explained is not None:
             variance = variance - jnp.sum(jnp.sum(explained, axis=0) ** 2, axis=0)
-        variance = probed(self.probe, basis, features, above_rounding(variance, prior))
+        variance = above_rounding(variance, prior)
+        if self.probe is not None:
+            variance = self.probe.seen(features, Stacks.of_sizes(site.sizes).apart(features), variance)
         return Marginals(matmul(self.mean, features), variance)
 
     def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:
@@ -239,7 +210,7 @@ class Structured(LowRankBelief):
     --------
     >>> import jax.numpy as jnp, numpyro_gp as ngp
     >>> belief = ngp.beliefs.Structured(jnp.zeros(3), jnp.ones((3, 1)))
-    >>> [round(float(s) ** 2, 3) for s in belief.whitened_scale]
+    >>> [round(float(s) ** 2, 3) for s in belief.whitened_moments()[1]]
     [0.75, 0.75, 0.75]
     """
 
@@ -248,7 +219,7 @@ class Structured(LowRankBelief):
     probe: BlockProbe | None = None
 
     def __post_init__(self) -> None:
-        mean = check_mean_of_one(self.mean)
+        mean = check_mean("mean", self.mean)
         store(self, mean=mean, W=check_low_rank(self.W, mean))
 
     def whitened(self, basis: AbstractBasis | None = None) -> Whitened:  # noqa: ARG002
@@ -269,7 +240,10 @@ class Structured(LowRankBelief):
         self._check_one()
         features, prior = basis.features(X), basis.diagonal(X)
         explained = jnp.sum(matmul(self.root(), features) ** 2, axis=0)
-        variance = probed(self.probe, basis, features, above_rounding(prior - explained, prior))
+        variance = above_rounding(prior - explained, prior)
+        if self.probe is not None:
+            assert isinstance(basis, AdditiveBasis)
+            variance = self.probe.seen(features, Stacks.of_sizes(basis.sizes).apart(features), variance)
         return Marginals(matmul(self.mean, features), variance)
 
     def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:

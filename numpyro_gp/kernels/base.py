@@ -75,18 +75,6 @@ def inner_products(A: Float[Array, "N1 D"], B: Float[Array, "N2 D"]) -> Float[Ar
     return matmul(A, B.T)
 
 
-def as_integers(X: Float[Array, "N D"]) -> Array:
-    """Inputs as the integers that they are."""
-
-    def check(values: np.ndarray) -> None:
-        if (values != np.round(values)).any():
-            cure = "Pass numbers of nodes, or give the process inducing inputs that are floats."
-            fail("X", "whole numbers, as the inducing inputs are", f"{values[values != np.round(values)][0]}", cure)
-
-    when_known(check, X)
-    return X.astype(int)
-
-
 # --------------------------------------------------------------------------------------
 # Kernels, and how they are combined.
 
@@ -383,8 +371,18 @@ class FunctionKernel(Kernel):
         store(self, function=as_pytree(self.function))
 
     def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
-        first, second = (as_integers(X1), as_integers(X2)) if self.is_of_integers else (X1, X2)
-        matrix = jnp.asarray(self.function(first, second))
+        if self.is_of_integers:
+
+            def check(values: np.ndarray) -> None:
+                if (values != np.round(values)).any():
+                    cure = "Pass numbers of nodes, or give the process inducing inputs that are floats."
+                    got = f"{values[values != np.round(values)][0]}"
+                    fail("X", "whole numbers, as the inducing inputs are", got, cure)
+
+            for X in (X1, X2):
+                when_known(check, X)
+            X1, X2 = X1.astype(int), X2.astype(int)
+        matrix = jnp.asarray(self.function(X1, X2))
         if matrix.shape != (X1.shape[0], X2.shape[0]):
             required = f"of shape {(X1.shape[0], X2.shape[0])}, one row for each point of X1"
             cure = "For a function of one pair of points map it twice with jax.vmap."

@@ -162,11 +162,6 @@ def _one_kernel(kernel: Scaled | Modulated | Active | OfFunctionals, part: Featu
 # ------------------------------------------------------------- waves: kernels with a spectral measure
 
 
-def _cosine_and_sine(angles: Array) -> Array:
-    """Cosine and sine on a new last axis."""
-    return jnp.stack([jnp.cos(angles), jnp.sin(angles)], axis=-1)
-
-
 @features.register(stationary.RBF)
 @features.register(stationary.Matern12)
 @features.register(stationary.Matern32)
@@ -202,7 +197,7 @@ def _frequencies(
 
 
 def _plane_waves(kernel: stationary._Stationary, centre: Array, frequencies: Float[Array, "G E"], X: Array) -> Blocks:
-    return (jnp.sqrt(kernel.variance) * _cosine_and_sine(inner_products(kernel._scaled(X, centre), frequencies)),)
+    return (jnp.sqrt(kernel.variance) * stationary.waves(inner_products(kernel._scaled(X, centre), frequencies)),)
 
 
 # All that a lengthscale above 0.03 needs; of shorter ones, those that there are carry the whole variance.
@@ -224,7 +219,7 @@ def _harmonics(
     is_large = weights > jnp.finfo(weights.dtype).eps
     roots = jnp.where(is_large, jnp.sqrt(jnp.where(is_large, weights, 1)), 0) * jnp.sqrt(kernel.variance)
     angles = 2 * math.pi * (X - centre) / per_input("period", kernel.period, X) * numbers[None, :]
-    return ((_cosine_and_sine(angles) * roots[None, :, None]).reshape(X.shape[0], 1, -1),)
+    return ((stationary.waves(angles) * roots[None, :, None]).reshape(X.shape[0], 1, -1),)
 
 
 @features.register
@@ -234,7 +229,7 @@ def _of_cosine(kernel: stationary.Cosine, key: Array, num: int, points: Float[Ar
 
 def _cosine(kernel: stationary.Cosine, centre: Array, X: Array) -> Blocks:
     angles = 2 * math.pi * jnp.sum((X - centre) / per_input("lengthscale", kernel.lengthscale, X), axis=1)
-    return (jnp.sqrt(kernel.variance) * _cosine_and_sine(angles)[:, None, :],)
+    return (jnp.sqrt(kernel.variance) * stationary.waves(angles)[:, None, :],)
 
 
 @features.register
@@ -251,7 +246,7 @@ def _of_spectral_mixture(kernel: SpectralMixture, key: Array, num: int, points: 
 def _spectral_waves(kernel: SpectralMixture, centre: Array, normal: Array, sign: Array, X: Array) -> Blocks:
     frequencies = 2 * math.pi * (sign * kernel.means[:, None, :] + kernel.scales[:, None, :] * normal)
     angles = jnp.stack([inner_products(X - centre, component) for component in frequencies], axis=-1)
-    return ((_cosine_and_sine(angles) * jnp.sqrt(kernel.weights)[None, None, :, None]).reshape(*angles.shape[:2], -1),)
+    return ((stationary.waves(angles) * jnp.sqrt(kernel.weights)[None, None, :, None]).reshape(*angles.shape[:2], -1),)
 
 
 @features.register
@@ -320,7 +315,7 @@ def _of_category_delta(kernel: CategoryDelta, key: Array, num: int, points: Floa
 
 def _delta(kernel: CategoryDelta, frequencies: Array, X: Array) -> Blocks:
     whole = jnp.all(jnp.round(X) == X, axis=1)
-    waves = jnp.sqrt(kernel.variance) * _cosine_and_sine(inner_products(X, frequencies))
+    waves = jnp.sqrt(kernel.variance) * stationary.waves(inner_products(X, frequencies))
     return (jnp.where(whole[:, None, None], waves, jnp.nan),)
 
 

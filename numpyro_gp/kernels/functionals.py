@@ -107,7 +107,11 @@ class Functional:
         if along is not None and along.shape != at.shape:
             cure = "Pass a direction for each point, zero where the value counts alone."
             fail("directions", f"of the shape of the points, {at.shape}", f"shape {along.shape}", cure)
-        self._hold(at, check_weights(weights, at), along)
+        each, wanted = check_floating("weights", weights), at.shape[:-1]
+        if each.shape not in (wanted, wanted[-1:]):
+            required = f"of shape {wanted}, or {wanted[-1:]} for all rows"
+            fail("weights", required, f"shape {each.shape}", "Pass one weight for each point.")
+        self._hold(at, jnp.broadcast_to(each, wanted), along)
 
     def _hold(
         self, points: Array, weights: Array, directions: Array | None, slopes: tuple[int, ...] | None = None
@@ -175,10 +179,8 @@ class Functional:
             cure = "Add row to row; ngp.functionals.stack puts rows below each other."
             fail("the other functional", f"of shape {self.shape}", f"shape {other.shape}", cure)
         pair = [side.terms for side in of_one_form([self, other])]
-        points, weights = (
-            jnp.concatenate([at.points for at in pair], -2),
-            jnp.concatenate([at.weights for at in pair], -1),
-        )
+        points = jnp.concatenate([at.points for at in pair], -2)
+        weights = jnp.concatenate([at.weights for at in pair], -1)
         directions = [at.directions for at in pair if at.directions is not None]
         slopes = tuple(sorted({*self.slopes, *other.slopes}))
         return _functional(points, weights, jnp.concatenate(directions, -2) if directions else None, slopes)
@@ -221,15 +223,6 @@ def as_functionals(rows: Array, columns: int | None) -> Functional | Array:
     if columns is None or rows.shape[-1] == columns:
         return rows
     return _functional(*terms(rows, columns))
-
-
-def check_weights(weights: ArrayLike, points: Array) -> Array:
-    """Weights of points ``(..., N, Q, D)``: ``(..., N, Q)``, or ``(Q,)`` for all rows."""
-    array, wanted = check_floating("weights", weights), points.shape[:-1]
-    if array.shape not in (wanted, wanted[-1:]):
-        required = f"of shape {wanted}, or {wanted[-1:]} for all rows"
-        fail("weights", required, f"shape {array.shape}", "Pass one weight for each point.")
-    return jnp.broadcast_to(array, wanted)
 
 
 @value_type(static=("columns", "slopes"))

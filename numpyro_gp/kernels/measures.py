@@ -37,6 +37,17 @@ def _interior(breaks: ArrayLike | None, like: Array) -> Float[Array, " B"]:
     return jnp.zeros((0,), like.dtype) if breaks is None else jnp.reshape(jnp.asarray(breaks, like.dtype), (-1,))
 
 
+def check_distribution(argument: str, weights: Array) -> None:
+    """Refuse known weights that do not sum to 1 over the last axis."""
+
+    def check(values: np.ndarray) -> None:
+        if not np.allclose(total := values.sum(-1), 1, rtol=0, atol=1e-4):
+            cure = f"Divide by the sum: {argument} / {argument}.sum()."
+            fail(argument, "a distribution that sums to 1", f"a sum of {np.ravel(total)[0]:.6g}", cure)
+
+    when_known(check, weights)
+
+
 class OfColumns:
     """A measure of one column, or of several that are independent: arrays of one axis more."""
 
@@ -77,10 +88,6 @@ class Uniform(OfColumns):
         when_known(check, low, high)
         store(self, low=low, high=high)
 
-    def density(self, x: Array) -> Array:
-        """Density at ``x``, for a one-dimensional measure."""
-        return jnp.where((x >= self.low) & (x <= self.high), 1 / (self.high - self.low), 0)
-
     def quadrature(self, breaks: ArrayLike | None = None, order: int = 16) -> Rule:
         """Nodes and weights (which sum to 1) of a one-dimensional measure.
 
@@ -116,10 +123,6 @@ class Gaussian(OfColumns):
     def __post_init__(self) -> None:
         store(self, mean=_floating_axis("mean", self.mean), sd=positive_per_input("sd", self.sd))
 
-    def density(self, x: Array) -> Array:
-        """Density at ``x``, for a one-dimensional measure."""
-        return jnp.exp(-0.5 * ((x - self.mean) / self.sd) ** 2) / (self.sd * math.sqrt(2 * math.pi))
-
     def quadrature(self, breaks: ArrayLike | None = None, order: int = 16) -> Rule:
         """Nodes and weights of a one-dimensional measure, as :meth:`Uniform.quadrature`.
 
@@ -129,7 +132,8 @@ class Gaussian(OfColumns):
         edges = mean + sd * jnp.asarray(np.linspace(-9, 9, 13), mean.dtype)
         inside = jnp.clip(_interior(breaks, edges), edges[:1], edges[-1:])
         nodes, weights = _piecewise_rule(jnp.sort(jnp.concatenate([edges, inside])), check_count("order", order))
-        return nodes, weights * self.density(nodes)
+        density = jnp.exp(-0.5 * ((nodes - self.mean) / self.sd) ** 2) / (self.sd * math.sqrt(2 * math.pi))
+        return nodes, weights * density
 
 
 @value_type()
@@ -171,13 +175,7 @@ class Empirical(OfColumns):
         if weights.shape != points.shape:
             cure = "Pass a weight for each point, or leave weights out."
             fail("weights", f"of shape {points.shape}, as points", f"shape {weights.shape}", cure)
-
-        def check(values: np.ndarray) -> None:
-            if not np.allclose(total := values.sum(-1), 1, atol=1e-4):
-                cure = "Divide by the sum: weights / weights.sum()."
-                fail("weights", "a distribution that sums to 1", f"a sum of {np.ravel(total)[0]:.6g}", cure)
-
-        when_known(check, weights)
+        check_distribution("weights", weights)
         store(self, points=points, weights=weights)
 
     @classmethod

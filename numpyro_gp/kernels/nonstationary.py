@@ -22,6 +22,7 @@ from numpyro_gp.kernels.base import (
     positive_per_input,
     positive_scalar,
 )
+from numpyro_gp.kernels.measures import check_distribution
 from numpyro_gp.kernels.stationary import OfOneVariance, safe_root
 
 # Why a kernel that reads codes of categories has no slopes.
@@ -371,13 +372,7 @@ class ZeroMeanCategory(OfCodes):
         if weights.ndim != 1 or weights.shape[0] < 2:
             cure = "Pass one probability for each level, such as jnp.full(C, 1 / C)."
             fail("probabilities", "of shape (C,) for two or more categories", f"shape {weights.shape}", cure)
-
-        def check(values: np.ndarray) -> None:
-            if abs(float(total := values.sum()) - 1) > 1e-4:
-                cure = "Divide by the sum: probabilities / probabilities.sum()."
-                fail("probabilities", "a distribution that sums to 1", f"a sum of {total:.6g}", cure)
-
-        when_known(check, weights)
+        check_distribution("probabilities", weights)
         store(self, variance=positive_scalar("variance", self.variance), probabilities=weights)
 
     def quadrature(self) -> tuple[Float[Array, " C"], Float[Array, " C"]]:

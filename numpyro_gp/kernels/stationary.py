@@ -33,11 +33,7 @@ FEWEST_COLUMNS = 4
 
 def squared_distances(A: Float[Array, "N1 D"], B: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
     """``|a_i - b_j|^2``: by differences in few columns, whose error is that of the inputs, and the product in more."""
-    return _differences(A, B) if A.shape[1] == 1 else _in_columns(A, B)
-
-
-def _differences(A: Float[Array, "N1 1"], B: Float[Array, "N2 1"]) -> Float[Array, "N1 N2"]:
-    return jnp.square(A - B.T)
+    return jnp.square(A - B.T) if A.shape[1] == 1 else _in_columns(A, B)
 
 
 def _differences_of_one(A: Float[Array, "N 1"], B: Float[Array, "N 1"]) -> Float[Array, "N N"]:
@@ -63,7 +59,7 @@ def _in_columns(A: Float[Array, "N1 D"], B: Float[Array, "N2 D"]) -> Float[Array
     jitter: in few columns by differences.
     """
     if jnp.finfo(A.dtype).bits <= 32 and A.shape[1] <= FEWEST_COLUMNS:
-        return _by_columns(_differences, A, B)
+        return _by_columns(lambda a, b: jnp.square(a - b.T), A, B)
     norms = jnp.sum(A * A, axis=1)[:, None] + jnp.sum(B * B, axis=1)[None, :]
     return jnp.maximum(norms - 2 * inner_products(A, B), 0)
 
@@ -106,7 +102,7 @@ def squared_distances_gram(A: Float[Array, "N D"]) -> Float[Array, "N N"]:
 @squared_distances_gram.defjvp
 def _squared_distances_gram_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
     if primals[0].shape[1] == 1:
-        change = jax.jvp(lambda A: _differences(A, A), primals, tangents)[1]
+        change = jax.jvp(lambda A: jnp.square(A - A.T), primals, tangents)[1]
     else:
         # Two products: the transpose of ``half + half.T`` reads a matrix by rows and by columns at once.
         left, right = _moved_pair(primals[0], tangents[0], primals[0])
@@ -406,9 +402,9 @@ class Cosine(_OfLengthscale):
         return self.variance * inner_products(first, second)
 
 
-def waves(angles: Float[Array, " N"]) -> Float[Array, "N 2"]:
-    """Features with ``cos(a_i - a_j)`` as inner products."""
-    return jnp.stack([jnp.cos(angles), jnp.sin(angles)], axis=1)
+def waves(angles: Float[Array, "*N"]) -> Float[Array, "*N 2"]:
+    """Cosine and sine on a new last axis, with ``cos(a_i - a_j)`` as inner products."""
+    return jnp.stack([jnp.cos(angles), jnp.sin(angles)], axis=-1)
 
 
 # --------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from numpyro_gp.arrays import Array, ArrayField, ArrayLike, value_type
+from numpyro_gp.arrays import Array, ArrayField, value_type
 from numpyro_gp.checks import check_floating, check_type, fail
 from numpyro_gp.kernels.base import Kernel, KernelField, by_field, kernel_field, positive_scalar, require_axes
 from numpyro_gp.kernels.measures import Empirical
@@ -24,16 +24,14 @@ from numpyro_gp.linalg import matmul
 SERIES_BELOW, TERMS = 0.5, 14
 
 
-def _scalar(argument: str, value: ArrayLike) -> Array:
-    return require_axes(argument, check_floating(argument, value), 0)
-
-
 class _FromOrigin(Kernel):
     """A kernel of one column by what pairs of distances from its origin have, on one side of it and on two."""
 
     variance: ArrayField
     origin: ArrayField
-    checks = by_field(variance=positive_scalar, origin=_scalar)
+    checks = by_field(
+        variance=positive_scalar, origin=lambda name, value: require_axes(name, check_floating(name, value), 0)
+    )
 
     @abc.abstractmethod
     def one_side(self, a: Array, b: Array) -> Array:
@@ -229,14 +227,14 @@ class Centred(Kernel):
             fail("inputs of Centred", "one column", f"shape {X.shape}", "Choose the column with kernel.on(column).")
         return matmul(self.kernel._cross(X, self.measure.points[:, None]), self.measure.weights)
 
-    def _average_of_all(self) -> Float[Array, ""]:
+    def _less(self, values: Array, first: Array, second: Array) -> Array:
         points, weights = self.measure.points, self.measure.weights
-        return matmul(weights, matmul(self.kernel._gram(points[:, None]), weights))
+        of_all = matmul(weights, matmul(self.kernel._gram(points[:, None]), weights))
+        return less_average(values, first, second, of_all)
 
     def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
-        first, second = self._average(X1)[:, None], self._average(X2)[None, :]
-        return less_average(self.kernel._cross(X1, X2), first, second, self._average_of_all())
+        return self._less(self.kernel._cross(X1, X2), self._average(X1)[:, None], self._average(X2)[None, :])
 
     def _diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
         average = self._average(X)
-        return less_average(self.kernel._diagonal(X), average, average, self._average_of_all())
+        return self._less(self.kernel._diagonal(X), average, average)

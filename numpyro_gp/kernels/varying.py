@@ -23,7 +23,7 @@ from numpyro_gp.kernels.base import (
     kernel_field,
     positive_scalar,
 )
-from numpyro_gp.kernels.stationary import RBF, Matern12, Matern32, Matern52, RationalQuadratic
+from numpyro_gp.kernels.stationary import RBF, Matern12, Matern32, Matern52, OfOneVariance, RationalQuadratic
 
 # From points (N, D) to values (N,): a function, or a function draw, which is a pytree.
 Values = Callable[..., Array]
@@ -39,7 +39,7 @@ def values_at(argument: str, function: Values, X: Float[Array, "N D"], columns: 
 
 
 @value_type()
-class Gibbs(Kernel):
+class Gibbs(OfOneVariance):
     """Gibbs's kernel: a smooth function whose lengthscale ``l(x)`` changes with the inputs, and may be a process.
 
     ``k(x, y) = variance prod_d sqrt(2 l_d(x) l_d(y) / s_d) exp(-(x_d - y_d)^2 / s_d)``, ``s_d = l_d(x)^2 + l_d(y)^2``;
@@ -63,10 +63,13 @@ class Gibbs(Kernel):
 
     variance: ArrayField
     log_lengthscale: Values
-    checks = by_field(variance=positive_scalar, log_lengthscale=lambda _, function: as_pytree(function))
+    checks = by_field(**OfOneVariance.checks, log_lengthscale=lambda _, function: as_pytree(function))
 
     def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
-        first, second = (self._logs(X) for X in (X1, X2))
+        logs = [values_at("log_lengthscale", self.log_lengthscale, X, columns=True) for X in (X1, X2)]
+        first, second = (
+            each if each.ndim == 2 else jnp.broadcast_to(each[:, None], X.shape) for each, X in zip(logs, (X1, X2))
+        )
         total = jnp.zeros((X1.shape[0], X2.shape[0]), X1.dtype)
         for d in range(X1.shape[1]):
             a, b = first[:, d, None], second[None, :, d]
@@ -75,13 +78,6 @@ class Gibbs(Kernel):
             ratio = jnp.cosh(a - b)
             total = total - 0.5 * (jnp.log(ratio) + squares / ratio)
         return self.variance * jnp.exp(total)
-
-    def _diagonal(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:
-        return jnp.broadcast_to(self.variance, X.shape[:1])
-
-    def _logs(self, X: Float[Array, "N D"]) -> Float[Array, "N D"]:
-        logs = values_at("log_lengthscale", self.log_lengthscale, X, columns=True)
-        return logs if logs.ndim == 2 else jnp.broadcast_to(logs[:, None], X.shape)
 
 
 @value_type()

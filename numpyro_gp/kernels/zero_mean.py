@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from numpyro_gp.arrays import Array, ArrayField, ArrayLike, store, value_type
-from numpyro_gp.checks import check_count, check_points, fail
+from numpyro_gp.arrays import Array, ArrayField, store, value_type
+from numpyro_gp.checks import check_count, fail
 from numpyro_gp.kernels.base import Kernel, by_field, kernel_field, per_input, positive_scalar
 from numpyro_gp.kernels.measures import Empirical, Gaussian, Measure, Uniform, column_of, legendre, mean_of_measure
 from numpyro_gp.kernels.profiles import averages, deviation_of, double_mean, integral, of_average, over_normal
@@ -77,27 +77,6 @@ def _odd_integral(kind: type) -> Profile:
 
 _INTEGRALS: dict[type, Profile] = {RBF: partial(integral, RBF)}
 _INTEGRALS |= {kind: _odd_integral(kind) for kind in (Matern12, Matern32, Matern52)}
-
-
-def _uniform_deviations(
-    family: type, X: Float[Array, "N D"], lengthscale: Float[Array, "1 #D"]
-) -> tuple[Float[Array, "N D"], Float[Array, "1 #D"]]:
-    """``a(x)`` of each coordinate and ``b`` on [0, 1], right for every lengthscale."""
-    deviation_at, whole = _DEVIATIONS[family], _INTEGRALS[family]
-    nodes, weights = (jnp.asarray(rule, X.dtype)[None, None, :] for rule in legendre(NODES))
-    is_short = lengthscale < CLOSED_FORM_BELOW
-    # Each branch sees a lengthscale at which it is finite, so that the unused one has no NaN gradient.
-    long = jnp.where(is_short, CLOSED_FORM_BELOW, lengthscale)
-    short = jnp.where(is_short, lengthscale, CLOSED_FORM_BELOW)
-    ends = jnp.concatenate([X, 1 - X])  # kbar(x) = G(x) + G(1 - x)
-    # Far outside of the interval the nodes are as few for as many lengthscales.
-    is_far = jnp.abs(ends) * CLOSED_FORM_BELOW > long
-    near, far = jnp.where(is_far, 0.0, ends), jnp.where(is_far, ends, 0.0)
-    quadrature = near * jnp.sum(weights * deviation_at((near[:, :, None] * nodes / long[:, :, None]) ** 2), axis=-1)
-    quadrature = jnp.where(is_far, long * whole(far / long) - far, quadrature)
-    double = 2 * jnp.sum(weights * (1 - nodes) * deviation_at((nodes / long[:, :, None]) ** 2), axis=-1)
-    first, second = jnp.split(jnp.where(is_short, short * whole(ends / short), quadrature), 2)
-    return first + second - jnp.where(is_short, 1, 0), jnp.where(is_short, double_mean(family, short) - 1, double)
 
 
 def _deviation(kind: type, gaps: Array, lengthscale: Array, *own: Array) -> Array:
@@ -182,21 +161,6 @@ class ZeroMean(Kernel):
             found.append(ZeroMean(replace(self.kernel, variance=1.0, **options), self.measure.column(d)))
         return tuple(found)
 
-    def kernel_mean(self, X: ArrayLike) -> Float[Array, " N"]:
-        """``variance * prod_d kbar_d(x_d)``: the base kernel integrated over one argument."""
-        return self.kernel.variance * jnp.prod(1 + self._deviations(check_points("X", X))[0], axis=1)
-
-    def kernel_mean_mean(self, columns: int | None = None) -> Float[Array, ""]:
-        """``variance * prod_d cbar_d``: the base kernel integrated over both arguments.
-
-        ``columns`` is the number of inputs; it is needed only where all parameters are scalars
-        and the kernel is used on more than one.
-        """
-        lengths = [value.shape[0] for value in self._parameters().values() if value.ndim == 1]
-        count = max(lengths, default=1) if columns is None else check_count("columns", columns)
-        _, b = self._deviations(jnp.zeros((1, count), self.kernel.lengthscale.dtype))
-        return self.kernel.variance * jnp.prod(1 + b)
-
     def _parameters(self) -> dict[str, Array]:
         own = {"lengthscale": self.kernel.lengthscale}
         if isinstance(self.kernel, Periodic):
@@ -214,29 +178,40 @@ class ZeroMean(Kernel):
             return (*own, column_of(kernel.period, d))
         return (*own, kernel.alpha) if isinstance(kernel, RationalQuadratic) else own
 
-    def _empirical_deviations(self, X: Float[Array, "N D"]) -> tuple[Float[Array, "N D"], Float[Array, "1 D"]]:
-        """``a`` and ``b`` as averages over the points: exact for every kernel."""
-        a, b, profile = [], [], partial(_deviation, type(self.kernel))
-        for d in range(X.shape[1]):
-            points, weights = (value.astype(X.dtype) for value in self.measure.column(d).quadrature())
-            both = averages(profile, jnp.concatenate([X[:, d], points]), points, weights, *self._own(d))
-            a.append(both[: X.shape[0]])
-            b.append(matmul(weights, both[X.shape[0] :]))
-        return jnp.stack(a, axis=1), jnp.stack(b)[None, :]
-
     def _deviations(self, X: Float[Array, "N D"]) -> tuple[Float[Array, "N D"], Float[Array, "1 D"]]:
         """``a`` of each coordinate, and ``b``."""
         if isinstance(self.measure, Empirical):
             for name, value in self._parameters().items():
                 per_input(name, value, X)  # checks the number of columns
-            return self._empirical_deviations(X)
+            # Averages over the points: exact for every kernel.
+            averaged, twice, profile = [], [], partial(_deviation, type(self.kernel))
+            for d in range(X.shape[1]):
+                points, weights = (value.astype(X.dtype) for value in self.measure.column(d).quadrature())
+                both = averages(profile, jnp.concatenate([X[:, d], points]), points, weights, *self._own(d))
+                averaged.append(both[: X.shape[0]])
+                twice.append(matmul(weights, both[X.shape[0] :]))
+            return jnp.stack(averaged, axis=1), jnp.stack(twice)[None, :]
         lengthscale, first, second = (per_input(name, value, X) for name, value in self._parameters().items())
         if isinstance(self.measure, Gaussian):
             a, b = over_normal(X, lengthscale, first, second)
-        else:
-            length = second - first  # map the interval to [0, 1]
-            a, b = _uniform_deviations(type(self.kernel), (X - first) / length, lengthscale / length)
-        return a, jnp.broadcast_to(b, (1, X.shape[1]))
+            return a, jnp.broadcast_to(b, (1, X.shape[1]))
+        x, l = (X - first) / (second - first), lengthscale / (second - first)  # the interval becomes [0, 1]
+        deviation_at, whole = _DEVIATIONS[type(self.kernel)], _INTEGRALS[type(self.kernel)]
+        nodes, weights = (jnp.asarray(rule, x.dtype)[None, None, :] for rule in legendre(NODES))
+        is_short = l < CLOSED_FORM_BELOW
+        # Each branch sees a lengthscale at which it is finite, so that the unused one has no NaN gradient.
+        long = jnp.where(is_short, CLOSED_FORM_BELOW, l)
+        short = jnp.where(is_short, l, CLOSED_FORM_BELOW)
+        ends = jnp.concatenate([x, 1 - x])  # kbar(x) = G(x) + G(1 - x)
+        # Far outside of the interval the nodes are as few for as many lengthscales.
+        is_far = jnp.abs(ends) * CLOSED_FORM_BELOW > long
+        near, far = jnp.where(is_far, 0.0, ends), jnp.where(is_far, ends, 0.0)
+        quadrature = near * jnp.sum(weights * deviation_at((near[:, :, None] * nodes / long[:, :, None]) ** 2), axis=-1)
+        quadrature = jnp.where(is_far, long * whole(far / long) - far, quadrature)
+        double = 2 * jnp.sum(weights * (1 - nodes) * deviation_at((nodes / long[:, :, None]) ** 2), axis=-1)
+        left, right = jnp.split(jnp.where(is_short, short * whole(ends / short), quadrature), 2)
+        b = jnp.where(is_short, double_mean(type(self.kernel), short) - 1, double)
+        return left + right - jnp.where(is_short, 1, 0), jnp.broadcast_to(b, (1, x.shape[1]))
 
     def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
         if X2 is X1:

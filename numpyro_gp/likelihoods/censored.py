@@ -6,8 +6,8 @@ is cut with the data: ``right[idx]`` beside ``y[idx]`` in a plate of minibatches
 
 import abc
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import Any, cast
+from collections.abc import Callable
+from typing import Any, ClassVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -73,44 +73,44 @@ def check_ends(names: tuple[str, str], lower: ArrayLike | None, upper: ArrayLike
             fail(names[0], f"at most {names[1]}", where, f"Swap the two: {names[0]} comes first.")
 
     when_known(check, *[end for _, end in present])
-    if len(present) == 2:
-        _check_lost_width(names, (lower, upper), [end for _, end in present])
+    unrounded: tuple[Any, Any] = (lower, upper)
+    if len(present) == 2 and not any(isinstance(end, jax.Array) for end in unrounded):  # such come rounded
+        # Two ends that rounding makes equal would be a density.
+        rounded = [end for _, end in present]
+        with np.errstate(invalid="ignore"):  # of two infinite ends
+            before, after = (np.subtract(*(np.asarray(e, float) for e in pair[::-1])) for pair in (unrounded, rounded))
+            lost = np.isfinite(before) & (np.abs(after - before) > MOST_LOST * np.abs(before))
+        if lost.any():
+            first = tuple(map(int, np.argwhere(lost)[0]))
+            pair = " and ".join(f"{float(np.broadcast_to(end, lost.shape)[first])!r}" for end in unrounded)
+            cure = "Take a number near them off data and bounds, as the first of all times, or set JAX_ENABLE_X64=1."
+            got = f"{pair}" + (f" at index {first}" if first else "")
+            fail(names[0], f"apart from {names[1]} by as much in {rounded[0].dtype} as they are", got, cure)
     by_name = dict(present)
     return [by_name.get(name) for name in names]
-
-
-def _check_lost_width(names: tuple[str, str], unrounded: Sequence[Any], ends: Sequence[Array]) -> None:
-    """Refuse intervals whose width is lost when their ends are rounded: two that become equal would be a density."""
-    if any(isinstance(end, jax.Array) for end in unrounded):  # they came rounded
-        return
-    with np.errstate(invalid="ignore"):  # of two infinite ends
-        before, after = (np.subtract(*(np.asarray(end, float) for end in pair[::-1])) for pair in (unrounded, ends))
-        lost = np.isfinite(before) & (np.abs(after - before) > MOST_LOST * np.abs(before))
-    if lost.any():
-        first = tuple(map(int, np.argwhere(lost)[0]))
-        pair = " and ".join(f"{float(np.broadcast_to(end, lost.shape)[first])!r}" for end in unrounded)
-        cure = "Take a number near them off data and bounds, as the first of all times, or set JAX_ENABLE_X64=1."
-        got = f"{pair}" + (f" at index {first}" if first else "")
-        fail(names[0], f"apart from {names[1]} by as much in {ends[0].dtype} as they are", got, cure)
-
-
-def check_inside(y: ArrayLike, names: tuple[str, str], ends: Sequence[ArrayLike | None]) -> None:
-    """Refuse known data outside of their interval."""
-    low, high = (infinite if end is None else end for end, infinite in zip(ends, (-jnp.inf, jnp.inf), strict=True))
-
-    def check(values: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
-        if (wrong := (values < low) | (values > high)).any():
-            cure = f"Pass a value inside for each datum: {names[1]} where it is finite, else {names[0]}."
-            got = f"{float(np.broadcast_to(values, wrong.shape)[wrong].ravel()[0]):.6g} outside"
-            fail("obs", f"between {names[0]} and {names[1]}", got, cure)
-
-    when_known(check, y, low, high)
 
 
 class _Wrapped(Likelihood):
     """A likelihood around another, with what is seen of its values."""
 
     likelihood: Given
+    ends: ClassVar[tuple[str, ...]] = ()  # fields between which the data lie
+    has_density: ClassVar[bool] = False  # whether a row with ends has its density too
+
+    def check_targets(self, y: ArrayLike) -> None:
+        """Values and bounds must be possible values, in their intervals."""
+        self.likelihood.check_targets(y)
+        ends = [getattr(self, name) for name in self.ends]
+
+        def check(values: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
+            if (wrong := (values < low) | (values > high)).any():
+                cure = f"Pass a value inside for each datum: {self.ends[1]} where it is finite, else {self.ends[0]}."
+                got = f"{float(np.broadcast_to(values, wrong.shape)[wrong].ravel()[0]):.6g} outside"
+                fail("obs", f"between {self.ends[0]} and {self.ends[1]}", got, cure)
+
+        if ends:
+            low, high = (inf if end is None else end for end, inf in zip(ends, (-jnp.inf, jnp.inf), strict=True))
+            when_known(check, y, low, high)
 
     @property
     def num_latent(self) -> int:
@@ -153,10 +153,11 @@ class _Wrapped(Likelihood):
         each = [like("likelihood", leaf, y) for leaf in leaves]
         return (log_expect if is_log else expect)(at, latent.mean, latent.variance, y, *each, cuts=cuts)
 
-    def _turns_at(self, y: Batch, *ends: ArrayLike | None) -> Float[Array, "*batch K"] | None:
+    def _turns(self, y: Batch) -> Float[Array, "*batch K"] | None:
         """Cuts at the ends of intervals, in place of infinite ones those at ``y``."""
         if (at_values := self.likelihood._turns(y)) is None:
             return None
+        ends = [*([y] if self.has_density else []), *(getattr(self, name) for name in self.ends)]
         at_ends = [self.likelihood._turns(like("likelihood", end, y)) for end in ends if end is not None]
         finite = [jnp.where(jnp.isfinite(cuts), cuts, at_values) for cuts in at_ends if cuts is not None]
         return jnp.concatenate(finite, axis=-1) if finite else at_values
@@ -238,10 +239,6 @@ class Censored(_Hiding):
             when_known(check, left, right)
         store(self, likelihood=as_likelihood(self.likelihood), left=left, right=right)
 
-    def check_targets(self, y: ArrayLike) -> None:
-        """Values and bounds must be possible values."""
-        self.likelihood.check_targets(y)
-
     def _is_hidden(self, y: Batch) -> Bool[Array, "*batch"] | None:
         masks = ("left", self.left), ("right", self.right)
         sides = [shaped(name, jnp.asarray(mask, bool), y) for name, mask in masks if mask is not None]
@@ -255,9 +252,6 @@ class Censored(_Hiding):
         if self.left is None:
             return above
         return jnp.where(jnp.asarray(self.left, bool), log_tails(conditional, y)[0], above)
-
-    def _turns(self, y: Batch) -> Float[Array, "*batch K"] | None:
-        return self.likelihood._turns(y)
 
 
 @value_type()
@@ -288,6 +282,7 @@ class Interval(_Hiding):
     likelihood: Given
     lower: ArrayLike | None = None
     upper: ArrayLike | None = None
+    ends = ("lower", "upper")
 
     def __post_init__(self) -> None:
         lower, upper = check_ends(("lower", "upper"), self.lower, self.upper)
@@ -295,11 +290,6 @@ class Interval(_Hiding):
             missing, end = ("lower", "-jnp.inf") if lower is None else ("upper", "jnp.inf")
             fail(missing, "given with the other end", "None", f"Pass {missing}={end} for an open side.")
         store(self, likelihood=as_likelihood(self.likelihood), lower=lower, upper=upper)
-
-    def check_targets(self, y: ArrayLike) -> None:
-        """Values must lie in their intervals."""
-        self.likelihood.check_targets(y)
-        check_inside(y, ("lower", "upper"), [self.lower, self.upper])
 
     def _is_hidden(self, y: Batch) -> Bool[Array, "*batch"] | None:
         if self.lower is None or self.upper is None:
@@ -310,9 +300,6 @@ class Interval(_Hiding):
     def _log_known(self, y: Array, f: Array) -> Array:
         ends = ("lower", self.lower), ("upper", self.upper)
         return log_mass(self.conditional(f), *(shaped(name, jnp.asarray(end, y.dtype), y) for name, end in ends))
-
-    def _turns(self, y: Batch) -> Float[Array, "*batch K"] | None:
-        return self._turns_at(y, self.lower, self.upper)
 
 
 @value_type()
@@ -341,15 +328,11 @@ class Truncated(_Wrapped):
     likelihood: Given
     low: ArrayLike | None = None
     high: ArrayLike | None = None
+    ends, has_density = ("low", "high"), True
 
     def __post_init__(self) -> None:
         low, high = check_ends(("low", "high"), self.low, self.high)
         store(self, likelihood=as_likelihood(self.likelihood), low=low, high=high)
-
-    def check_targets(self, y: ArrayLike) -> None:
-        """Values must lie between the bounds."""
-        self.likelihood.check_targets(y)
-        check_inside(y, ("low", "high"), [self.low, self.high])
 
     def log_prob(self, y: ArrayLike, f: ArrayLike) -> Array:
         """``log p(y | f)`` of each datum, given that it lies between the bounds."""
@@ -373,6 +356,3 @@ class Truncated(_Wrapped):
 
     def _predictive(self, y: Batch, latent: Latent) -> Batch:
         return self._integral(Truncated.log_prob, y, latent, is_log=True)
-
-    def _turns(self, y: Batch) -> Float[Array, "*batch K"] | None:
-        return self._turns_at(y, y, self.low, self.high)

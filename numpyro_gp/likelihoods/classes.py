@@ -9,7 +9,7 @@ import numpyro.distributions as dist
 from jax import lax
 from jax.nn import log_sigmoid, log_softmax
 from jax.scipy.special import logsumexp, ndtr
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayLike, over_axes, store, value_type
 from numpyro_gp.checks import check_choice, check_count, check_floating, check_positive, check_values, fail, when_known
@@ -20,7 +20,6 @@ from numpyro_gp.likelihoods.quadrature import (
     Latent,
     composite_rule,
     floored_factor,
-    latent_factor,
     latent_values,
     quasi_normal,
     spread_points,
@@ -293,7 +292,14 @@ class RobustMax(_OneEach):
         if self.classes == 2:
             rival, variance = (jnp.sum(jnp.where(is_label, 0.0, part), axis=-1) for part in (mean, latent.variance))
             return ndtr((mean_y - rival) / self._spread((variance_y + variance)[..., None])[..., 0])
-        z, weights = composite_rule(self._cuts(mean, scale, is_label, mean_y, scale_y))
+        # Cuts (mu_j - mu_y) / sqrt(s_y) + sqrt(s_j / s_y) {0, ±2, ±6} for the strongest competitors j.
+        m, s, m_y, s_y = lax.stop_gradient((mean, scale, mean_y[..., None], scale_y[..., None]))
+        _, rivals = lax.top_k(jnp.where(is_label, -jnp.inf, m), min(self.classes - 1, RIVALS))
+        centre = (jnp.take_along_axis(m, rivals, axis=-1) - m_y) / s_y
+        ratio = jnp.take_along_axis(s, rivals, axis=-1) / s_y
+        places = jnp.expand_dims(jnp.asarray(np.array([-6.0, -2.0, 0.0, 2.0, 6.0]), mean.dtype), range(mean.ndim))
+        cuts = (centre[..., None] + ratio[..., None] * places).reshape(*mean_y.shape, -1)
+        z, weights = composite_rule(cuts)
         f = mean_y[..., None] + scale_y[..., None] * z
         steps = log_ndtr((f[..., None] - mean[..., None, :]) / scale[..., None, :])
         product = jnp.exp(jnp.sum(jnp.where(is_label[..., None, :], 0.0, steps), axis=-1))
@@ -304,23 +310,6 @@ class RobustMax(_OneEach):
         """Standard deviations, none of which is zero: only their ratios matter. Without any the unit is that of `f`."""
         largest = lax.stop_gradient(jnp.max(variance, axis=-1, keepdims=True))
         return jnp.sqrt(variance + jnp.finfo(variance.dtype).eps * jnp.where(largest > 0, largest, 1.0))
-
-    def _cuts(
-        self,
-        mean: Float[Array, "*batch C"],
-        scale: Float[Array, "*batch C"],
-        is_label: Bool[Array, "*batch C"],
-        mean_y: Float[Array, "*batch"],
-        scale_y: Float[Array, "*batch"],
-    ) -> Float[Array, "*batch Q"]:
-        """``(mu_j - mu_y) / sqrt(s_y) + sqrt(s_j / s_y) {0, ±2, ±6}`` for the strongest competitors j."""
-        mean, scale, mean_y, scale_y = (lax.stop_gradient(part) for part in (mean, scale, mean_y, scale_y))
-        strength = jnp.where(is_label, -jnp.inf, mean)
-        _, rivals = lax.top_k(strength, min(self.classes - 1, RIVALS))
-        centre = (jnp.take_along_axis(mean, rivals, axis=-1) - mean_y[..., None]) / scale_y[..., None]
-        ratio = jnp.take_along_axis(scale, rivals, axis=-1) / scale_y[..., None]
-        steps = jnp.expand_dims(jnp.asarray(np.array([-6.0, -2.0, 0.0, 2.0, 6.0]), mean.dtype), range(mean.ndim))
-        return (centre[..., None] + ratio[..., None] * steps).reshape(*mean_y.shape, -1)
 
     def _expected(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         largest, epsilon = self._largest(y, latent), like("epsilon", self.epsilon, y)
@@ -342,9 +331,8 @@ class Softmax(_OneEach):
 
     Only differences of latent functions matter. For ``C <= 3`` every expectation is a product Gauss-Hermite
     rule over the ``C - 1`` differences. For ``C > 3``, ``expected_log_prob`` is Jensen's lower bound
-    ``mu_y - logsumexp(mu + s / 2)``, so a bound built of it stays a bound but is looser;
-    `expected_log_prob_draws` is unbiased. Predictive masses for ``C > 3`` average over 1024 quasi-random points,
-    typically good to three digits.
+    ``mu_y - logsumexp(mu + s / 2)``, so a bound built of it stays a bound but is looser. Predictive masses for
+    ``C > 3`` average over 1024 quasi-random points, typically good to three digits.
 
     Parameters
     ----------
@@ -367,18 +355,6 @@ class Softmax(_OneEach):
         """Categorical with logits ``f``."""
         return dist.CategoricalLogits(jnp.asarray(f), validate_args=False)
 
-    def expected_log_prob_draws(
-        self, y: ArrayLike, mean: ArrayLike, variance: ArrayLike, z: ArrayLike, *, covariance: ArrayLike | None = None
-    ) -> Array:
-        """Unbiased Monte Carlo ``E log p``: the mean over standard normal draws ``z (K, ..., C)``."""
-        label, latent = self._aligned(y, mean, variance, covariance)
-        z = jnp.asarray(z, latent.mean.dtype)
-        if z.ndim < 2 or z.shape[1:] != latent.mean.shape:
-            shape = ", ".join(["K", *map(str, latent.mean.shape)])
-            fail("z", f"of shape ({shape})", f"shape {z.shape}", "Draw z of that shape with jax.random.normal.")
-        f = latent.mean[None] + jnp.sum(latent_factor(latent)[None] * z[..., None, :], axis=-1)
-        return jnp.mean(self._pick(log_softmax(f, axis=-1), label), axis=0)
-
     @staticmethod
     def _pick(values: Float[Array, "K *batch C"], label: Float[Array, "*batch"]) -> Float[Array, " K *batch"]:
         """Entry ``label`` of the last axis of ``values``."""
@@ -390,25 +366,20 @@ class Softmax(_OneEach):
         mean, dtype = latent.mean, latent.mean.dtype
         if self.classes in SOFTMAX_NODES:
             nodes, weights = tensor_hermite(SOFTMAX_NODES[self.classes], self.classes - 1)
-            difference, factor = self._differences(latent)
-            points = spread_points(difference, factor, nodes)
+            # Mean and covariance of f_j - f_0 for j >= 1.
+            variance, covariance = latent.variance, latent.covariance
+            if covariance is None:
+                spread = over_axes(jnp.diag, mean.ndim - 1)(variance[..., 1:]) + variance[..., :1, None]
+            else:
+                with_first = covariance[..., 1:, 0]
+                spread = covariance[..., 1:, 1:] + covariance[..., :1, :1]
+                spread = spread - with_first[..., :, None] - with_first[..., None, :]
+            points = spread_points(mean[..., 1:] - mean[..., :1], floored_factor(spread, variance), nodes)
             points = jnp.concatenate([jnp.zeros_like(points[..., :1]), points], axis=-1)
         else:
             nodes, weights = quasi_normal(self.classes)
             points = latent_values(latent, nodes)
         return log_softmax(points, axis=-1), jnp.expand_dims(jnp.asarray(weights, dtype), range(1, mean.ndim))
-
-    def _differences(self, latent: Latent) -> tuple[Float[Array, "*batch E"], Float[Array, "*batch E E"]]:
-        """Mean and covariance factor of ``f_j - f_0`` for ``j >= 1``."""
-        mean, variance, covariance = latent
-        first, others = variance[..., :1, None], variance[..., 1:]
-        if covariance is None:
-            spread = over_axes(jnp.diag, mean.ndim - 1)(others) + first
-        else:
-            with_first = covariance[..., 1:, 0]
-            spread = covariance[..., 1:, 1:] + covariance[..., :1, :1]
-            spread = spread - with_first[..., :, None] - with_first[..., None, :]
-        return mean[..., 1:] - mean[..., :1], floored_factor(spread, variance)
 
     def _expected(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         if self.classes not in SOFTMAX_NODES:

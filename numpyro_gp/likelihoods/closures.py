@@ -17,23 +17,6 @@ from numpyro_gp.arrays import is_array
 EMPTY = object()
 
 
-def _contents(function: Callable[..., object]) -> list[object]:
-    """What the function closes over: cells, default values, arguments of partials."""
-    if isinstance(function, functools.partial):
-        return [_wrap(function.func), function.args, function.keywords]
-    if isinstance(function, types.MethodType):
-        return [function.__self__]
-    if not isinstance(function, types.FunctionType):
-        return []
-    cells = []
-    for cell in function.__closure__ or ():
-        try:
-            cells.append(_wrap(cell.cell_contents))
-        except ValueError:  # a name that is assigned later, as in a recursive function
-            cells.append(EMPTY)
-    return [cells, function.__defaults__, function.__kwdefaults__]
-
-
 def _wrap(value: object) -> object:
     """Functions inside closures are closures too."""
     return Closure(value) if isinstance(value, (types.FunctionType, functools.partial)) else value
@@ -41,21 +24,6 @@ def _wrap(value: object) -> object:
 
 def _unwrap(value: object) -> Any:
     return value.rebuilt() if isinstance(value, Closure) else value
-
-
-def _rebuild(function: Callable[..., object], contents: list[Any]) -> Callable[..., Any]:
-    """The same function over other contents."""
-    if isinstance(function, functools.partial):
-        return functools.partial(_unwrap(contents[0]), *contents[1], **contents[2])
-    if isinstance(function, types.MethodType):
-        return types.MethodType(function.__func__, contents[0])
-    if not isinstance(function, types.FunctionType):
-        return function
-    cells, defaults, keyword_defaults = contents
-    closed = tuple(types.CellType() if c is EMPTY else types.CellType(_unwrap(c)) for c in cells)
-    made = types.FunctionType(function.__code__, function.__globals__, function.__name__, defaults, closed or None)
-    made.__kwdefaults__ = keyword_defaults
-    return made
 
 
 class Closure:
@@ -69,17 +37,41 @@ class Closure:
     is_users_own = True
 
     def __init__(self, function: Callable[..., object]) -> None:
-        leaves, structure = jax.tree.flatten(_contents(function))
+        # What it closes over: cells, default values, arguments of partials.
+        contents: list[object] = []
+        if isinstance(function, functools.partial):
+            contents = [_wrap(function.func), function.args, function.keywords]
+        elif isinstance(function, types.MethodType):
+            contents = [function.__self__]
+        elif isinstance(function, types.FunctionType):
+            cells = []
+            for cell in function.__closure__ or ():
+                try:
+                    cells.append(_wrap(cell.cell_contents))
+                except ValueError:  # a name that is assigned later, as in a recursive function
+                    cells.append(EMPTY)
+            contents = [cells, function.__defaults__, function.__kwdefaults__]
+        leaves, structure = jax.tree.flatten(contents)
         self.arrays = [leaf for leaf in leaves if is_array(leaf)]
         rest = tuple(None if is_array(leaf) else _Same(leaf) for leaf in leaves)
         self.static = _Same(function), structure, rest
 
     def rebuilt(self) -> Callable[..., object]:
         """The function over the present contents."""
-        function, structure, rest = self.static
-        left = iter(self.arrays)
-        leaves = [next(left) if item is None else item.value for item in rest]
-        return _rebuild(function.value, jax.tree.unflatten(structure, leaves))
+        same, structure, rest = self.static
+        function, left = same.value, iter(self.arrays)
+        contents = jax.tree.unflatten(structure, [next(left) if item is None else item.value for item in rest])
+        if isinstance(function, functools.partial):
+            return functools.partial(_unwrap(contents[0]), *contents[1], **contents[2])
+        if isinstance(function, types.MethodType):
+            return types.MethodType(function.__func__, contents[0])
+        if not isinstance(function, types.FunctionType):
+            return function
+        cells, defaults, keyword_defaults = contents
+        closed = tuple(types.CellType() if c is EMPTY else types.CellType(_unwrap(c)) for c in cells)
+        made = types.FunctionType(function.__code__, function.__globals__, function.__name__, defaults, closed or None)
+        made.__kwdefaults__ = keyword_defaults
+        return made
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
         return self.rebuilt()(*args, **kwargs)

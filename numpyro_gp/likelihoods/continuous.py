@@ -1,7 +1,6 @@
 """Likelihoods of real, positive and proportion-valued targets (mathematics.md section 7.1)."""
 
 import math
-from collections.abc import Callable
 from functools import partial
 
 import jax.numpy as jnp
@@ -13,7 +12,7 @@ from numpyro_gp.arrays import Array, ArrayLike, value_type
 from numpyro_gp.checks import check_choice, check_positive
 from numpyro_gp.likelihoods.base import ByDensity, Likelihood, check_each_target, like
 from numpyro_gp.likelihoods.deviances import log_gamma_step, poisson_deviance, stirling
-from numpyro_gp.likelihoods.expectations import composite_cuts, expect, floored_sqrt, log_expect
+from numpyro_gp.likelihoods.expectations import composite_cuts, expect, log_expect
 from numpyro_gp.likelihoods.links import expected_mean, log_link, mean_of
 from numpyro_gp.likelihoods.quadrature import Latent
 
@@ -106,7 +105,7 @@ class HeteroscedasticGaussian(Likelihood):
 
     def _predictive(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         mean_f, mean_g, variance_f, variance_g, shared = self._parts(latent)
-        scale_g = floored_sqrt(variance_g)
+        scale_g = jnp.sqrt(variance_g + jnp.finfo(variance_g.dtype).eps)  # a logarithm's, without a unit
         tilt = shared / scale_g  # mean of f moves by tilt * z when g = mean_g + scale_g * z
         rest = jnp.maximum(variance_f - tilt**2, 0.0)
         residual = y - mean_f
@@ -274,29 +273,6 @@ class Exponential(_PositiveTargets):
 EULER = 0.5772156649015329
 
 
-def beta_log_prob(link: str, f: Array, y: Array, concentration: Array) -> Array:
-    """``log p(y | f)`` of ``Beta(m k, (1 - m) k)`` with mean ``m`` from the link; finite where ``m`` underflows."""
-    log_m, log_rest = log_link(link, f)
-    first, second = concentration * jnp.exp(log_m), concentration * jnp.exp(log_rest)
-    log_k = jnp.log(concentration)
-    # log Gamma(a) = log Gamma(a + 1) - log a, with log a known even where a rounds to zero: there the deviances of the
-    # other likelihoods have no second derivative, so a concentration above 10^4 costs digits in float32.
-    normaliser = gammaln(concentration) - gammaln(first + 1) - gammaln(second + 1) + log_m + log_rest + 2 * log_k
-    return normaliser + (first - 1) * jnp.log(y) + (second - 1) * jnp.log1p(-y)
-
-
-def likeliest_share(y: Array, concentration: Array) -> Array:
-    """The mean at which the density of ``y <= 1/2`` is largest, about: far above ``y`` where ``k y`` is small.
-
-    It solves ``digamma(k m) - digamma(k - k m) = logit(y)``; the second term is taken at ``m = y``, and the inverse of
-    digamma is Minka's.
-    """
-    value = logit(y) + digamma(concentration * (1 - y))
-    is_large = value > -2.22
-    tail = -1 / (jnp.where(is_large, -3.0, value) + EULER)
-    return jnp.minimum(jnp.where(is_large, jnp.exp(value) + 0.5, tail) / concentration, 0.5)
-
-
 @value_type(static=("link",))
 class Beta(ByDensity):
     """Proportions between 0 and 1: ``y ~ Beta(m k, (1 - m) k)`` with mean ``m`` and concentration ``k``.
@@ -325,10 +301,15 @@ class Beta(ByDensity):
         super().__post_init__()
         check_choice("link", self.link, ("logit", "probit"))
 
-    @property
-    def density(self) -> Callable[..., Array]:  # type: ignore[override]
-        """``log p(y | f)``, finite where the mean underflows."""
-        return partial(beta_log_prob, self.link)
+    def density(self, f: Array, y: Array, concentration: Array) -> Array:
+        """``log p(y | f)``; finite where the mean underflows."""
+        log_m, log_rest = log_link(self.link, f)
+        first, second = concentration * jnp.exp(log_m), concentration * jnp.exp(log_rest)
+        log_k = jnp.log(concentration)
+        # log Gamma(a) = log Gamma(a + 1) - log a, with log a known even where a rounds to zero: there the deviances of
+        # the other likelihoods have no second derivative, so a concentration above 10^4 costs digits in float32.
+        normaliser = gammaln(concentration) - gammaln(first + 1) - gammaln(second + 1) + log_m + log_rest + 2 * log_k
+        return normaliser + (first - 1) * jnp.log(y) + (second - 1) * jnp.log1p(-y)
 
     def distribution(self, f: Array, k: Array) -> dist.Distribution:
         """Beta with mean from the link."""
@@ -341,8 +322,16 @@ class Beta(ByDensity):
         check_each_target(y, lambda y: (y > 0) & (y < 1), "strictly between 0 and 1", cure)
 
     def turn(self, y: Array, k: Array) -> tuple[Array, Array]:
-        """At the link of the likeliest share."""
-        m = likeliest_share(jnp.minimum(y, 1 - y), k)
+        """At the link of the mean at which the density is largest, about: far above ``y`` where ``k y`` is small.
+
+        It solves ``digamma(k m) - digamma(k - k m) = logit(y)``; the second term is taken at ``m = y``, and the inverse
+        of digamma is Minka's.
+        """
+        less = jnp.minimum(y, 1 - y)
+        value = logit(less) + digamma(k * (1 - less))
+        is_large = value > -2.22
+        tail = -1 / (jnp.where(is_large, -3.0, value) + EULER)
+        m = jnp.minimum(jnp.where(is_large, jnp.exp(value) + 0.5, tail) / k, 0.5)
         if self.link == "logit":
             centre, steepness, widest = logit(m), m * (1 - m), 1.0
         else:

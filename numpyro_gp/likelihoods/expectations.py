@@ -52,11 +52,6 @@ class Nodes(NamedTuple):
     is_wide: Bool[Array, "*batch"] | None = None
 
 
-def floored_sqrt(variance: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
-    """``sqrt(variance + machine epsilon)``, of variances without a unit, as of logarithms: a finite derivative at 0."""
-    return jnp.sqrt(variance + jnp.finfo(variance.dtype).eps)
-
-
 def composite_cuts(centre: ArrayLike, width: ArrayLike, like: Float[Array, "*batch"]) -> Float[Array, "*batch 9"]:
     """Cuts ``centre + width * {0, ±1, ±3, ±10, ±30}``; constants for differentiation."""
     centre, width = (jnp.broadcast_to(jnp.asarray(part, like.dtype), like.shape)[..., None] for part in (centre, width))

@@ -4,6 +4,7 @@ What fits and figures ask for is in NumPy, what programs trace is in JAX, and me
 """
 
 import math
+from collections.abc import Callable
 from statistics import NormalDist
 from types import ModuleType
 from typing import Any
@@ -165,24 +166,23 @@ def softplus_moments(mean: Any, variance: Any, xp: ModuleType = jnp) -> tuple[An
     return value, xp.where(mean > 0, 1 - tail, tail), xp.sum(shares * (density / spread), axis=0)
 
 
-@jax.custom_jvp
-def expected_softplus(mean: Float[Array, "*batch"], variance: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
-    """The value of `softplus_moments`.
+def _by_moments(moments: Callable[[Array, Array], tuple[Array, Array, Array]]) -> Callable[[Array, Array], Array]:
+    """An expectation with its first two slopes in the mean; half of the second is that in the variance."""
 
-    Examples
-    --------
-    >>> import jax.numpy as jnp
-    >>> from numpyro_gp.likelihoods.links import expected_softplus
-    >>> round(float(expected_softplus(jnp.array(0.0), jnp.array(9.0))), 4)   # SciPy: 1.3941
-    1.3941
-    """
-    return softplus_moments(mean, variance)[0]
+    @jax.custom_jvp
+    def expected(mean: Array, variance: Array) -> Array:
+        return moments(mean, variance)[0]
+
+    @expected.defjvp
+    def _(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
+        _, slope, curvature = moments(*primals)
+        return expected(*primals), slope * tangents[0] + 0.5 * curvature * tangents[1]
+
+    return expected
 
 
-@expected_softplus.defjvp
-def _expected_softplus_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
-    _, slope, curvature = softplus_moments(*primals)
-    return expected_softplus(*primals), slope * tangents[0] + 0.5 * curvature * tangents[1]
+# ``E log(1 + e^f)`` of wide ``f ~ N(mean, variance)``, from `WIDE` on.
+expected_softplus = _by_moments(softplus_moments)
 
 
 # --------------------------------------------------------------------------------------
@@ -216,21 +216,5 @@ def _log_ndtr_moments(mean: Float[Array, "*batch"], variance: Float[Array, "*bat
     return -jnp.sum(parts * value, axis=0), jnp.sum(parts * slope, axis=0), -jnp.sum(parts * below, axis=0)
 
 
-@jax.custom_jvp
-def expected_log_ndtr(mean: Float[Array, "*batch"], variance: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
-    """``E log Phi(f)`` of wide ``f ~ N(mean, variance)`` from `WIDE` on: to 1e-6 of itself or 3e-8, slopes to 3e-6.
-
-    Examples
-    --------
-    >>> import jax.numpy as jnp
-    >>> from numpyro_gp.likelihoods.links import expected_log_ndtr
-    >>> round(float(expected_log_ndtr(jnp.array(0.0), jnp.array(9.0))), 4)   # SciPy: -3.2020
-    -3.202
-    """
-    return _log_ndtr_moments(mean, variance)[0]
-
-
-@expected_log_ndtr.defjvp
-def _expected_log_ndtr_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
-    _, slope, curvature = _log_ndtr_moments(*primals)
-    return expected_log_ndtr(*primals), slope * tangents[0] + 0.5 * curvature * tangents[1]
+# ``E log Phi(f)`` of wide ``f ~ N(mean, variance)`` from `WIDE` on: to 1e-6 of itself or 3e-8, slopes to 3e-6.
+expected_log_ndtr = _by_moments(_log_ndtr_moments)

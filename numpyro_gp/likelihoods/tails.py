@@ -135,8 +135,16 @@ class _Change(NamedTuple):
 
     def log_integral(self) -> Array:
         """``log`` of the integral of its exponential."""
-        reach = lax.stop_gradient(self._reach())
-        number = _effort(reach).nodes
+        # From 0 to where the change is -drop, by Newton's method from where a parabola is; or to the end before.
+        (_, number, drop, steps), still = _effort(self.slope), lax.stop_gradient(self)
+        slope = jnp.maximum(still.slope, 0.0)
+        curvature = sum((weight * ratio**2 for weight, ratio in still.terms), start=jnp.zeros_like(slope))
+        s = 2 * drop / (slope + jnp.sqrt(slope**2 + 2 * drop * curvature))
+        for _ in range(steps):
+            s = jnp.minimum(s, 0.999 * still.end)
+            bend = sum((weight * ratio**2 / (1 + ratio * s) for weight, ratio in still.terms), start=jnp.zeros_like(s))
+            s = s + (still.at(s) + drop) / (still.slope + bend * s)
+        reach = jnp.minimum(s, still.end)
         nodes, weights = (jnp.asarray(part, reach.dtype) for part in np.polynomial.legendre.leggauss(number))
 
         def add(n: Array, total: Array) -> Array:
@@ -144,18 +152,6 @@ class _Change(NamedTuple):
 
         integral: Array = lax.fori_loop(0, number, add, jnp.zeros_like(reach))
         return jnp.log(0.5 * reach * integral)
-
-    def _reach(self) -> Array:
-        """Where it is ``-drop``, by Newton's method from where a parabola is; the end, where that comes first."""
-        _, _, drop, steps = _effort(self.slope)
-        slope = jnp.maximum(self.slope, 0.0)
-        curvature = sum((weight * ratio**2 for weight, ratio in self.terms), start=jnp.zeros_like(slope))
-        s = 2 * drop / (slope + jnp.sqrt(slope**2 + 2 * drop * curvature))
-        for _ in range(steps):
-            s = jnp.minimum(s, 0.999 * self.end)
-            bend = sum((weight * ratio**2 / (1 + ratio * s) for weight, ratio in self.terms), start=jnp.zeros_like(s))
-            s = s + (self.at(s) + drop) / (self.slope + bend * s)
-        return jnp.minimum(s, self.end)
 
 
 def _effort(like: Array) -> _Effort:
@@ -179,19 +175,9 @@ CENSORED = (dist.LeftCensoredDistribution, dist.RightCensoredDistribution)
 DRAWS, TOGETHER = 1024, 16
 
 
-def _normal(d: dist.Distribution, y: Array) -> Tails:
-    z = (y - d.loc) / d.scale
-    return log_ndtr(z), log_ndtr(-z)
-
-
-def _half_normal(d: dist.Distribution, y: Array) -> Tails:
-    above = LOG_2 + log_ndtr(-y / d.scale)
-    return log1m_exp(above), above
-
-
-def _logistic(d: dist.Distribution, y: Array) -> Tails:
-    z = (y - d.loc) / d.scale
-    return log_sigmoid(z), log_sigmoid(-z)
+def _by_location(log_cdf: Callable[[Array], Array]) -> Callable[[dist.Distribution, Array], Tails]:
+    """Of a distribution function that is the same on both sides of its centre."""
+    return lambda d, y: (log_cdf((y - d.loc) / d.scale), log_cdf(-(y - d.loc) / d.scale))
 
 
 def _gumbel(d: dist.Distribution, y: Array) -> Tails:
@@ -258,12 +244,12 @@ def _by_cdf(d: dist.Distribution, y: Array) -> Tails:
 
 # The first that a distribution is an instance of.
 KNOWN: tuple[tuple[type, Callable[[dist.Distribution, Array], Tails]], ...] = (
-    (dist.Normal, _normal),
-    (dist.HalfNormal, _half_normal),
+    (dist.Normal, _by_location(log_ndtr)),
+    (dist.HalfNormal, _waiting(lambda d, y: -LOG_2 - log_ndtr(-y / d.scale))),
     (dist.StudentT, _symmetric(_student_tail)),
     (dist.Cauchy, _symmetric(lambda _, z: jnp.log(jnp.arctan2(jnp.ones_like(z), z) / np.pi))),
     (dist.Laplace, _symmetric(lambda _, z: -z - LOG_2)),
-    (dist.Logistic, _logistic),
+    (dist.Logistic, _by_location(log_sigmoid)),
     (dist.Gumbel, _gumbel),
     (dist.Exponential, _waiting(lambda d, y: d.rate * y)),
     (dist.Weibull, _waiting(lambda d, y: (y / d.scale) ** d.concentration)),

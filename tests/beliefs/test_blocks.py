@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-import numpyro_gp as ngp
-from numpyro_gp.beliefs.neighbours.blocks import Blocks, by_parts, least_noise, row_factor
+from numpyro_gp.beliefs.neighbours.blocks import by_parts, row_factor
 from tests.precision import x64
 
 RNG = np.random.default_rng(2)
@@ -56,27 +55,6 @@ def test_derivatives_are_those_of_the_normal_distribution():
         return jax.jit(lambda t: (line(t), jax.grad(line)(t), jax.jvp(jax.grad(line), (t,), (1.0,))[1]))(0.0)
 
     np.testing.assert_allclose(along(lambda s, r: log_density(s[None], r[None])[0]), along(plainly), rtol=1e-9)
-
-
-def test_a_place_that_is_not_taken_says_nothing():
-    X, kernel = jnp.asarray(RNG.normal(size=(6, 2))), ngp.kernels.Matern52(1.3, 0.8)
-    index = jnp.array([[1, 2, -1, -1], [3, 1, 2, 4]])
-    at = Blocks.of(X, index, X[jnp.array([0, 5])])
-    noise = at.behind(jnp.full((2, 4), 0.1), 0.2, 1.0)
-    assert np.array_equal(noise[0], [0.1, 0.1, 1.0, 1.0, 0.2])
-    covariance = jax.jit(lambda at, noise: at.covariance(kernel, noise, jitter=1e-3))(at, noise)
-    few = kernel.matrix(X[jnp.array([1, 2, 0])]) + jnp.diag(jnp.array([0.1, 0.1, 0.2]) + 1.3e-3)
-    y = jnp.asarray(RNG.normal(size=6))
-    data = at.behind(y[at.rows], y[jnp.array([0, 5])])
-    alone = log_density(few[None], jnp.asarray([[y[1], y[2], y[0]]]))
-    np.testing.assert_allclose(log_density(covariance, data)[0], alone[0], rtol=1e-12)
-    # Pseudo-data of precision w: their covariance is scaled, and their noise one (mathematics.md section 16.2).
-    w = jnp.array([2.0, 0.5, 1.0, 1.5, 3.0])
-    root = jnp.broadcast_to(jnp.sqrt(w), (2, 5))
-    scaled = jax.jit(lambda at: at.covariance(kernel, jnp.ones((2, 5)), root))(at)
-    block = kernel.matrix(at.inputs[1])
-    np.testing.assert_allclose(scaled[1], jnp.sqrt(w[:, None] * w[None]) * block + jnp.eye(5), rtol=1e-12)
-    assert (least_noise(jnp.float64), least_noise(np.float32)) == (1e-8, 1e-4)
 
 
 def test_parts_are_the_whole_and_so_are_their_derivatives():

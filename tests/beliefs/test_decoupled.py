@@ -9,7 +9,7 @@ import pytest
 
 from numpyro_gp.beliefs import Basis, Coupled
 from numpyro_gp.beliefs.curvature_taps import Probe, largest_eigenvalue
-from numpyro_gp.beliefs.decoupled import Decoupled, Hybrid, Orthogonal, inverse_covariance
+from numpyro_gp.beliefs.decoupled import Decoupled, Hybrid, Orthogonal
 from numpyro_gp.kernels import RBF
 from numpyro_gp.likelihoods import Bernoulli, Gaussian
 from tests.oracles.build import answers_and_fitted, basis_of, kernel_of
@@ -86,20 +86,6 @@ def test_column_sampling_is_unbiased_and_so_are_its_gradients(number):
     assert np.std(sampled[0]) > 0.1
 
 
-def test_inverse_covariances_of_no_and_of_one_point():
-    """No ``B`` reduces nothing; of one point of unit variance the second derivative of the divergence is
-    ``b^2 (3 - b^2) / (1 + b^2)^3``, here by differences, so that it is not convex in the factor."""
-    np.testing.assert_allclose(inverse_covariance(jnp.eye(3), jnp.zeros((3, 3))).kl, 0.0, atol=1e-15)
-    value = inverse_covariance(jnp.array([[4.0]]), jnp.array([[0.5]]))  # T = 1/(4 + 4): prior 4, posterior 2
-    np.testing.assert_allclose(16 * value.projection**2, [[2.0]], rtol=1e-12)
-    np.testing.assert_allclose(value.kl, 0.5 * np.log(2) - 0.25, rtol=1e-12)
-    divergence = jax.jit(jax.vmap(lambda b: inverse_covariance(jnp.ones((1, 1)), b[None, None]).kl))
-    b, width = np.array([0.5, 1.0, 1.7, 1.8, 3.0]), 1e-3
-    left, middle, right = np.asarray(divergence(jnp.asarray(np.concatenate([b - width, b, b + width])))).reshape(3, -1)
-    wanted = b**2 * (3 - b**2) / (1 + b**2) ** 3
-    np.testing.assert_allclose((left - 2 * middle + right) / width**2, wanted, atol=1e-5)
-
-
 def test_a_gamma_point_on_an_inducing_point_adds_nothing():
     """There H has a zero row: the direction is redundant, and stays finite."""
     case = cases("orthogonal")[0]
@@ -108,29 +94,6 @@ def test_a_gamma_point_on_an_inducing_point_adds_nothing():
     coupled = Coupled(belief.mean, belief.scale_tril)
     np.testing.assert_allclose(belief.kl(basis), coupled.kl(basis), atol=1e-10)
     np.testing.assert_allclose(belief.marginals(basis, X).mean, coupled.marginals(basis, X).mean, atol=1e-10)
-
-
-@pytest.mark.long
-def test_a_probe_changes_no_value_and_its_gradient_is_the_curvature():
-    case = cases("orthogonal")[1]
-    basis, X, y = basis_of(case, "Z_beta"), jnp.asarray(case["X"]), jnp.asarray(case["y"])
-    plain, likelihood = pair_of(Orthogonal, case), Gaussian(np.sqrt(case["noise"]))
-    leaves = jax.tree.leaves(plain)
-
-    def loss(a, probe):
-        q = Orthogonal(leaves[0], a, *leaves[2:], None, probe)
-        return 3.0 * (q.kl(basis) - likelihood.expected_log_prob(y, *q.marginals(basis, X)).sum())
-
-    for shape, of_data in (((5,), False), ((5, 5), False), ((5, 5), True)):
-        probe = Probe(jnp.zeros(()), jnp.zeros(shape), of_data)
-        without = loss(leaves[1], None)
-        slopes = jax.grad(loss, 1)(leaves[1], probe)
-        np.testing.assert_array_equal(loss(leaves[1], probe), without)
-        np.testing.assert_allclose(slopes.weight, 3.0)
-        hessian = jax.hessian(lambda a: loss(a, None))(leaves[1]) if of_data else None
-        prior = jax.hessian(lambda a: 3.0 * Orthogonal(leaves[0], a, *leaves[2:]).kl(basis))(leaves[1])
-        wanted = hessian if of_data else prior if len(shape) == 2 else jnp.diagonal(prior)
-        np.testing.assert_allclose(2 * slopes.covariance, wanted, rtol=1e-8, atol=1e-9)
 
 
 def test_the_curvature_is_seen_through_the_joint_as_through_the_marginals():

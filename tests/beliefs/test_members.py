@@ -23,10 +23,8 @@ def two(*shape):
 FACTORS = jnp.tril(0.2 * two(3, 3)) + 0.7 * jnp.eye(3)[None]
 OF_TWO = {
     "point": b.Point(two(3)),
-    "mean field": b.MeanField(two(3), jnp.exp(two(3))),
     "conditional": b.Conditional(two(3), FACTORS @ jnp.swapaxes(FACTORS, 1, 2)),
     "orthogonal": b.Orthogonal(OWN, two(4), two(3), FACTORS, columns=jnp.array([0, 2])),
-    "hybrid": b.Hybrid(OWN, two(4), two(3), FACTORS),
     "decoupled": b.Decoupled(OWN, two(4), FACTORS),
     "layer": b.DecoupledLayer(OWN, two(4), mean="gp", scale_tril=FACTORS),
     "a user's own": Delegate(b.Coupled(two(3), FACTORS)),

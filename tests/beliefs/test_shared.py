@@ -125,26 +125,24 @@ def test_minibatches_average_to_the_whole_and_a_noise_of_each_row_counts():
         np.testing.assert_allclose(some.mean(), whole, rtol=1e-10)
 
 
-@pytest.mark.parametrize("is_double", [True, pytest.param(False, marks=pytest.mark.long)])
-def test_pseudo_data_of_gaussian_data_are_these_data(is_double):
+def test_pseudo_data_of_gaussian_data_are_these_data():
     """After a step for them, and one for what is global, the bound is the collapsed density."""
-    with x64(is_double):
-        y, p = jnp.asarray(Y), values()
-        _, svi = guided(seen)
+    y, p = jnp.asarray(Y), values()
+    _, svi = guided(seen)
 
-        @jax.jit
-        def run(near):
-            state = svi.init(KEY, p, near, y)
-            for _ in range(2):
-                state = svi.update(state, p, near, y)[0]
-            return svi.get_params(state), -svi.evaluate(state, p, near, y), log_density(collapsed, (p, near), {}, {})[0]
+    @jax.jit
+    def run(near):
+        state = svi.init(KEY, p, near, y)
+        for _ in range(2):
+            state = svi.update(state, p, near, y)[0]
+        return svi.get_params(state), -svi.evaluate(state, p, near, y), log_density(collapsed, (p, near), {}, {})[0]
 
-        for count in (3, N - 1):
-            params, bound, density = run(ngp.neighbours(jnp.asarray(X), count, others=True))
-            np.testing.assert_allclose(params["rest/ngp:natural_row_precision"], 1 / NOISE, rtol=1e-5)
-            # The inducing points have no jitter here, and 1e-6 there.
-            np.testing.assert_allclose(bound, density, rtol=2e-5 if is_double else 2e-3)
-        np.testing.assert_allclose(bound, exact(), rtol=1e-8 if is_double else 2e-3)
+    for count in (3, N - 1):
+        params, bound, density = run(ngp.neighbours(jnp.asarray(X), count, others=True))
+        np.testing.assert_allclose(params["rest/ngp:natural_row_precision"], 1 / NOISE, rtol=1e-5)
+        # The inducing points have no jitter here, and 1e-6 there.
+        np.testing.assert_allclose(bound, density, rtol=2e-5)
+    np.testing.assert_allclose(bound, exact(), rtol=1e-8)
 
 
 @pytest.mark.long

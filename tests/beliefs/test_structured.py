@@ -1,11 +1,22 @@
-"""Additive beliefs against the dense oracle and against each other."""
+"""Additive beliefs against the dense oracle and against each other: components, factors, and the rank they need."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.linalg import block_diag
 
-from numpyro_gp.beliefs import AdditiveBasis, Basis, Coupled, MeanField, Point, Structured
+from numpyro_gp.beliefs import (
+    AdditiveBasis,
+    Basis,
+    BlockDiagonal,
+    BlockLowRank,
+    Coupled,
+    MeanField,
+    Point,
+    Structured,
+    truncate,
+)
 from numpyro_gp.beliefs.components import component_covariance, component_marginals, whitened_blocks
 from numpyro_gp.kernels import RBF, Constant, Linear
 from numpyro_gp.kernels.base import as_kernel
@@ -130,3 +141,96 @@ def test_mean_field_and_points_are_special_cases_of_full(case):
         )
         for one, other in zip(whitened_blocks(special, basis), whitened_blocks(full, basis), strict=True):
             np.testing.assert_allclose(one, other, atol=1e-12)
+
+
+def test_a_belief_of_other_components_is_refused():
+    case = cases("additive")[0]
+    basis, X = additive_basis_of(case), jnp.asarray(case["Xs"])
+    sizes = basis.sizes
+    wrong_names = BlockDiagonal(jnp.zeros(sum(sizes)), {f"d{c}": jnp.eye(size) for c, size in enumerate(sizes)})
+    wrong_sizes = BlockDiagonal(jnp.zeros(sum(sizes)), tuple(jnp.eye(size) for size in sizes[::-1][1:] + sizes[:1]))
+    for belief in (wrong_names, wrong_sizes):
+        with pytest.raises(ValueError, match="scale_trils must be one for each component of the site, in its order"):
+            belief.marginals(basis, X)
+    with pytest.raises(TypeError, match="the site must be an additive_gp"):
+        wrong_sizes.marginals(basis.parts[0], X)
+    assert isinstance(belief_of(case, "full"), Coupled)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_draws_of_what_precise_data_say_keep_their_spread(dtype):
+    """Standard deviations of 1e-4 and of 1 in other directions; a product of large and small parts has 5e-2 and more."""
+    rng = np.random.default_rng(0)
+    directions, P = np.linalg.qr(rng.normal(size=(6, 6)))[0], np.tril(rng.normal(size=(3, 3)), -1) + 2 * np.eye(3)
+    blocks, W = np.kron(np.eye(2), P), 1e4 * directions[:, :2]
+    arrays = jnp.zeros(6, dtype), jnp.asarray(W, dtype)
+    beliefs = {
+        Structured: Structured(*arrays),
+        BlockLowRank: BlockLowRank(arrays[0], (jnp.asarray(P, dtype),) * 2, arrays[1]),
+    }
+    for kind, belief in beliefs.items():
+        own = np.eye(6) if kind is Structured else blocks @ blocks.T
+        covariance = np.linalg.inv(own + W @ W.T)
+        drawn = np.asarray(belief.draw_whitened(jax.random.key(1), (4000,)), float)
+        np.testing.assert_allclose(drawn.std(0), np.sqrt(np.diag(covariance)), rtol=0.06)
+        spread = np.sqrt(np.einsum("ij,ik,kj->j", directions[:, :2], covariance, directions[:, :2]))
+        np.testing.assert_allclose((drawn @ directions[:, :2]).std(0), spread, rtol=0.06)
+
+
+def precision_of(belief):
+    factors = getattr(belief, "precision_trils", None)
+    own = np.eye(belief.size) if factors is None else block_diag(*[np.asarray(P) @ np.asarray(P).T for P in factors])
+    return own + np.asarray(belief.W) @ np.asarray(belief.W).T
+
+
+def lost(belief, kept):
+    """KL between Gaussians of one mean, by determinants and a trace."""
+    ratio = precision_of(belief) @ np.linalg.inv(precision_of(kept))
+    return 0.5 * (np.trace(ratio) - len(ratio) - np.linalg.slogdet(ratio)[1])
+
+
+@pytest.mark.parametrize("blocks", [False, True])
+def test_what_is_lost_is_within_the_limit_and_one_column_less_would_exceed_it(blocks, rng):
+    """The first kept column decides: a limit a little above what it loses too leaves it out."""
+    W = rng.normal(size=(7, 5)) * np.array([9.0, 2.0, 0.7, 0.4, 0.2])
+    factors = tuple(np.tril(0.3 * rng.normal(size=(n, n))) + 2 * np.eye(n) for n in (3, 4))
+    belief = BlockLowRank(np.zeros(7), factors, W) if blocks else Structured(np.zeros(7), W)
+    kept = truncate(belief, 0.5)
+    size, loss = kept.W.shape[-1], lost(belief, kept)
+    assert 1 < size < 5
+    assert 0 < loss < 0.5
+    fewer = truncate(kept, 1e3)
+    assert fewer.W.shape[-1] == 1
+    each = np.linalg.svd(np.linalg.solve(block_diag(*factors), W) if blocks else W, compute_uv=False) ** 2
+    each = 0.5 * (each - np.log1p(each))
+    np.testing.assert_allclose(loss, each[size:].sum(), rtol=1e-9)
+    assert truncate(belief, each[size - 1 :].sum() * 1.001).W.shape[-1] == size - 1
+    assert truncate(belief, each[size - 1 :].sum() * 0.999).W.shape[-1] == size
+
+
+@pytest.mark.long
+def test_the_bound_falls_by_no_more_than_was_said():
+    """Below the dense optimum of Gaussian data, at its mean."""
+    case = cases("additive")[0]
+    basis, X, y = additive_basis_of(case), jnp.asarray(case["X"]), jnp.asarray(case["y"])
+    A, likelihood = np.asarray(basis.features(X)), Gaussian(np.sqrt(case["noise"]))
+    J = np.eye(len(A)) + A @ A.T / case["noise"]
+    values, vectors = np.linalg.eigh(J)
+    mean = np.linalg.solve(J, A @ case["y"] / case["noise"])
+    full = Structured(mean, vectors * np.sqrt(np.maximum(values - 1, 0)))
+    kept = truncate(full, 0.5)
+    assert kept.W.shape[-1] < len(J)
+    bound = jax.jit(lambda q: likelihood.expected_log_prob(y, *q.marginals(basis, X)).sum() - q.kl(basis))(kept)
+    below = case["optimal/elbo_gaussian"] - bound
+    np.testing.assert_allclose(below, lost(full, kept), atol=1e-5)
+    assert 1e-4 < below < 0.5
+
+
+def test_members_of_plates_share_a_rank():
+    """One member needs two columns, and none are lost to the other, which needs one."""
+    W = np.zeros((2, 4, 3))
+    W[0, :3] = np.diag([5.0, 3.0, 0.1])
+    W[1, :3] = np.diag([4.0, 0.2, 0.1])
+    kept = truncate(Structured(np.zeros((2, 4)), W))
+    assert kept.W.shape == (2, 4, 2)
+    np.testing.assert_allclose(np.linalg.norm(kept.W, axis=1), [[5.0, 3.0], [4.0, 0.2]], rtol=1e-12)

@@ -7,15 +7,14 @@ import pytest
 from scipy.spatial.distance import cdist
 
 from numpyro_gp.kernels import RBF, Matern12
-from tests.kernels.test_stationary import FAMILY, FORMULAS, gram, matrix
+from tests.kernels.test_stationary import FAMILY, FORMULAS, matrix
 
 
-@pytest.mark.parametrize("columns", [2, 4])
 @FAMILY
-def test_near_coincident_points(family, columns, rng):
+def test_near_coincident_points(family, rng):
     """At distance 1e-6 the squared distance is 1e-12: rounding of the product form (1e-15) leaves three digits of it."""
-    X = rng.normal(size=(5, columns))
-    moved = X + 1e-6 * np.array([0.6, 0.8, 0.0, 0.0])[:columns]
+    X = rng.normal(size=(5, 4))
+    moved = X + 1e-6 * np.array([0.6, 0.8, 0.0, 0.0])
     drop = 1 - np.diag(matrix(family(1.0, 1.0), X, moved))
     expected = 1 - FORMULAS[family](np.array(1e-6))
     # RBF and Matern52, 32 drop by 1e-12, near rounding of 1; Matern12 by 1e-6, which must keep three digits.
@@ -33,15 +32,6 @@ def test_points_far_from_the_origin(family, rng):
     low = matrix(family(1.0, 1.0), *far)
     assert low.dtype == jnp.float32
     np.testing.assert_allclose(low, exact, rtol=0, atol=2e-6)
-
-
-@FAMILY
-def test_float32_at_coincident_points(family, rng):
-    X = rng.normal(size=(40, 4)).astype(np.float32)
-    np.testing.assert_array_equal(np.diag(gram(family(1.0, 0.5), X)), np.ones(40, np.float32))
-    # The cross form has a squared distance of up to a few |x|^2 eps there, and Matern12 its root.
-    bound = 8e-3 if family is Matern12 else 2e-5
-    np.testing.assert_allclose(np.diag(matrix(family(1.0, 0.5), X, X.copy())), 1, rtol=0, atol=bound)
 
 
 @pytest.mark.parametrize(("span", "atol"), [(100.0, 1e-5), (1000.0, 2e-5), (10_000.0, 2e-4)])
@@ -68,7 +58,7 @@ def test_float32_gram_of_inputs_that_a_compiler_scales(columns, rng):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize(("size", "columns"), [(7, 6), (31, 5), (301, 8), (512, 17), (517, 40)])
+@pytest.mark.parametrize(("size", "columns"), [(7, 6), (301, 8), (517, 40)])
 def test_gram_matrices_by_products_are_symmetric_to_the_last_bit(size, columns, dtype, rng):
     """And large ones on a CPU, whose products of rows with themselves are, read no matrix by rows and columns at once."""
     X = rng.normal(size=(2, size, columns)).astype(dtype)
@@ -89,15 +79,6 @@ def test_float32_gram_of_pairs_that_are_far_from_the_mean(columns, rng):
     np.testing.assert_allclose(found, np.exp(-0.5 * squares), rtol=0, atol=5e-6)
     np.testing.assert_array_equal(found, found.T)
     assert np.isfinite(np.linalg.cholesky(found + np.float32(1e-4) * np.eye(32, dtype=np.float32))).all()
-
-
-def test_gradient_of_a_float32_gram_with_coincident_points():
-    X = np.array([[0.0, 1.0], [0.0, 1.0], [3.0, 1.0]], np.float32)
-    for family in FORMULAS:
-        found = jax.jit(jax.jacrev(family(jnp.float32(1.0), jnp.float32(1.0)).matrix))(X)
-        assert np.all(np.isfinite(found))
-        np.testing.assert_array_equal(found[0, 1], 0)
-        np.testing.assert_array_equal(np.einsum("iind->ind", found), 0)
 
 
 @pytest.mark.parametrize("columns", [2, 3])

@@ -123,7 +123,7 @@ def variances(kernel, inducing, points, belief):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("size", "rows"), [(25, 40), (70, 400), (70, 20)])
+@pytest.mark.parametrize(("size", "rows"), [(25, 40), (70, 400)])
 def test_float32_knows_a_function_as_well_as_float64(size, rows):
     """2000 rows of noise 0.03: the sd of f at the optimum was twice as large in float32, or a third where M is large."""
     X = np.linspace(-3, 3, 2000)[:, None]

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from numpyro_gp.kernels import ArcCosine, CategoryDelta, Constant, Coregion, Linear, Polynomial
+from numpyro_gp.kernels import ArcCosine, CategoryDelta, Constant, Coregion, Linear, Polynomial, ZeroMeanCategory
 
 X1 = np.random.default_rng(0).normal(size=(5, 2))
 X2 = np.random.default_rng(1).normal(size=(4, 2))
@@ -68,3 +68,21 @@ def test_categories_are_compared_in_all_columns_and_coregion_indexes_its_covaria
     codes = np.array([[0.0], [3.0], [-1.0], [0.5]])
     for got in jax.jit(lambda codes: (kernel.diagonal(codes), kernel.matrix(codes, codes[:1])[:, 0]))(codes):
         np.testing.assert_array_equal(np.isnan(got), [False, True, True, True])
+
+
+P = np.array([0.2, 0.5, 0.3])
+
+
+def test_values_and_zero_mean():
+    """The plain delta kernel averages to p_i, not to zero."""
+    kernel = ZeroMeanCategory(1.7, jnp.asarray(P))
+    codes = np.arange(3.0)[:, None]
+    matrix = np.asarray(kernel.matrix(codes))
+    np.testing.assert_allclose(matrix, 1.7 * (np.eye(3) - np.outer(P, P) / (P @ P)), atol=1e-14)
+    np.testing.assert_allclose(matrix @ P, 0.0, atol=1e-14)
+    np.testing.assert_allclose(kernel.matrix(codes, codes[:2]), matrix[:, :2], atol=1e-14)
+    np.testing.assert_allclose(kernel.diagonal(codes), np.diag(matrix), atol=1e-14)
+    assert np.linalg.eigvalsh(matrix).min() > -1e-14
+    nodes, weights = kernel.quadrature()
+    np.testing.assert_array_equal(nodes, codes[:, 0])
+    np.testing.assert_array_equal(weights, P)

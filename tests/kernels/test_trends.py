@@ -43,7 +43,7 @@ def test_walks_and_integrated_slopes_are_double_integrals():
         np.testing.assert_allclose(gram(IntegratedOU(0.7, memory), T), of_slope, rtol=1e-10, atol=1e-11)
 
 
-@pytest.mark.parametrize("memory", [0.1, 5.0, 200.0, 1e4, 1e6])
+@pytest.mark.parametrize("memory", [0.1, 200.0, 1e6])
 def test_single_precision_is_close_at_every_memory(memory):
     """Entry by entry: the difference of ``g`` would lose all digits of inputs near the origin."""
     x = np.array([-250.0, -249.0, -1.0, -0.01, 0.02, 0.5, 3.0, 249.9, 250.0, 300.0])

@@ -8,6 +8,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.integrate import quad
 from scipy.special import gammaincc, gammaln, log_ndtr, logsumexp, ndtr
+from scipy.stats import norm
 
 import numpyro_gp as ngp
 from models import survival
@@ -194,18 +195,6 @@ def test_predictions_are_of_the_times_themselves(fitted):
     assert_allclose(curves[2], exact, atol=2e-3)
 
 
-@pytest.mark.long
-def test_a_density_of_censored_rows_is_a_probability(fitted):
-    data, posterior = fitted
-    rows = {"X": data["X"][:6], "Z": data["Z"], "censored": jnp.array([True, False] * 3)}
-    prediction = posterior.predict(jax.random.key(2), **rows, num_samples=2)
-    y = data["y"][:6]
-    survived = jnp.log(jnp.stack([prediction.survival(y[n : n + 1])[0, n] for n in range(6)]))
-    found = prediction.log_density(y)
-    assert_allclose(found[::2], survived[::2], rtol=1e-6)
-    assert not np.allclose(found[1::2], survived[1::2], rtol=1e-2)
-
-
 def test_two_latent_functions():
     """A censored row of a Gaussian whose log variance is a function too: by the product rule, here beside SciPy's."""
     likelihood = Censored(ngp.likelihoods.HeteroscedasticGaussian(), right=np.array([True]))
@@ -221,15 +210,6 @@ def test_two_latent_functions():
     assert_allclose(predictive[0], both, rtol=1e-4)
 
 
-def test_intervals_without_ends_are_values_that_are_seen():
-    """As for new data, where `Interval` leaves its ends out."""
-    seen = Truncated(Gaussian(0.7), low=-1.0)
-    left_out = Truncated(Interval(Gaussian(0.7)), low=-1.0)
-    calls = ("expected_log_prob", "predictive_log_prob")
-    both = jax.jit(lambda own: [getattr(own, call)(Y, MEAN, VARIANCE) for call in calls])
-    assert_allclose(both(left_out), both(seen), rtol=1e-9)
-
-
 def test_a_bound_at_the_centre_has_a_slope():
     """Of ``log P(T > y)`` in ``f`` at ``f = y``: ``2 pdf(0) / scale``, 0.75 with four degrees of freedom and scale 1."""
 
@@ -240,3 +220,32 @@ def test_a_bound_at_the_centre_has_a_slope():
 
     for scale in (1.0, 0.5):
         assert_allclose(slope(jnp.zeros(1), scale), [0.75 / scale], rtol=1e-6)
+
+
+ORIGIN = 2.0**24  # single precision has steps of 2 there
+STARTS = ORIGIN + np.array([0.0, 3.0, 8.0])
+ENDS = STARTS + np.array([8.0, 0.5, 0.0])
+
+
+def test_a_width_that_rounding_takes_is_refused_and_less_the_origin_it_is_a_probability():
+    """The second interval had the density of its two ends, which were the same number in single precision."""
+    with jax.enable_x64(False):
+        for likelihood in (Interval, Truncated):
+            with pytest.raises(ValueError, match=r"by as much in float32 as they are, but got 16777219.0 and .*\(1,\)"):
+                likelihood(Gaussian(1.0), STARTS, ENDS)
+        with pytest.raises(ValueError, match=r"lower must be apart from upper .* off data and bounds"):
+            Interval(Gaussian(1.0), 100.0 * ORIGIN, 100.0 * ORIGIN + 1.0)
+        Interval(Gaussian(1.0), STARTS[[0, 2]], ENDS[[0, 2]])  # a wide one, and a value that is seen
+        Interval(Gaussian(1.0), np.append(-np.inf, STARTS[:1]), np.append(ENDS[0], np.inf))
+        moved = Interval(Gaussian(1.0), STARTS - ORIGIN, ENDS - ORIGIN)
+        found = moved.log_prob(jnp.asarray(STARTS - ORIGIN), jnp.full(3, 3.0))
+    low, high = STARTS - ORIGIN - 3, ENDS - ORIGIN - 3
+    mass = np.log(norm.cdf(high[:2]) - norm.cdf(low[:2]))
+    np.testing.assert_allclose(found, [*mass, norm.logpdf(low[2])], rtol=1e-5, atol=1e-6)
+
+
+def test_ends_that_differ_in_double_precision_are_no_density_of_data_in_single():
+    ends = jnp.asarray(ORIGIN), jnp.asarray(ORIGIN + 0.5)
+    found = Interval(Gaussian(1.0), *ends).log_prob(jnp.float32(ORIGIN), jnp.float32(ORIGIN))
+    assert ends[0].dtype == np.float64
+    assert not found > np.log(0.5)

@@ -47,7 +47,6 @@ TABLE = [
         lambda: L.Softmax(2).expected_log_prob(0, *TWO, covariance=np.eye(3)),
         r"covariance must be of shape \(..., 2, 2\)",
     ),
-    (lambda: L.Softmax(2).expected_log_prob_draws(0, *TWO, np.zeros((5, 3))), r"z must be of shape \(K, 2\), but got"),
     (lambda: L.RobustMax(2).expected_log_prob(0, *TWO, covariance=np.eye(2)), "None for RobustMax, which needs indep"),
     (lambda: L.RobustMax(3, 0.0), "epsilon must be between 0 and 1, but got 0. Pass epsilon=1e-3"),
     (lambda: L.Softmax(2.5), r"classes must be a whole number, but got 2.5 \(float\)"),

@@ -51,19 +51,9 @@ class PseudoRows(AbstractBelief):
     held: int | None = None
 
     @property
-    def size(self) -> int:
-        """Number of rows in its plate."""
-        return int(self.shift.shape[0]) if self.held is None else self.held
-
-    @property
     def shape(self) -> Shape:
         """That of the rows in its plate."""
-        return (self.size,)
-
-    @property
-    def ndim(self) -> int:
-        """One axis, that of the rows."""
-        return 1
+        return (int(self.shift.shape[0]) if self.held is None else self.held,)
 
     @property
     def dtype(self) -> np.dtype:
