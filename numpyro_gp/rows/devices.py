@@ -68,11 +68,6 @@ class Placement(NamedTuple):
             if (fewest := int(jnp.min(each))) != (most := int(jnp.max(each))):
                 fail(what, f"{required} in every process", f"{unit} from {fewest} to {most}", cure)
 
-    @property
-    def own_pieces(self) -> int:
-        """How many of the pieces lie on devices of this process."""
-        return len(set(map(str, self.rows.addressable_devices_indices_map((self.pieces,)).values())))
-
     def check_shares(self, what: str, count: int, pieces: int | None = None) -> None:
         """Refuse rows that the devices, or those that hold so many pieces, cannot share equally."""
         pieces = pieces or self.pieces
