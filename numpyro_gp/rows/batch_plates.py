@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.sharding import NamedSharding
-from numpyro.primitives import CondIndepStackFrame, Messenger
+from numpyro.primitives import Messenger
 
 from numpyro_gp.arrays import Array, ArrayLike, widened
 from numpyro_gp.checks import check_count, check_key, fail, when_known
@@ -74,7 +74,21 @@ class BatchPlate(Messenger):
             if msg["value"] is None and size != self.rows:
                 msg["value"] = jnp.arange(self.rows)
         elif msg["type"] == "sample" and in_plate(msg, self.plate):
-            self._weigh(msg)
+            # What the plate has counted stays where it draws from the batch, and is ours where it stands for all.
+            scale = 1.0 if msg["scale"] is None else msg["scale"]
+            for known, found in self._known_scales:  # one object for all sites of one scale
+                if known is scale or (isinstance(known, float) and isinstance(scale, float) and known == scale):
+                    msg["scale"] = found
+                    break
+            else:
+                before = scale / (self.size / self.rows)
+                is_one = isinstance(before, float) and before == 1.0
+                msg["scale"] = self.each_counts if is_one else before * self.each_counts
+                self._known_scales.append((scale, msg["scale"]))
+            batch = msg["fn"].batch_shape
+            (axis,) = (frame.dim for frame in msg["cond_indep_stack"] if frame.name == self.plate)
+            shape = [-1 if dim == axis else 1 for dim in range(-len(batch), 0)]
+            msg["fn"] = msg["fn"].mask(jnp.broadcast_to((self.indices < self.count).reshape(shape), batch))
 
     def postprocess_message(self, msg: Message) -> None:
         """Remember the rows of the plate; refuse parameters with an entry for each of them."""
@@ -83,28 +97,9 @@ class BatchPlate(Messenger):
         if msg["type"] != "param" or not in_plate(msg, self.plate):
             return
         shape, event_dim = jnp.shape(msg["value"]), msg["kwargs"].get("event_dim")
-        axis = self._frame(msg).dim - (event_dim or 0)
+        (axis,) = (frame.dim - (event_dim or 0) for frame in msg["cond_indep_stack"] if frame.name == self.plate)
         if event_dim is not None and len(shape) >= -axis and shape[axis] == self.size:
             refuse_own_parameters(f"the parameter {msg['name']!r}", f"shape {shape}", self.plate)
-
-    def _frame(self, msg: Message) -> CondIndepStackFrame:
-        return next(frame for frame in msg["cond_indep_stack"] if frame.name == self.plate)
-
-    def _weigh(self, msg: Message) -> None:
-        # What the plate itself has counted stays where it draws from the batch, and is ours where it stands for all.
-        scale = 1.0 if msg["scale"] is None else msg["scale"]
-        for known, found in self._known_scales:  # one object for all sites of one scale
-            if known is scale or (isinstance(known, float) and isinstance(scale, float) and known == scale):
-                msg["scale"] = found
-                break
-        else:
-            before = scale / (self.size / self.rows)
-            is_one = isinstance(before, float) and before == 1.0
-            msg["scale"] = self.each_counts if is_one else before * self.each_counts
-            self._known_scales.append((scale, msg["scale"]))
-        batch, axis = msg["fn"].batch_shape, self._frame(msg).dim
-        shape = [-1 if dim == axis else 1 for dim in range(-len(batch), 0)]
-        msg["fn"] = msg["fn"].mask(jnp.broadcast_to((self.indices < self.count).reshape(shape), batch))
 
 
 class RowsInPieces(Messenger):

@@ -27,13 +27,8 @@ class Placement(NamedTuple):
 
     @property
     def pieces(self) -> int:
-        """Into how many pieces the rows are cut."""
-        return check_sharding("sharding", self.rows) if self.cuts else 1
-
-    @property
-    def cuts(self) -> bool:
-        """Whether rows lie in pieces: they are copies too where only particles or samples are shared."""
-        return bool(self.rows.spec)
+        """Into how many pieces the rows are cut; they are copies too where only particles or samples are shared."""
+        return check_sharding("sharding", self.rows) if self.rows.spec else 1
 
     @property
     def processes(self) -> list[int]:

@@ -276,7 +276,7 @@ def pieces_of(engine: Any, key: Array, call: Call, placement: Placement) -> Feed
     placement.check_shares("the data", rows)
     with_rows = [array.shape[:1] == (rows,) for array in call.arrays]
     found = look(engine.model, call) if callable(getattr(engine, "model", None)) else None
-    batch = minibatch(found.sites, rows) if found is not None and placement.cuts else None
+    batch = minibatch(found.sites, rows) if found is not None and placement.rows.spec else None
     if found is None or batch is None:
         return Feed(call, placement, placement.place(call.arrays, with_rows))
     if neighbours_in(call.arguments):
