@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpyro import handlers
 from numpyro.infer.util import log_density
-from scipy import integrate, stats
+from scipy import integrate
 
 import numpyro_gp as ngp
 from numpyro_gp.beliefs import Coupled
@@ -43,25 +43,6 @@ def test_the_density_is_that_of_the_pattern():
 
     wanted = float(jnp.sum(f(EVENTS).loc)) - integrate.fixed_quad(np.vectorize(mean), 0.0, 2.0, n=14)[0]
     np.testing.assert_allclose(found, wanted, rtol=1e-6)
-
-
-@pytest.mark.long
-def test_predictions_are_numbers_of_events_by_cell():
-    """Poisson counts given f, whose moments are those of a log-normal mixture; at an event there is no cell."""
-    pattern, mean, variance = (
-        ngp.likelihoods.PointPattern(jnp.array([0.5, 0.0])),
-        jnp.array([1.0, 1.0]),
-        jnp.full(2, 0.3),
-    )
-    rate = 0.5 * np.exp(1.15)
-    np.testing.assert_allclose(pattern.predictive_mean(mean, variance), [rate, 0.0], rtol=1e-12)
-    np.testing.assert_allclose(
-        pattern.predictive_variance(mean, variance)[0], rate + rate**2 * np.expm1(0.3), rtol=1e-12
-    )
-    density = lambda f: np.exp(2 * f - 0.5 * np.exp(f)) * stats.norm.pdf(f, 1.0, np.sqrt(0.3))  # noqa: E731
-    wanted = [np.log(integrate.quad(density, -5, 6)[0]), 2 + 0.5 * 4 * 0.3]
-    np.testing.assert_allclose(pattern.predictive_log_prob(jnp.array([2.0, 2.0]), mean, variance), wanted, rtol=1e-7)
-    assert pattern.conditional(mean).mean[1] == 0
 
 
 def test_thinned_patterns_have_the_intensity():
