@@ -18,10 +18,10 @@ from numpyro import handlers
 from numpyro.infer import ELBO
 from numpyro.primitives import Messenger
 
-from numpyro_gp.arrays import Array
+from numpyro_gp.arrays import Array, set_to
 from numpyro_gp.checks import check_count, check_shared, fail
 from numpyro_gp.guides import other_sites as weighted_sites
-from numpyro_gp.primitives.function_draw import free_noise
+from numpyro_gp.primitives.function_draw import NOISE_IS_FREE
 from numpyro_gp.programs.private import Message, mask_of
 from numpyro_gp.sites import Observation, Site, Trace, in_plate, is_latent, local_sites, role, unwrap
 
@@ -175,7 +175,7 @@ def weighted_samples(
             return proposal[site["name"]]["value"] if is_held else None
 
         held = handlers.substitute(handlers.seed(model, key_model), substitute_fn=from_guide)
-        with free_noise():
+        with set_to(NOISE_IS_FREE, True):
             trace = handlers.trace(handlers.substitute(held, data=dict(params))).get_trace(*args, **kwargs)
         weighted_sites.check_model(trace, proposal, plate)
         if sharding is not None:

@@ -335,32 +335,27 @@ def most_informative(scaled: np.ndarray, asked: np.ndarray, near: np.ndarray, co
         some, points = near[at : at + step], scaled[asked[at : at + step]]
         # Seen from their own row positions in single precision keep their digits; those too far to tell are cut.
         apart = np.clip(scaled[np.maximum(some, 0)] - points[:, None], -1e6, 1e6).astype(np.float32)
-        places = np.sort(_chosen(apart, some >= 0, count), axis=1)
+        # A Cholesky with pivots. Places ``(B, K)`` of the chosen candidates, C where there are none left.
+        here, (size, width), is_free = np.arange(len(apart)), some.shape, some >= 0
+        squares = np.einsum("bcd,bcd->bc", apart, apart)
+        covariance, variance = _correlation(squares), np.full((size, width), 1 + NOISE, np.float32)
+        factor, places = np.zeros((size, count, width), np.float32), np.full((size, count), width)
+        for done in range(count):
+            gains = np.where(is_free, covariance**2 / variance, -1)
+            best = gains.argmax(axis=1)
+            places[:, done] = np.where(is_free[here, best], best, width)
+            is_free[here, best] = False
+            cross = (apart @ apart[here, best][:, :, None])[:, :, 0]
+            column = _correlation(squares + squares[here, best][:, None] - 2 * cross)
+            column -= (factor[here, None, :done, best] @ factor[:, :done])[:, 0]
+            root = np.sqrt(variance[here, best])[:, None]
+            factor[:, done] = column / root
+            covariance = covariance - factor[:, done] * (covariance[here, best][:, None] / root)
+            variance = np.maximum(variance - factor[:, done] ** 2, NOISE)  # what no other row can take away
+        places = np.sort(places, axis=1)
         with_none = np.pad(some, ((0, 0), (0, 1)), constant_values=-1)
         chosen[at : at + step] = np.take_along_axis(with_none, places, axis=1)
     return chosen
-
-
-def _chosen(apart: np.ndarray, exists: np.ndarray, count: int) -> np.ndarray:
-    """Places ``(B, K)`` of the chosen candidates ``(B, C, D)``, C where there are none left: a Cholesky with pivots."""
-    here, (size, width) = np.arange(len(apart)), exists.shape
-    squares = np.einsum("bcd,bcd->bc", apart, apart)
-    covariance, variance = _correlation(squares), np.full((size, width), 1 + NOISE, np.float32)
-    factor, is_free = np.zeros((size, count, width), np.float32), exists.copy()
-    places = np.full((size, count), width)
-    for step in range(count):
-        gains = np.where(is_free, covariance**2 / variance, -1)
-        best = gains.argmax(axis=1)
-        places[:, step] = np.where(is_free[here, best], best, width)
-        is_free[here, best] = False
-        cross = (apart @ apart[here, best][:, :, None])[:, :, 0]
-        column = _correlation(squares + squares[here, best][:, None] - 2 * cross)
-        column -= (factor[here, None, :step, best] @ factor[:, :step])[:, 0]
-        root = np.sqrt(variance[here, best])[:, None]
-        factor[:, step] = column / root
-        covariance = covariance - factor[:, step] * (covariance[here, best][:, None] / root)
-        variance = np.maximum(variance - factor[:, step] ** 2, NOISE)  # what no other row can take away
-    return places
 
 
 def _correlation(squares: np.ndarray) -> np.ndarray:

@@ -14,7 +14,7 @@ from numpyro import handlers
 from numpyro.infer.autoguide import AutoGuide
 from numpyro.primitives import Messenger
 
-from numpyro_gp.arrays import Array, ArrayLike, Model, T
+from numpyro_gp.arrays import Array, ArrayLike, Model, T, set_to
 from numpyro_gp.beliefs import MeanField, PseudoRows
 from numpyro_gp.checks import check_count, check_key, fail, is_known
 from numpyro_gp.guides.other_sites import data_plates
@@ -29,7 +29,7 @@ from numpyro_gp.posterior.sources import (
 from numpyro_gp.primitives.inducing import Inducing, compared_with
 from numpyro_gp.primitives.neighbours.local_process import LocalProcess, SeenProcesses
 from numpyro_gp.primitives.neighbours.row_sites import RowPrior
-from numpyro_gp.primitives.opening import predicting, recorded_processes
+from numpyro_gp.primitives.opening import PREDICTING, recorded_processes
 from numpyro_gp.primitives.process import GaussianProcess
 from numpyro_gp.programs.compiled import run
 from numpyro_gp.programs.handler_lock import alone
@@ -198,7 +198,7 @@ def trace_at(
     """
     key_draw, key_model = jax.random.split(draw[0])
     values = posterior.source.values(key_draw, draw[1], call, plates)
-    with predicting():
+    with set_to(PREDICTING, True):
         return run_model(posterior.fitted_model, SiteValues(values, plates), key_model, call, chunk)
 
 
@@ -293,9 +293,9 @@ def look_again(
 
     def is_compared(check: ArgumentCheck) -> bool:
         site = found.sites.get(getattr(check.check, "site", ""), {"cond_indep_stack": ()})
-        if any(in_plate(site, plate) for plate in new) or check.derived is None:
+        if any(in_plate(site, plate) for plate in new) or check.program is None:
             return not any(in_plate(site, plate) for plate in new)
-        captured = [value for value in check.derived.captured if is_known(value)]
+        captured = [value for value in check.captured if is_known(value)]
         pairs = ((one, own) for one in captured for own in params)
         is_learnt = any(np.shape(one) == np.shape(own) and np.array_equal(one, own) for one, own in pairs)
         return not is_learnt and not any(in_plate(site, plate) for plate in data_plates(found.sites))

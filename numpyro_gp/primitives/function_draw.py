@@ -1,7 +1,6 @@
 """One function drawn from a process, as a value that can be called anywhere (mathematics.md section 13.2)."""
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any, TypeVar, cast
 
@@ -11,10 +10,9 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
 from jaxtyping import Float
 
-from numpyro_gp.arrays import Array, ArrayLike, Shape, over_axes, set_to, value_type
+from numpyro_gp.arrays import Array, ArrayLike, Shape, over_axes, value_type
 from numpyro_gp.beliefs import Coupled
 from numpyro_gp.beliefs.additive_basis import AdditiveBasis
-from numpyro_gp.beliefs.base import Process
 from numpyro_gp.beliefs.basis import AbstractBasis, BatchBasis, broadcasts_to, first_member
 from numpyro_gp.beliefs.members import each_member
 from numpyro_gp.beliefs.paths import Correction, Normal, PriorDraw, corrections, prior_draw
@@ -24,7 +22,6 @@ from numpyro_gp.linalg import add_to_diagonal, einsum, matmul, small_cholesky
 from numpyro_gp.means import Mean
 from numpyro_gp.primitives.lifted import LiftedMean, check_functional
 from numpyro_gp.primitives.opening import Plates
-from numpyro_gp.sites import Site
 
 Applied = TypeVar("Applied")
 
@@ -209,8 +206,19 @@ def mean_at(mean: Mean, inputs: Array, shape: Shape, outputs: int | None, dtype:
     whole = shape + (() if outputs is None else (outputs,))
     value = jnp.asarray(mean(inputs), dtype)
     if outputs is not None and value.shape != (*inputs.shape[:-1], outputs) and broadcasts_to(value.shape, shape):
-        if value.shape == (outputs,):
-            _check_of_rows(mean, inputs, outputs)
+        if value.shape == (outputs,):  # of as many rows as outputs, unless there is one more of one row more
+            more = jax.ShapeDtypeStruct((inputs.shape[0] + 1, *inputs.shape[1:]), inputs.dtype)
+            try:
+                of_more = jax.eval_shape(lambda X: jnp.asarray(mean(X)), more).shape
+            except (TypeError, ValueError):
+                of_more = None
+            if of_more != more.shape[:1]:
+                cure = "Pass ngp.means.Constant(levels) for a level of each output, or return one row of values for "
+                cure += "each of X."
+                rows = (inputs.shape[0], outputs)
+                required = f"a function with one value for each row of X, or of shape {rows}"
+                got = f"shape {(outputs,)} of as many rows as outputs, and not one more of one row more"
+                fail("mean", required, got, cure)
         value = value[..., None]
     if value.ndim and not broadcasts_to(value.shape, whole):
         required = f"a function whose value at X of shape {inputs.shape} has shape {whole}"
@@ -219,39 +227,12 @@ def mean_at(mean: Mean, inputs: Array, shape: Shape, outputs: int | None, dtype:
     return jnp.broadcast_to(value, whole)
 
 
-def _check_of_rows(mean: Mean, inputs: Array, outputs: int) -> None:
-    """Refuse as many values as rows and outputs, unless there is one more of one row more."""
-    more = jax.ShapeDtypeStruct((inputs.shape[0] + 1, *inputs.shape[1:]), inputs.dtype)
-    try:
-        shape = jax.eval_shape(lambda X: jnp.asarray(mean(X)), more).shape
-    except (TypeError, ValueError):
-        shape = None
-    if shape != more.shape[:1]:
-        cure = "Pass ngp.means.Constant(levels) for a level of each output, or return one row of values for each of X."
-        required = f"a function with one value for each row of X, or of shape {(inputs.shape[0], outputs)}"
-        fail("mean", required, f"shape {(outputs,)} of as many rows as outputs, and not one more of one row more", cure)
-
-
 # --------------------------------------------------------------------------------------
 # One function at the several inputs of a datum, drawn through its whitened values: a factor ``K`` cheaper.
 
 
-_is_free: ContextVar[bool] = ContextVar("_is_free", default=False)
-
-
-def free_noise() -> AbstractContextManager[bool]:
-    """Inside, a draw may open noise sites that guides do not know: for engines that take noise from the model alone."""
-    return set_to(_is_free, True)
-
-
-def values_to_draw(process: Process, basis: AbstractBasis, mean: Mean, noise: Site) -> Coupled | None:
-    """The belief whose whitened values a draw goes through; None where it takes the joint covariance of its inputs.
-
-    ``noise`` is the site of the inputs' own noise. A value that the user gave it is the noise of that covariance.
-    """
-    is_drawn = _is_free.get() and noise["kwargs"]["rng_key"] is not None
-    is_plain = not isinstance(basis, BatchBasis) and not isinstance(mean, LiftedMean)  # rows of one process and unit
-    return process if is_drawn and is_plain and isinstance(process, Coupled) else None
+# Whether a draw may open noise sites that guides do not know: for engines that take noise from the model alone.
+NOISE_IS_FREE: ContextVar[bool] = ContextVar("NOISE_IS_FREE", default=False)
 
 
 def drawn_through(

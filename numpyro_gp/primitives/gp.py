@@ -15,15 +15,14 @@ from numpyro_gp.beliefs.basis import AbstractBasis, BatchBasis, batch_of_bases, 
 from numpyro_gp.beliefs.components import component_covariance, component_marginals
 from numpyro_gp.beliefs.optimum import check_components
 from numpyro_gp.checks import check_count, check_floating, fail
-from numpyro_gp.kernels.base import Kernel, KernelLike, as_kernel
-from numpyro_gp.kernels.functionals import Functional
+from numpyro_gp.kernels.base import KernelLike, as_kernel
+from numpyro_gp.kernels.functionals import Functional, of_one_form
 from numpyro_gp.kernels.members import batch_shape
 from numpyro_gp.means import Mean, MeanLike, as_mean
 from numpyro_gp.neighbours.value import NeighbourRows, Neighbours, NewRows
 from numpyro_gp.primitives.function_draw import mean_at
 from numpyro_gp.primitives.inducing import report
 from numpyro_gp.primitives.lifted import (
-    components_of_functionals,
     lifted_at_rows,
     lifted_deviation,
     lifted_mean,
@@ -38,28 +37,6 @@ from numpyro_gp.primitives.process import GaussianProcess, Levels
 from numpyro_gp.programs.compiled import one_program
 
 _build = one_program(batch_of_bases)
-
-
-def _bases(kernel: Kernel, points: Array, outputs: int | None, jitter: float | None) -> AbstractBasis:
-    """One factorisation, or one for each output or member of plates with a kernel or inducing inputs of its own."""
-    kernels, sets = batch_shape(kernel), points.shape[:-2]
-    if kernels and sets and not (broadcasts_to(kernels, sets) or broadcasts_to(sets, kernels)):
-        required = f"of shape (M, D), shared, or ({', '.join(map(str, kernels))}, M, D), as the batch of kernels"
-        cure = "Put the axes of plates on the left of the points, then that of outputs, or share the points."
-        fail("inducing", required, f"shape {points.shape}", cure)
-    lead = np.broadcast_shapes(kernels, sets)
-    basis: AbstractBasis = _build(kernel, points, jitter)
-    if outputs is not None and lead:  # the last axis is that of outputs; 1 is one basis for all of them
-        if lead[-1] not in (1, outputs):
-            axis = f"the {'batch of kernels' if kernels else 'inducing inputs'} has a leading axis of {lead[-1]}"
-            cure = "Give the batch of kernels the axes of plates, then that of outputs: 1 where outputs share a kernel."
-            fail("outputs", f"{lead[-1]}, as {axis}", outputs, cure)
-        if lead[-1] == outputs:
-            basis = BatchBasis(basis)
-        else:
-            basis = jax.tree.map(lambda leaf: jnp.squeeze(leaf, len(lead) - 1), basis)
-        lead = lead[:-1]
-    return BatchBasis(basis, lead) if lead else basis
 
 
 def mean_of_members(mean: MeanLike, plates: Plates, functional: int | None = None) -> Mean:
@@ -186,7 +163,25 @@ def gp(
     points, reader, functional = rows_and_kernel("inducing", inducing, as_kernel(kernel))
     if outputs is not None:
         outputs = check_count("outputs", outputs)
-    basis = _bases(reader, points, outputs, jitter)
+    # One factorisation, or one for each output or member of plates with a kernel or inducing inputs of its own.
+    kernels, sets = batch_shape(reader), points.shape[:-2]
+    if kernels and sets and not (broadcasts_to(kernels, sets) or broadcasts_to(sets, kernels)):
+        required = f"of shape (M, D), shared, or ({', '.join(map(str, kernels))}, M, D), as the batch of kernels"
+        cure = "Put the axes of plates on the left of the points, then that of outputs, or share the points."
+        fail("inducing", required, f"shape {points.shape}", cure)
+    lead = np.broadcast_shapes(kernels, sets)
+    basis: AbstractBasis = _build(reader, points, jitter)
+    if outputs is not None and lead:  # the last axis is that of outputs; 1 is one basis for all of them
+        if lead[-1] not in (1, outputs):
+            axis = f"the {'batch of kernels' if kernels else 'inducing inputs'} has a leading axis of {lead[-1]}"
+            cure = "Give the batch of kernels the axes of plates, then that of outputs: 1 where outputs share a kernel."
+            fail("outputs", f"{lead[-1]}, as {axis}", outputs, cure)
+        if lead[-1] == outputs:
+            basis = BatchBasis(basis)
+        else:
+            basis = jax.tree.map(lambda leaf: jnp.squeeze(leaf, len(lead) - 1), basis)
+        lead = lead[:-1]
+    basis = BatchBasis(basis, lead) if lead else basis
     shape = (basis.size,) if outputs is None else (outputs, basis.size)
     site, plates, process, basis = open_process(
         name, basis, shape, lambda plates: _level(name, mean, points, functional, outputs, plates)
@@ -298,7 +293,16 @@ def additive_gp(
     >>> f(Z).batch_shape, f.components(Z)["a"].batch_shape, f.component_covariance(Z).shape
     ((4,), (4,), (4, 2, 2))
     """
-    readers, points, functional = components_of_functionals(kernels, inducing)
+    # Rows of components are functionals in all if they are in any.
+    readers: Any = kernels
+    points: Any = inducing
+    sets = list(inducing.values()) if isinstance(inducing, Mapping) else []
+    functional = next((rows.columns for rows in sets if isinstance(rows, Functional)), None)
+    if functional is not None and isinstance(kernels, Mapping):
+        every, readers = dict(zip(inducing, of_one_form(sets), strict=True)), dict(kernels)
+        for key in set(kernels) & set(every):
+            readers[key] = rows_and_kernel(f"inducing[{key!r}]", every[key], as_kernel(kernels[key]))[1]
+        points = {key: rows.rows for key, rows in every.items()}
     basis = AdditiveBasis.build(*check_components(readers, points, leading=True), jitter)
     columns = functional or basis.inducing[0].shape[-1]
     stacked = BatchBasis(basis, basis.lead) if basis.lead else basis

@@ -5,7 +5,6 @@ its belief above all, is as it was. Called at plain inputs it does what it did b
 """
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import jax.numpy as jnp
@@ -14,8 +13,8 @@ from numpyro_gp.arrays import Array, ArrayLike, value_type
 from numpyro_gp.beliefs.additive_basis import AdditiveBasis, Group
 from numpyro_gp.beliefs.basis import BatchBasis
 from numpyro_gp.checks import are_integers, check_points, fail
-from numpyro_gp.kernels.base import Kernel, as_kernel
-from numpyro_gp.kernels.functionals import Functional, OfFunctionals, check_slopes, of_one_form
+from numpyro_gp.kernels.base import Kernel
+from numpyro_gp.kernels.functionals import Functional, OfFunctionals, check_slopes
 from numpyro_gp.means import Mean
 
 AnyProcess = TypeVar("AnyProcess", bound=Any)
@@ -69,7 +68,7 @@ def rows_and_kernel(
         return check_points(argument, X, columns, leading), reader, None
     rows = check_functional(argument, X, columns or X.columns, leading)
     check_slopes(kernel, X.slopes)
-    return rows, _reading(kernel, X.columns), X.columns
+    return rows, kernel if isinstance(kernel, OfFunctionals) else OfFunctionals(kernel, X.columns), X.columns
 
 
 def lifted_mean(mean: Mean, columns: int | None) -> Mean:
@@ -86,20 +85,5 @@ def _lifted(basis: Any, X: Functional) -> Any:
         parts = [_lifted(part, X) for part in basis.parts]
         return AdditiveBasis(basis.names, basis.inducing, tuple(Group((n,), (), part) for n, part in enumerate(parts)))
     check_slopes(basis.kernel, X.slopes)
-    return dataclasses.replace(basis, kernel=_reading(basis.kernel, X.columns))
-
-
-def _reading(kernel: Kernel, columns: int) -> Kernel:
-    return kernel if isinstance(kernel, OfFunctionals) else OfFunctionals(kernel, columns)
-
-
-def components_of_functionals(kernels: object, inducing: Any) -> tuple[Any, Any, int | None]:
-    """Kernels and inducing inputs of components, whose rows are functionals in all if they are in any."""
-    points = list(inducing.values()) if isinstance(inducing, Mapping) else []
-    columns = next((rows.columns for rows in points if isinstance(rows, Functional)), None)
-    if columns is None or not isinstance(kernels, Mapping):
-        return kernels, inducing, None
-    every, readers = dict(zip(inducing, of_one_form(points), strict=True)), dict(kernels)
-    for name in set(kernels) & set(every):
-        readers[name] = rows_and_kernel(f"inducing[{name!r}]", every[name], as_kernel(kernels[name]))[1]
-    return readers, {name: rows.rows for name, rows in every.items()}, columns
+    is_reading = isinstance(basis.kernel, OfFunctionals)
+    return dataclasses.replace(basis, kernel=basis.kernel if is_reading else OfFunctionals(basis.kernel, X.columns))

@@ -21,7 +21,7 @@ from numpyro_gp.checks import (
 )
 from numpyro_gp.likelihoods import Likelihood, as_likelihood
 from numpyro_gp.primitives.neighbours.local_process import SeenProcesses
-from numpyro_gp.primitives.opening import Plates, check_name
+from numpyro_gp.primitives.opening import check_name
 from numpyro_gp.sites import Certain, Observation, Site, standard_normal
 
 
@@ -98,9 +98,32 @@ def observe(
             cure = "Pass the rows of a subsampled plate, f(X[idx]) and y[idx]; else give the plate as many as X has."
             fail(f"f of site {name!r}", required, got.rstrip("."), cure)
     site: Site = next(iter(trace.values()))
+    frames = site["cond_indep_stack"]
+    # A process inside of the plate of the data is a function for each row, and the data count N times.
     for plates in members:
-        check_members_of(name, plates, site)
-    check_plates(name, observation, site)
+        axes = dict(zip(plates.names, plates.axes, strict=True))
+        for frame in frames:
+            if axes.get(frame.name, frame.dim + 1) != frame.dim + 1:
+                required = f"with the members of plate {frame.name!r} on axis {frame.dim}, where the plate is"
+                cure = "Make one process for all data outside the plate of the data, or observe groups in plates of "
+                cure += "dim=-2. Where the model takes near, pass near = ngp.neighbours(X, 16, others=True) in place "
+                cure += "of X."
+                fail(f"f of site {name!r}", required, f"them on axis {axes[frame.name] - 1}", cure)
+    # Axes of the data that no plate declares, and masks that would spread the data over new axes.
+    shapes = ((frame.size,) + (1,) * (-frame.dim - 1) for frame in frames)
+    batch = np.broadcast_shapes(observation.batch_shape, *shapes)
+    whole, shape = batch + observation.event_shape, jnp.shape(site["value"])
+    rank = len(shape) - len(observation.event_shape)
+    if site["is_observed"] and (lacking := [frame.name for frame in frames if frame.size > 1 and -frame.dim > rank]):
+        cure = "Open the plate of the rows with dim=-1. A plate that the data have no axis of counts them many times."
+        fail(f"obs of site {name!r}", f"with an axis of each plate, {lacking} as well", f"shape {shape}", cure)
+    if len(shape) > len(whole):
+        cure = 'Open a plate for each axis of replicates: numpyro.plate("replicates", R, dim=-2).'
+        fail(f"obs of site {name!r}", f"of the shape of f in its plates, {whole}", f"shape {shape}", cure)
+    if site["fn"].batch_shape != batch:
+        cure = "Mask whole data, mask[:, 0], or give it the shape of the data for each output."
+        spread = f"one that spreads them to {site['fn'].batch_shape}"
+        fail(f"the mask of site {name!r}", f"of the shape of its data, {batch}", spread, cure)
     return site["value"]
 
 
@@ -150,35 +173,6 @@ def _offset_of_each(
         cure = "Pass a tuple of offsets in the order of the functions, None where there is none: offset=(offset, None)."
         fail(f"offset of site {name!r}", required, f"one of shape {arrays[0].shape} for all", cure)
     return jnp.where(jnp.arange(event[0]) == number, each, 0)
-
-
-def check_members_of(name: str, members: Plates, site: Site) -> None:
-    """Refuse the plate of the data around a process, which makes a function for each row and the data count N times."""
-    axes = dict(zip(members.names, members.axes, strict=True))
-    for frame in site["cond_indep_stack"]:
-        if axes.get(frame.name, frame.dim + 1) != frame.dim + 1:
-            required = f"with the members of plate {frame.name!r} on axis {frame.dim}, where the plate is"
-            cure = "Make one process for all data outside the plate of the data, or observe groups in plates of dim=-2."
-            cure += " Where the model takes near, pass near = ngp.neighbours(X, 16, others=True) in place of X."
-            fail(f"f of site {name!r}", required, f"them on axis {axes[frame.name] - 1}", cure)
-
-
-def check_plates(name: str, observation: Observation, site: Site) -> None:
-    """Refuse axes of the data that no plate declares, and masks that would spread the data over new axes."""
-    plates = ((frame.size,) + (1,) * (-frame.dim - 1) for frame in site["cond_indep_stack"])
-    batch = np.broadcast_shapes(observation.batch_shape, *plates)
-    shape, got = batch + observation.event_shape, jnp.shape(site["value"])
-    rank = len(got) - len(observation.event_shape)
-    if site["is_observed"] and (lacking := [f.name for f in site["cond_indep_stack"] if f.size > 1 and -f.dim > rank]):
-        cure = "Open the plate of the rows with dim=-1. A plate that the data have no axis of counts them many times."
-        fail(f"obs of site {name!r}", f"with an axis of each plate, {lacking} as well", f"shape {got}", cure)
-    if len(got) > len(shape):
-        cure = 'Open a plate for each axis of replicates: numpyro.plate("replicates", R, dim=-2).'
-        fail(f"obs of site {name!r}", f"of the shape of f in its plates, {shape}", f"shape {got}", cure)
-    if site["fn"].batch_shape != batch:
-        cure = "Mask whole data, mask[:, 0], or give it the shape of the data for each output."
-        spread = f"one that spreads them to {site['fn'].batch_shape}"
-        fail(f"the mask of site {name!r}", f"of the shape of its data, {batch}", spread, cure)
 
 
 def likelihood_of(f: object, likelihood: Any) -> Likelihood:

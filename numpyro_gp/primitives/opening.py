@@ -126,7 +126,8 @@ class PlateLayout(NamedTuple):
 
 AnyProcess = TypeVar("AnyProcess", bound=Any)
 _recorded: ContextVar[dict[str, object] | None] = ContextVar("_recorded", default=None)
-_predicting: ContextVar[bool] = ContextVar("_predicting", default=False)
+# A model that runs for its predictions: variances are those of ``f``, without what a jitter leaves.
+PREDICTING: ContextVar[bool] = ContextVar("PREDICTING", default=False)
 _called: ContextVar[list[tuple[object, Array]] | None] = ContextVar("_called", default=None)
 
 
@@ -227,14 +228,9 @@ def recorded_processes() -> AbstractContextManager[dict[str, Any]]:
     return set_to(_recorded, {})
 
 
-def predicting() -> AbstractContextManager[bool]:
-    """Run a model for its predictions: variances are those of ``f``, without what a jitter leaves."""
-    return set_to(_predicting, True)
-
-
 def as_asked(basis: AbstractBasis, jitter: float | None) -> AbstractBasis:
     """The basis of a process, in predictions without what a jitter that nobody asked for leaves."""
-    return marked(basis, is_exact=True) if jitter is None and _predicting.get() else basis
+    return marked(basis, is_exact=True) if jitter is None and PREDICTING.get() else basis
 
 
 def record_call(process: object, inputs: Array) -> None:

@@ -15,6 +15,7 @@ from numpyro import handlers
 from numpyro_gp.arrays import Array, ArrayLike, Shape, value_type, widened
 from numpyro_gp.beliefs.base import Joint, Point, Process
 from numpyro_gp.beliefs.basis import AbstractBasis, Basis, BatchBasis, marked
+from numpyro_gp.beliefs.coupled import Coupled
 from numpyro_gp.beliefs.members import each_member, member_axes
 from numpyro_gp.checks import check_array, check_count, check_points, fail, when_known
 from numpyro_gp.kernels.functionals import Functional, applied
@@ -22,7 +23,7 @@ from numpyro_gp.kernels.jitter import ample_jitter, least_factor, least_jitter, 
 from numpyro_gp.linalg import add_to_diagonal, einsum, lower_product, materialised, small_cholesky
 from numpyro_gp.means import Mean
 from numpyro_gp.neighbours.value import NeighbourRows
-from numpyro_gp.primitives.function_draw import FunctionDraw, drawn_through, function_draw, mean_at, values_to_draw
+from numpyro_gp.primitives.function_draw import NOISE_IS_FREE, FunctionDraw, drawn_through, function_draw, mean_at
 from numpyro_gp.primitives.lifted import LiftedMean, lifted_at_rows, lifted_deviation
 from numpyro_gp.primitives.neighbours.row_sites import global_part_of, gp_by_neighbours
 from numpyro_gp.primitives.opening import Plates, check_name, record_call
@@ -122,7 +123,30 @@ class GaussianProcess:
             required = "in a plate or one with outputs, to choose from"
             fail("the process", required, "one without", "Call f(X), which has all there is.", TypeError)
         codes, exist = check_members(member, self.plates.sizes if self.plates.names else lead, inputs.shape[:1])
-        mean, variance = marginals_of_rows(self.process, lifted.basis, lead, codes, inputs)
+        # Some rows at a time, and again for derivatives: a row takes the belief and the factor of its member.
+        axes, basis = member_axes(self.process), lifted.basis
+
+        def flat(leaf: Array) -> Array:
+            return leaf.reshape(-1, *leaf.shape[len(lead) :])
+
+        beliefs = jax.tree.map(lambda leaf, axis: leaf if axis is None else flat(leaf), self.process, axes)
+        inner = basis.members if isinstance(basis, BatchBasis) else basis
+        is_own = isinstance(basis, BatchBasis) and basis.own
+        members = jax.tree.map(flat, inner) if is_own else inner
+
+        @jax.checkpoint
+        def row(pair: tuple[Array, Array]) -> tuple[Array, Array]:
+            code, x = pair
+            of_row = jax.tree.map(lambda leaf, axis: leaf if axis is None else leaf[code], beliefs, axes)
+            at = jax.tree.map(lambda leaf: leaf[code], members) if is_own else members
+            mean, variance = of_row.marginals(at, x[None])
+            return mean[..., 0], variance[..., 0]
+
+        together = max(1, HELD // basis.size**2)
+        if len(codes) <= together:
+            mean, variance = jax.vmap(row)((codes, inputs))
+        else:
+            mean, variance = jax.lax.map(row, (codes, inputs), batch_size=together)
         base = lifted.mean.mean if isinstance(lifted.mean, LiftedMean) else lifted.mean
         if isinstance(base, Levels):
             level = base.value.reshape(-1)[codes]
@@ -247,8 +271,13 @@ class GaussianProcess:
             return mean + scale * noise
         white = layout.members(noise, 1 + len(event))
         relative = ample_jitter(inputs.dtype) if self.jitter is None else self.jitter  # inputs may coincide
-        belief = values_to_draw(lifted.process, lifted.basis, lifted.mean, next(iter(trace.values())))
-        if belief is not None:
+        (site_of_noise,) = trace.values()
+        # Through the whitened values of a coupled belief, of one process at rows of one unit. A value that the user
+        # gave to the noise is that of the joint covariance of the inputs.
+        is_drawn = NOISE_IS_FREE.get() and site_of_noise["kwargs"]["rng_key"] is not None
+        is_plain = not isinstance(lifted.basis, BatchBasis) and not isinstance(lifted.mean, LiftedMean)
+        belief = lifted.process
+        if is_drawn and is_plain and isinstance(belief, Coupled):
             standard = standard_normal((inputs.shape[-2], *belief.shape), self.basis.dtype, belief.ndim)
             values: Array = numpyro.sample(f"{site}/values", standard, infer={"numpyro_gp": "noise"})
             drawn = layout.whole(drawn_through(belief, lifted.basis, layout.rows(inputs), values, white, relative))
@@ -377,38 +406,6 @@ def check_members(member: object, sizes: Shape, shape: Shape) -> tuple[Array, Ar
         codes.append(array)
         exist &= (array >= 0) & (array < size)
     return jnp.ravel_multi_index(tuple(codes), sizes, mode="clip") if len(codes) > 1 else codes[0], exist
-
-
-def marginals_of_rows(
-    process: Process, basis: AbstractBasis, lead: Shape, codes: Array, X: Array
-) -> tuple[Array, Array]:
-    """Mean and variance ``(N,)``, or ``(N, P)``, at rows of members whose axes ``lead`` processes have on their left.
-
-    Some rows at a time, and again for derivatives: a row takes the belief and the factor of its member.
-    """
-    axes = member_axes(process)
-
-    def flat(leaf: Array) -> Array:
-        return leaf.reshape(-1, *leaf.shape[len(lead) :])
-
-    beliefs = jax.tree.map(lambda leaf, axis: leaf if axis is None else flat(leaf), process, axes)
-    inner = basis.members if isinstance(basis, BatchBasis) else basis
-    is_own = isinstance(basis, BatchBasis) and basis.own
-    members = jax.tree.map(flat, inner) if is_own else inner
-
-    @jax.checkpoint
-    def row(pair: tuple[Array, Array]) -> tuple[Array, Array]:
-        code, x = pair
-        of_row = jax.tree.map(lambda leaf, axis: leaf if axis is None else leaf[code], beliefs, axes)
-        at = jax.tree.map(lambda leaf: leaf[code], members) if is_own else members
-        mean, variance = of_row.marginals(at, x[None])
-        return mean[..., 0], variance[..., 0]
-
-    together = max(1, HELD // basis.size**2)
-    mean, variance = (
-        jax.vmap(row)((codes, X)) if len(codes) <= together else jax.lax.map(row, (codes, X), batch_size=together)
-    )
-    return mean, variance
 
 
 def marginals_of(process: Process, basis: AbstractBasis, rows: Array) -> tuple[Array, Array]:

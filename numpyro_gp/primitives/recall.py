@@ -54,7 +54,39 @@ def recall(name: str, f: GaussianProcess, past: Any) -> None:
     ...         ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=y)
     """
     check_type("f", f, GaussianProcess, "a process, as gp() returns it", "Pass f itself, not f(X).")
-    mean, covariance = _of_components(f, past) if isinstance(f, AdditiveGP) else _of_process(f, past)
+    # Mean, mean function included, and covariance of the values at the earlier inducing inputs.
+    if isinstance(f, AdditiveGP):  # of all components, each at inputs of its own
+        if not isinstance(past.inducing, dict) or set(past.inducing) != set(f.names):
+            got = sorted(past.inducing) if isinstance(past.inducing, dict) else f"shape {jnp.shape(past.inducing)}"
+            cure = "Recall it in a process of the same components."
+            fail("past.inducing", f"one array for each of the components {list(f.names)}", got, cure)
+        if f.plates.names:
+            fail("f", "outside of plates", f"an additive process in {f.plates}", "Recall single additive processes.")
+        read = [lifted_at_rows(f, past.inducing[name], False, f"past.inducing[{name!r}]") for name in f.names]
+        pairs = [(lifted.basis.parts[c], rows) for c, (lifted, rows) in enumerate(read)]
+        features = block_diag(*(part.features(rows) for part, rows in pairs))
+        covariance = block_diag(*(part.matrix(rows) for part, rows in pairs)) - matmul(features.T, features)
+        if isinstance(f.process, AbstractBelief):
+            white, factor = f.process.whitened(f.basis)
+            mean, spread = matmul(white, features), matmul(factor.T, features)
+            covariance = covariance + matmul(spread.T, spread)
+        else:
+            mean = matmul(f.process.v, features)
+    else:
+        f, inputs = lifted_at_rows(f, past.inducing, argument="past.inducing")
+        is_apart = f.outputs is not None and inputs.ndim > 2
+        if is_apart and (f.plates.names or inputs.ndim > 3):
+            cure = "Share the inducing inputs between the outputs."
+            fail("past.inducing", "shared by the outputs of a process in plates", f"shape {inputs.shape}", cure)
+
+        def joint(process: Any, basis: AbstractBasis, rows: Array) -> Joint:
+            return jax.vmap(lambda points: process.joint(basis, points))(rows)
+
+        mean, covariance = f.each(joint, inputs)
+        mean = f.with_mean(mean, inputs)
+        if is_apart:
+            each = jnp.arange(inputs.shape[0])  # output p at the inputs of output p
+            mean, covariance = mean[each, each], covariance[each, each]
     if mean.shape[-past.shift.ndim :] != past.shift.shape:
         required = f"about values of shape {mean.shape}: those of {f.name!r}, inducing inputs last"
         fail("past", required, f"a shift of shape {past.shift.shape}", "Recall it in a process of the same kind.")
@@ -63,42 +95,3 @@ def recall(name: str, f: GaussianProcess, past: Any) -> None:
     terms = terms - 0.5 * einsum("...ij,...ij->...", past.precision, covariance)
     terms = terms if f.outputs is None else jnp.sum(terms, axis=-1)
     open_term(name, Recalled(terms.reshape(f.plates.batch)), terms, f.name, f.plates)
-
-
-def _of_process(f: GaussianProcess, past: Any) -> tuple[Array, Array]:
-    """Mean, mean function included, and covariance of the values at the earlier inducing inputs."""
-    f, inputs = lifted_at_rows(f, past.inducing, argument="past.inducing")
-    is_apart = f.outputs is not None and inputs.ndim > 2
-    if is_apart and (f.plates.names or inputs.ndim > 3):
-        cure = "Share the inducing inputs between the outputs."
-        fail("past.inducing", "shared by the outputs of a process in plates", f"shape {inputs.shape}", cure)
-
-    def joint(process: Any, basis: AbstractBasis, rows: Array) -> Joint:
-        return jax.vmap(lambda points: process.joint(basis, points))(rows)
-
-    mean, covariance = f.each(joint, inputs)
-    mean = f.with_mean(mean, inputs)
-    if not is_apart:
-        return mean, covariance
-    each = jnp.arange(inputs.shape[0])  # output p at the inputs of output p
-    return mean[each, each], covariance[each, each]
-
-
-def _of_components(f: AdditiveGP, past: Any) -> tuple[Array, Array]:
-    """Mean and covariance of the values of all components, each at earlier inducing inputs of its own."""
-    if not isinstance(past.inducing, dict) or set(past.inducing) != set(f.names):
-        got = sorted(past.inducing) if isinstance(past.inducing, dict) else f"shape {jnp.shape(past.inducing)}"
-        cure = "Recall it in a process of the same components."
-        fail("past.inducing", f"one array for each of the components {list(f.names)}", got, cure)
-    if f.plates.names:
-        fail("f", "outside of plates", f"an additive process in {f.plates}", "Recall single additive processes.")
-    read = [lifted_at_rows(f, past.inducing[name], False, f"past.inducing[{name!r}]") for name in f.names]
-    parts, points = [lifted.basis.parts[c] for c, (lifted, _) in enumerate(read)], [rows for _, rows in read]
-    features = block_diag(*(part.features(X) for part, X in zip(parts, points, strict=True)))
-    prior = block_diag(*(part.matrix(X) for part, X in zip(parts, points, strict=True)))
-    rest = prior - matmul(features.T, features)
-    if not isinstance(f.process, AbstractBelief):
-        return matmul(f.process.v, features), rest
-    mean, factor = f.process.whitened(f.basis)
-    spread = matmul(factor.T, features)
-    return matmul(mean, features), rest + matmul(spread.T, spread)

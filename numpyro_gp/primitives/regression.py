@@ -15,7 +15,6 @@ from numpyro.distributions import constraints
 from numpyro_gp.arrays import Array, ArrayLike, Shape, over_axes
 from numpyro_gp.beliefs.base import Point, Process, above_rounding
 from numpyro_gp.beliefs.basis import (
-    AbstractBasis,
     Basis,
     BatchBasis,
     batch_of_bases,
@@ -268,7 +267,15 @@ def gp_regression(
     >>> f(jnp.array([[0.5]])).loc.shape
     (1,)
     """
-    noise_variance = _noise_variance(noise_variance, noise)
+    if noise is not None:
+        text = "The argument noise of gp_regression is now called noise_variance"
+        warnings.warn(f"{text}: gp_regression(..., noise_variance=...).", FutureWarning, stacklevel=2)
+        if noise_variance is not None:
+            cure = "Keep noise_variance alone."
+            fail("noise", "left out where noise_variance is given", "both", cure, TypeError)
+        noise_variance = noise
+    if noise_variance is None:
+        fail("noise_variance", "given", "None", "Pass the variance of the noise: noise_variance=scale**2.", TypeError)
     if isinstance(kernel, GaussianProcess):
         if not isinstance(X, AnyNeighbours):
             cure = "Pass the kernel itself, or near = ngp.neighbours(X, K) in place of X."
@@ -289,7 +296,21 @@ def gp_regression(
         cure = "Predict with posterior.predict_at(key, X_new, *arguments_of_the_fit), which finds them."
         fail("X", "the rows of the fit, near or near[idx]", "new rows", cure, TypeError)
     check_digits("X", X)
-    inputs, reader, functional = rows_and_kernel("X", X, as_kernel(kernel))
+    return _dense_regression(name, as_kernel(kernel), X, noise_variance, mean, inducing, obs, jitter)
+
+
+def _dense_regression(
+    name: str,
+    kernel: Kernel,
+    X: Functional | ArrayLike,
+    noise_variance: ArrayLike,
+    mean: MeanLike,
+    inducing: Functional | ArrayLike | None,
+    obs: ArrayLike | None,
+    jitter: float | None,
+) -> GaussianProcess:
+    """`gp_regression` of rows without neighbours: by their covariance, or by the collapsed bound."""
+    inputs, reader, functional = rows_and_kernel("X", X, kernel)
     points, columns, rows = None, functional or inputs.shape[-1], inputs.shape[-2]
     if inducing is not None:
         points, reader, other = rows_and_kernel("inducing", inducing, reader, columns, False)
@@ -306,30 +327,34 @@ def gp_regression(
     if jnp.shape(y) != plates.batch + marginal.event_shape:
         required = f"of the shape of f, {plates.batch + marginal.event_shape}, with the axes of {plates}"
         fail(f"obs of site {name!r}", required, f"shape {jnp.shape(y)}", "Pass one row of data for each member.")
-    variance = _noise_of_members(variance, plates, rows, name)
+    # Noise variances with the axes of what the process returns.
+    if variance.ndim > 1 and not plates.names:
+        got = f"shape {variance.shape if variance.shape[-1] > 1 else variance.shape[:-1]}"
+        cure = "Pass one variance for all rows, or one for each row."
+        fail("noise_variance", f"a number or of shape {(rows,)}", got, cure)
+    if variance.ndim > 1:
+        own = in_plates(variance, variance.shape[:-1], plates.batch, name)
+        variance = own.reshape(*plates.lead, variance.shape[-1])
+    elif variance.size > 1 and tuple(size for size in plates.batch if size > 1) == variance.shape:
+        _refuse_of_both(variance)
     at = placed(BatchBasis(basis, lead) if lead else basis, plates.batch, name)
-    process = _process_given_data(marginal, at, y)
-    at = at if points is None else as_asked(at, jitter)
+    # The process given the data, less its mean function.
+    process: Process
+    if isinstance(marginal, CollapsedMarginal):
+        belief = marginal.each(lambda loc, data, y: data.optimum((y - loc) / data.scale)[:2], y)
+        when_known(partial(check_factorised, f" of site {name!r}"), *belief)
+        process, at = Coupled(*belief), as_asked(at, jitter)
+    else:
+        residuals = marginal.each(lambda loc, _, y: y - loc, y)
+        if isinstance(at, BatchBasis):
+            white = each_member(lambda _, basis, residual: matmul(basis.inverse, residual), None, at, residuals)
+        else:
+            white = matmul(basis.inverse, residuals)
+        process = Point(white)
     level = mean_of_members(mean, plates, functional)
     result = record(GaussianProcess(site, process, at, level, None, columns, jitter, variance, plates))
     record_call(result, inputs)
     return result
-
-
-def _noise_variance(variance: ArrayLike | None, noise: ArrayLike | None) -> ArrayLike:
-    """Return what was given under the name of today or under the old one."""
-    if noise is not None:
-        text = (
-            "The argument noise of gp_regression is now called noise_variance: gp_regression(..., noise_variance=...)"
-        )
-        warnings.warn(f"{text}.", FutureWarning, stacklevel=3)
-        if variance is not None:
-            cure = "Keep noise_variance alone."
-            fail("noise", "left out where noise_variance is given", "both", cure, TypeError)
-        return noise
-    if variance is None:
-        fail("noise_variance", "given", "None", "Pass the variance of the noise: noise_variance=scale**2.", TypeError)
-    return variance
 
 
 def _with_all_axes(
@@ -373,19 +398,6 @@ def _refuse_of_both(noise: Array) -> NoReturn:
     fail("noise_variance", required, got, "Add the axis: noise_variance[:, None] or noise_variance[None].")
 
 
-def _noise_of_members(noise: Array, plates: Plates, rows: int, name: str) -> Array:
-    """Noise variances with the axes of what the process returns."""
-    if noise.ndim < 2:
-        if noise.size > 1 and tuple(size for size in plates.batch if size > 1) == noise.shape:
-            _refuse_of_both(noise)
-        return noise
-    if not plates.names:
-        got = f"shape {noise.shape if noise.shape[-1] > 1 else noise.shape[:-1]}"
-        cure = "Pass one variance for all rows, or one for each row."
-        fail("noise_variance", f"a number or of shape {(rows,)}", got, cure)
-    return in_plates(noise, noise.shape[:-1], plates.batch, name).reshape(*plates.lead, noise.shape[-1])
-
-
 def _marginal(
     name: str,
     lead: Shape,
@@ -409,16 +421,3 @@ def _marginal(
     matrix, added = over_axes(covariance, len(lead))(kernel, inputs, noise)
     # L_y L_y^T = k(X, X) + noise: features are L_y^-1 k(X, X*), whitened values are L_y^-1 (y - c).
     return ExactMarginal(name, loc, matrix), Basis(kernel, inputs, *factorise(matrix), added, matrix)
-
-
-def _process_given_data(marginal: Marginal, basis: AbstractBasis, y: Array) -> Process:
-    """The process given the data, less its mean function."""
-    if isinstance(marginal, CollapsedMarginal):
-        belief = marginal.each(lambda loc, data, y: data.optimum((y - loc) / data.scale)[:2], y)
-        when_known(partial(check_factorised, f" of site {marginal.name!r}"), *belief)
-        return Coupled(*belief)
-    residuals = marginal.each(lambda loc, _, y: y - loc, y)
-    if isinstance(basis, BatchBasis):
-        return Point(each_member(lambda _, at, residual: matmul(at.inverse, residual), None, basis, residuals))
-    assert isinstance(basis, Basis)
-    return Point(matmul(basis.inverse, residuals))

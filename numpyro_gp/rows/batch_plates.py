@@ -8,15 +8,13 @@ took as long as the rest of a small step. Here the rows are images of ``0 .. B -
 import math
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from functools import cache, partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.sharding import NamedSharding
-from numpyro.primitives import CondIndepStackFrame, Messenger
+from numpyro.primitives import Messenger
 
 from numpyro_gp.arrays import Array, ArrayLike, widened
 from numpyro_gp.checks import check_count, check_key, fail, when_known
@@ -76,7 +74,21 @@ class BatchPlate(Messenger):
             if msg["value"] is None and size != self.rows:
                 msg["value"] = jnp.arange(self.rows)
         elif msg["type"] == "sample" and in_plate(msg, self.plate):
-            self._weigh(msg)
+            # What the plate has counted stays where it draws from the batch, and is ours where it stands for all.
+            scale = 1.0 if msg["scale"] is None else msg["scale"]
+            for known, found in self._known_scales:  # one object for all sites of one scale
+                if known is scale or (isinstance(known, float) and isinstance(scale, float) and known == scale):
+                    msg["scale"] = found
+                    break
+            else:
+                before = scale / (self.size / self.rows)
+                is_one = isinstance(before, float) and before == 1.0
+                msg["scale"] = self.each_counts if is_one else before * self.each_counts
+                self._known_scales.append((scale, msg["scale"]))
+            batch = msg["fn"].batch_shape
+            (axis,) = (frame.dim for frame in msg["cond_indep_stack"] if frame.name == self.plate)
+            shape = [-1 if dim == axis else 1 for dim in range(-len(batch), 0)]
+            msg["fn"] = msg["fn"].mask(jnp.broadcast_to((self.indices < self.count).reshape(shape), batch))
 
     def postprocess_message(self, msg: Message) -> None:
         """Remember the rows of the plate; refuse parameters with an entry for each of them."""
@@ -85,29 +97,9 @@ class BatchPlate(Messenger):
         if msg["type"] != "param" or not in_plate(msg, self.plate):
             return
         shape, event_dim = jnp.shape(msg["value"]), msg["kwargs"].get("event_dim")
-        axis = self._frame(msg).dim - (event_dim or 0)
+        (axis,) = (frame.dim - (event_dim or 0) for frame in msg["cond_indep_stack"] if frame.name == self.plate)
         if event_dim is not None and len(shape) >= -axis and shape[axis] == self.size:
             refuse_own_parameters(f"the parameter {msg['name']!r}", f"shape {shape}", self.plate)
-
-    def _frame(self, msg: Message) -> CondIndepStackFrame:
-        return next(frame for frame in msg["cond_indep_stack"] if frame.name == self.plate)
-
-    def _weigh(self, msg: Message) -> None:
-        # What the plate itself has counted stays where it draws from the batch, and is ours where it stands for all.
-        msg["scale"] = self._counted(1.0 if msg["scale"] is None else msg["scale"])
-        batch, axis = msg["fn"].batch_shape, self._frame(msg).dim
-        shape = [-1 if dim == axis else 1 for dim in range(-len(batch), 0)]
-        msg["fn"] = msg["fn"].mask(jnp.broadcast_to((self.indices < self.count).reshape(shape), batch))
-
-    def _counted(self, scale: Any) -> Any:
-        """What a term counts that others have scaled before: one object for all sites of one such scale."""
-        for known, found in self._known_scales:
-            if known is scale or (isinstance(known, float) and isinstance(scale, float) and known == scale):
-                return found
-        before = scale / (self.size / self.rows)
-        is_one = isinstance(before, float) and before == 1.0
-        self._known_scales.append((scale, self.each_counts if is_one else before * self.each_counts))
-        return self._known_scales[-1][1]
 
 
 class RowsInPieces(Messenger):
@@ -174,7 +166,14 @@ def permuted_rows(key: Array, size: int, positions: ArrayLike) -> Array:
     if not jnp.issubdtype(places.dtype, jnp.integer):
         fail("positions", "whole numbers", f"dtype {places.dtype}", "Pass jnp.arange(batch).", TypeError)
     places = widened(places)
-    when_known(partial(_check_positions, size), places)
+
+    def check(places: np.ndarray) -> None:
+        """Refuse positions behind the last row, and before the first: other rows would come twice."""
+        if places.size and (places.min() < 0 or places.max() >= size):
+            cure = f"Leave out those of the last step that are {size} or more."
+            fail("positions", f"from 0 to {size - 1}", f"{places.min()} to {places.max()}", cure)
+
+    when_known(check, places)
     if check_count("size", size) <= SORTED_SIZE:
         return jax.random.permutation(key, size).astype(places.dtype)[places]
     words = jax.random.bits(key, (1 + ROUNDS,), jnp.uint32)  # one draw: each split is as much to compile as the network
@@ -182,19 +181,15 @@ def permuted_rows(key: Array, size: int, positions: ArrayLike) -> Array:
     return jnp.remainder(words[0] % size + walked, size).astype(places.dtype)
 
 
-def _check_positions(size: int, places: np.ndarray) -> None:
-    """Refuse positions behind the last row, and before the first: other rows would come twice."""
-    if places.size and (places.min() < 0 or places.max() >= size):
-        cure = f"Leave out those of the last step that are {size} or more."
-        fail("positions", f"from 0 to {size - 1}", f"{places.min()} to {places.max()}", cure)
-
-
 def _network(keys: Array, size: int, places: Array) -> Array:
     """A bijection of ``0 .. size - 1``: one of a few numbers more, where what lands on those goes on to their images.
 
     A loop until all are below would take as many turns as chance has it, and a GPU would have to ask before each.
     """
-    radices = _radices(size)
+    # Two numbers, apart by a factor of four at most, with the least product from ``size`` on: the nearest of such.
+    root = math.isqrt(size - 1) + 1
+    pairs = ((one, -(-size // one)) for one in range(root, max(2, root // 2) - 1, -1))
+    radices = min(pairs, key=math.prod)
     found = _feistel(places, keys, radices)
     if (excess := math.prod(radices) - size) == 0:
         return found
@@ -207,29 +202,18 @@ def _network(keys: Array, size: int, places: Array) -> Array:
     return gone_on(found, lax.fori_loop(0, excess.bit_length(), lambda _, own: gone_on(own, own), images))
 
 
-@cache
-def _radices(size: int) -> tuple[int, int]:
-    """Two numbers, apart by a factor of four at most, with the least product from ``size`` on: the nearest of such."""
-    root = math.isqrt(size - 1) + 1
-    return min(((one, -(-size // one)) for one in range(root, max(2, root // 2) - 1, -1)), key=math.prod)
-
-
 def _feistel(value: Array, keys: Array, radices: tuple[int, int]) -> Array:
     """Two digits, to which a hash of the other is added in turn: each round is undone by itself."""
     digits = [value // radices[1], value % radices[1]]
     for number in range(ROUNDS):
         own, radix = number % 2, jnp.uint32(radices[number % 2])
-        raised = digits[own] + lax.rem(_hashed(digits[1 - own], keys[number]), radix)
+        # The finaliser of MurmurHash3, with a key on either side of its first product.
+        other = (digits[1 - own] ^ keys[number]) * jnp.uint32(0x9E3779B1) + keys[number]
+        other = (other ^ (other >> 16)) * jnp.uint32(0x85EBCA6B)
+        other = (other ^ (other >> 13)) * jnp.uint32(0xC2B2AE35)
+        raised = digits[own] + lax.rem(other ^ (other >> 16), radix)
         digits[own] = jnp.where(raised >= radix, raised - radix, raised)
     return digits[0] * jnp.uint32(radices[1]) + digits[1]
-
-
-def _hashed(value: Array, key: Array) -> Array:
-    """The finaliser of MurmurHash3, with a key on either side of its first product."""
-    value = (value ^ key) * jnp.uint32(0x9E3779B1) + key
-    value = (value ^ (value >> 16)) * jnp.uint32(0x85EBCA6B)
-    value = (value ^ (value >> 13)) * jnp.uint32(0xC2B2AE35)
-    return value ^ (value >> 16)
 
 
 def _subsample(size: int, subsample_size: int, rng_key: Array | None = None) -> Array:
@@ -240,7 +224,19 @@ def _subsample(size: int, subsample_size: int, rng_key: Array | None = None) -> 
     return permuted_rows(rng_key, size, jnp.arange(subsample_size))
 
 
-class keyed_rows(Messenger):
+class HeldRows(Messenger):
+    """Handler that refuses a plate of more rows than there are: NumPyro would weigh the data by less than 1."""
+
+    def process_message(self, msg: Message) -> None:
+        """Changes nothing."""
+        if msg["type"] == "plate" and all(isinstance(number, int) for number in msg["args"]):
+            size, held = msg["args"]
+            if held > size:
+                cure = "Give the fit a smaller batch=, or None for all rows."
+                fail(f"subsample_size of plate {msg['name']!r}", f"at most its {size} rows", held, cure)
+
+
+class keyed_rows(HeldRows):
     """Handler under which every `numpyro.plate` draws the rows of its minibatch by `permuted_rows`.
 
     `AutoGP` and `ngp.stein.SVGD` stand under it already. Put it around a guide of your own, which opens the plates
@@ -260,26 +256,8 @@ class keyed_rows(Messenger):
     (4,)
     """
 
-    def process_message(self, msg: dict[str, object]) -> None:
+    def process_message(self, msg: Message) -> None:
         """Leaves plates alone that hold all their rows, or rows that someone else chose."""
-        check_held(msg)
+        super().process_message(msg)
         if msg["type"] == "plate" and msg["value"] is None:
             msg["fn"] = _subsample
-
-
-def check_held(msg: Message) -> None:
-    """Refuse a plate that holds more rows than there are: NumPyro would weigh the data by less than 1."""
-    if msg["type"] != "plate" or not all(isinstance(number, int) for number in msg["args"]):
-        return
-    size, held = msg["args"]
-    if held > size:
-        cure = "Give the fit a smaller batch=, or None for all rows."
-        fail(f"subsample_size of plate {msg['name']!r}", f"at most its {size} rows", held, cure)
-
-
-class HeldRows(Messenger):
-    """Handler under which every plate is looked at by `check_held`."""
-
-    def process_message(self, msg: dict[str, object]) -> None:
-        """Changes nothing."""
-        check_held(msg)

@@ -27,13 +27,8 @@ class Placement(NamedTuple):
 
     @property
     def pieces(self) -> int:
-        """Into how many pieces the rows are cut."""
-        return check_sharding("sharding", self.rows) if self.cuts else 1
-
-    @property
-    def cuts(self) -> bool:
-        """Whether rows lie in pieces: they are copies too where only particles or samples are shared."""
-        return bool(self.rows.spec)
+        """Into how many pieces the rows are cut; they are copies too where only particles or samples are shared."""
+        return check_sharding("sharding", self.rows) if self.rows.spec else 1
 
     @property
     def processes(self) -> list[int]:
@@ -67,11 +62,6 @@ class Placement(NamedTuple):
             each = jax.make_array_from_callback((mesh.size,), every, lambda _: np.array([number]))
             if (fewest := int(jnp.min(each))) != (most := int(jnp.max(each))):
                 fail(what, f"{required} in every process", f"{unit} from {fewest} to {most}", cure)
-
-    @property
-    def own_pieces(self) -> int:
-        """How many of the pieces lie on devices of this process."""
-        return len(set(map(str, self.rows.addressable_devices_indices_map((self.pieces,)).values())))
 
     def check_shares(self, what: str, count: int, pieces: int | None = None) -> None:
         """Refuse rows that the devices, or those that hold so many pieces, cannot share equally."""

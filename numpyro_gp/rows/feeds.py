@@ -40,7 +40,7 @@ from numpyro_gp.rows.model_trace import (
     minibatch,
     plate_of,
 )
-from numpyro_gp.sites import Trace, in_plate, is_latent
+from numpyro_gp.sites import in_plate, is_latent
 
 END = object()
 
@@ -173,6 +173,7 @@ class Stream(Feed):
         self.waiting: Exception | None = None
         self.taken = Taken(source)
         self.look: Look | None = None
+        self.own: set[str] = set()
         self.start(0)
         if not callable(self.model):
             cure, got = "The plate of its data says what a batch stands for: use SVI or SVGD.", type(engine).__name__
@@ -234,9 +235,27 @@ class Stream(Feed):
         for path, leaf in jax.tree_util.tree_leaves_with_path(batch) if self.first is None else ():
             check_digits(f"{name}{jax.tree_util.keystr(path)}", leaf)
         self.first = self.first or layout
-        self._check_values(name, batch)
-        self._check_parts(name, layout.rows)
-        rows, where = self.first.rows, None if self.placement is None else self.placement.rows
+        if self.look is not None:
+            # The checks that the model makes of a batch, as it came and is not yet on the device; of the first they
+            # are made where the model is traced.
+            arrays = [leaf for leaf in jax.tree.leaves(with_batch(name, batch, *self.fixed)) if is_array(leaf)]
+            owners = self.call.owners
+            checks = [one for one in self.look.checks if not self.own.isdisjoint(owners[n] for n in one.numbers)]
+            try:
+                check_argument_values(self.look._replace(checks=checks), arrays)
+            except (ValueError, TypeError) as error:
+                error.add_note(f"In {name}.")
+                raise
+        rows, placement = self.first.rows, self.placement
+        if placement is not None and self.number == 0:
+            mine = set(map(str, placement.rows.addressable_devices_indices_map((placement.pieces,)).values()))
+            placement.check_shares("the first of the batches", layout.rows, len(mine))
+            cure = "Each process gives its part of a batch: cut it equally."
+            placement.check_same("the first of the batches", "of as many rows", "rows", layout.rows, cure)
+        if placement is not None and layout.rows < rows and len(placement.processes) > 1:
+            cure = "Leave the last rows out, or fill the batch up with other rows."
+            fail(name, f"of {rows} rows, as the first part of this process", f"{layout.rows} rows", cure)
+        where = None if placement is None else placement.rows
         batch = jax.tree.map(lambda array: put_on_device(array, rows, where), batch)
         self.rows: int = jax.tree.leaves(batch)[0].shape[0]  # copies and the parts of other processes included
         self.call = call_of(self.model, *with_batch(name, batch, *self.fixed), self.static)
@@ -246,32 +265,6 @@ class Stream(Feed):
         self.others = self.rows - rows
         self.now = [*self.call.arrays, self._counts()]
         self.number += 1
-
-    def _check_values(self, name: str, batch: object) -> None:
-        """The checks that the model makes of a batch, but of the first, which is there when the model is traced."""
-        if self.look is None:
-            return
-        # As they came, not yet on the device.
-        arrays = [leaf for leaf in jax.tree.leaves(with_batch(name, batch, *self.fixed)) if is_array(leaf)]
-        owners = self.call.owners
-        checks = [one for one in self.look.checks if not self.own.isdisjoint(owners[n] for n in one.numbers)]
-        try:
-            check_argument_values(self.look._replace(checks=checks), arrays)
-        except (ValueError, TypeError) as error:
-            error.add_note(f"In {name}.")
-            raise
-
-    def _check_parts(self, name: str, rows: int) -> None:
-        """Refuse a batch, or a process's part of it, that does not fill its devices as the others do."""
-        if self.placement is None or self.first is None:
-            return
-        if self.number == 0:
-            self.placement.check_shares("the first of the batches", rows, self.placement.own_pieces)
-            cure = "Each process gives its part of a batch: cut it equally."
-            self.placement.check_same("the first of the batches", "of as many rows", "rows", rows, cure)
-        if rows < self.first.rows and len(self.placement.processes) > 1:
-            cure = "Leave the last rows out, or fill the batch up with other rows."
-            fail(name, f"of {self.first.rows} rows, as the first part of this process", f"{rows} rows", cure)
 
 
 # ----------------------------------------------------------------------------------------- data in pieces
@@ -283,7 +276,7 @@ def pieces_of(engine: Any, key: Array, call: Call, placement: Placement) -> Feed
     placement.check_shares("the data", rows)
     with_rows = [array.shape[:1] == (rows,) for array in call.arrays]
     found = look(engine.model, call) if callable(getattr(engine, "model", None)) else None
-    batch = minibatch(found.sites, rows) if found is not None and placement.cuts else None
+    batch = minibatch(found.sites, rows) if found is not None and placement.rows.spec else None
     if found is None or batch is None:
         return Feed(call, placement, placement.place(call.arrays, with_rows))
     if neighbours_in(call.arguments):
@@ -293,18 +286,16 @@ def pieces_of(engine: Any, key: Array, call: Call, placement: Placement) -> Feed
         return feed
     drawn = Drawn(key, call, are_drawn(found, call, with_rows), batch, placement)
     seen = look(engine.model, call._replace(arrays=drawn.now[:-1]))
-    if _latent_shapes(found.sites) != _latent_shapes(seen.sites):
+    shapes = [
+        {name: site["fn"].shape() for name, site in sites.items() if is_latent(site) and not site["cond_indep_stack"]}
+        for sites in (found.sites, seen.sites)
+    ]
+    if shapes[0] != shapes[1]:  # of latent sites outside of every plate
         cure = "Only data may be as long as the first array: give inducing inputs of their own to the model."
         fail("the data", f"all that has {rows} rows, where the model draws minibatches", "sites of that length", cure)
     drawn.part = BatchPart(plate_of(seen.sites, batch, rows), rows, batch)
     check_numbering(seen, drawn.part.plate, "data in pieces")
     return drawn
-
-
-def _latent_shapes(trace: Trace) -> dict[str, tuple[int, ...]]:
-    """Shapes of the latent sites outside of every plate."""
-    found = {name: site for name, site in trace.items() if is_latent(site) and not site["cond_indep_stack"]}
-    return {name: tuple(site["fn"].shape()) for name, site in found.items()}
 
 
 class Drawn(Feed):

@@ -32,36 +32,28 @@ from numpyro_gp.sites import Trace
 class ArgumentCheck(NamedTuple):
     """A check that a model makes of some of its arrays as they are, all rows in their order, or of what it makes of it.
 
-    ``derived`` computes that, where it follows from these arrays and what the model closes over alone.
+    ``program`` computes that, where it follows from arrays that the model closes over, ``captured``, and these alone.
+    ``passed`` are the arrays that were checked last.
     """
 
     check: Callable[..., None]
     numbers: tuple[int, ...]
-    derived: "Derived | None" = None
+    program: Jaxpr | None
+    captured: list[Any]
+    passed: list[object]
 
     def run(self, arrays: Sequence[object]) -> None:
         """Check other arrays than those that were looked at."""
-        own, derived = [arrays[number] for number in self.numbers], self.derived
-        if derived is None:
+        own, passed = [arrays[number] for number in self.numbers], self.passed
+        if self.program is None:
             when_known(self.check, *own)
-        elif all(map(is_known, (*own, *derived.captured))):
-            if len(own) == len(derived.passed) and all(map(operator.is_, own, derived.passed)):
+        elif all(map(is_known, (*own, *self.captured))):
+            if len(own) == len(passed) and all(map(operator.is_, own, passed)):
                 return
             with jax.ensure_compile_time_eval():  # numbers of known arrays, in a program that is being traced too
-                made = as_function(derived.program)(*derived.captured, *own)
+                made = as_function(self.program)(*self.captured, *own)
             self.check(*map(np.asarray, made))
-            derived.passed = own
-
-
-class Derived:
-    """What a model makes of some of its arrays: by a program, of arrays that it captures and these.
-
-    ``passed`` are the arrays that were checked last.
-    """
-
-    def __init__(self, program: Jaxpr, captured: list[Any]) -> None:
-        self.program, self.captured = program, captured
-        self.passed: list[object] = []
+            passed[:] = own
 
 
 class Look(NamedTuple):
@@ -155,9 +147,9 @@ def look(model: Model, call: Call) -> Look:
     for check, of in zip(checks, numbers, strict=True):
         made = [next(values) for _ in of]
         if all(number is not None and number >= 0 for number in of):
-            kept.append(ArgumentCheck(check, tuple(of)))
+            kept.append(ArgumentCheck(check, tuple(of), None, [], []))
         elif getattr(check, "follows", False) and (computed := _derived(program, made, rows)) is not None:
-            kept.append(ArgumentCheck(check, *computed))
+            kept.append(ArgumentCheck(check, *computed, []))
     read = {number: size for number, size in facts.read.items() if number >= 0}
     outside = [program.consts[number] for number in facts.read if number < 0]
     repeated = {number: size for number, size in facts.repeated.items() if number >= 0}
@@ -168,7 +160,7 @@ def look(model: Model, call: Call) -> Look:
 
 def _derived(
     closed: ClosedJaxpr, results: Sequence[object], rows: Container[object]
-) -> tuple[tuple[int, ...], Derived] | None:
+) -> tuple[tuple[int, ...], Jaxpr, list[Any]] | None:
     """Numbers of the arrays that some results follow from, and how; None where they follow from none of them.
 
     Nor where they depend on random numbers, as values of latent sites do here, or on which rows a plate holds.
@@ -182,7 +174,7 @@ def _derived(
     if not numbers or is_random or any(var in rows for var in (*made, *part.invars)):
         return None
     captured = [value for var, value in zip(program.constvars, closed.consts, strict=True) if var in part.invars]
-    return numbers, Derived(part, captured)
+    return numbers, part, captured
 
 
 # ---------------------------------------------------------------------------------------------- questions

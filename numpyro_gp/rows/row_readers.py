@@ -333,13 +333,12 @@ def _axes_after(equation: JaxprEqn, before: list[int | None]) -> list[int | None
         after = before
     else:
         for new in results:
-            axes = {at for shape, at in known if _is_entrywise(shape, new) and shape[at] == new[at]}
+            # Entry by entry, of arrays of one shape, or with axes of size 1.
+            alike = [(shape, at) for shape, at in known if len(shape) == len(new)]
+            alike = [pair for pair in alike if all(own in (1, size) for own, size in zip(pair[0], new, strict=True))]
+            axes = {at for shape, at in alike if shape[at] == new[at]}
             after.append(MIXED if len(axes) > 1 else next(iter(axes), None))
     return after + [None] * (len(results) - len(after))
-
-
-def _is_entrywise(shape: tuple[int, ...], result: tuple[int, ...]) -> bool:
-    return len(shape) == len(result) and all(size in (1, new) for size, new in zip(shape, result, strict=True))
 
 
 def _shifted(axis: int, gone: Any) -> int:

@@ -1,6 +1,5 @@
 """The additive_gp primitive: predictor, components, shapes, and the same model under every engine."""
 
-import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
@@ -41,20 +40,3 @@ def test_predictor_and_components_and_the_bound():
         assert name == f"c{c}"
         np.testing.assert_allclose(normal.loc, case[f"{tag}/component_mean"][c], atol=1e-9)
         np.testing.assert_allclose(normal.variance, case[f"{tag}/component_cov_same_point"][:, c, c], atol=1e-9)
-
-
-@pytest.mark.long
-def test_leading_axes_means_and_shared_inputs(rng):
-    case = cases("additive")[2]
-    kernels, inducing = additive_of(case)
-    belief, X = belief_of(case, "structured"), np.stack([case["Xs"], case["Xs"] + 0.1])
-    f = process(belief, kernels, inducing, mean=ngp.means.Constant(2.0))
-    assert f(X).batch_shape == f.components(X)["c0"].batch_shape == (2, 5)
-    assert f.component_covariance(X).shape == (2, 5, 3, 3)
-    assert (f.joint(X).batch_shape, f.joint(X).event_shape) == ((2,), (5,))
-    np.testing.assert_allclose(sum(one.loc for one in f.components(X).values()) + 2.0, f(X).loc, atol=1e-12)
-    with handlers.seed(rng_seed=0):
-        assert f.draw("e", X).shape == (2, 5)
-    shared = jnp.asarray(rng.normal(size=(4, 3)))
-    both = process(jnp.zeros(12), kernels, dict.fromkeys(kernels, shared))
-    assert both.basis.parts[0].inducing is both.basis.parts[1].inducing

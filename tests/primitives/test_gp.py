@@ -47,44 +47,6 @@ def test_wrong_axes_of_batches_are_named():
             call()
 
 
-@jax.jit
-def alone(value, factor, number, Z):
-    """Mean, joint covariance and divergence of one process."""
-    f = process(ngp.beliefs.Coupled(value, factor), ngp.kernels.Matern52(number, 0.3 * number), Z)
-    return f(ROWS).mean, f.joint(ROWS).covariance_matrix, f.process.kl(f.basis)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("lead", "in_plate"), [((2,), False), ((2,), True), ((3, 2), True)], ids=str)
-def test_outputs_are_single_processes(lead, in_plate):
-    """Kernels of each output, with inducing inputs of its own; in a plate, and of each output of each member."""
-    numbers = 1.0 + jnp.arange(float(np.prod(lead, dtype=int))).reshape(lead)
-    made = ngp.kernels.Matern52
-    for _ in lead:
-        made = jax.vmap(made)
-    values = jnp.arange(24.0).reshape(3, 2, 4) / 24
-    factors = jnp.stack([0.5 * jnp.eye(4), 0.3 * jnp.eye(4) + 0.1 * jnp.tril(jnp.ones((4, 4)))])
-    each = [HERE, HERE] if in_plate else [HERE, HERE + 0.2]
-
-    @jax.jit
-    def found():
-        held = (values, jnp.stack([factors] * 3)) if in_plate else (values[0], factors)
-        Z = HERE if in_plate else jnp.stack(each)
-        with numpyro.plate("group", 3) if in_plate else nullcontext():
-            f = process(ngp.beliefs.Coupled(*held), made(numbers, 0.3 * numbers), Z, outputs=2)
-        assert (f(ROWS).batch_shape, f(ROWS).event_shape) == ((3, 3) if in_plate else (3,), (2,))
-        return f(ROWS).mean, f.joint(ROWS).covariance_matrix, f.process.kl(f.basis)
-
-    mean, covariance, kl = found() if in_plate else (one[None] for one in found())
-    every = np.broadcast_to(numbers, (3, 2))
-    for g in range(len(kl)):
-        single = [alone(values[g, p], factors[p], every[g, p], each[p]) for p in range(2)]
-        np.testing.assert_allclose(kl[g], sum(divergence for *_, divergence in single), rtol=1e-10)
-        for p, (own_mean, own_covariance, _) in enumerate(single):
-            np.testing.assert_allclose(mean[g, :, p], own_mean, rtol=1e-10)
-            np.testing.assert_allclose(covariance[g, p], own_covariance, rtol=1e-8)
-
-
 @pytest.mark.long
 def test_draws_in_a_plate_are_draws_of_the_members():
     """Two sets of rows for each member share a function; members have their own."""

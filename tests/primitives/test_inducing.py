@@ -60,18 +60,6 @@ def test_predictions_from_a_chain_at_other_inducing_inputs_are_refused(sampler):
         posterior.predict(KEY, X[:3], Z=OTHER)
 
 
-def test_all_that_reads_the_process_refuses_them():
-    posterior = fitted()
-    for ask in (
-        lambda: posterior.predictor(KEY, Z=OTHER)(X[:3]),
-        lambda: posterior.functions(KEY, 2, X[:3], Z=OTHER),
-        lambda: posterior.function_draws(KEY, X[:3], X[:3], Z=OTHER),
-        lambda: posterior.draws(KEY, X, Y, Z=OTHER),
-    ):
-        with pytest.raises(ValueError, match=REFUSAL):
-            ask()
-
-
 @pytest.mark.long
 def test_a_saved_posterior_knows_them(tmp_path):
     by_particles().save(tmp_path / "particles.npz")

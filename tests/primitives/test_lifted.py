@@ -3,7 +3,6 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro
 import pytest
 from numpyro import handlers
 from numpyro.infer.util import log_density
@@ -78,26 +77,6 @@ def test_inducing_functionals_that_determine_the_data_give_the_exact_process():
     assert at_values < wanted - 0.1  # values alone do not determine slopes
     gain = np.linalg.solve(matrix + 0.1 * np.eye(8), np.asarray(covariance(KERNEL, ROWS, at)))
     np.testing.assert_allclose(mean, gain.T @ (y - ROWS.of(trend)) + at.of(trend), atol=1e-7)
-
-
-@pytest.mark.long
-def test_outputs_members_and_rows_of_one_member_each():
-    """Each member is the process alone; levels count by the sum of the weights of a row."""
-    values = jnp.asarray(RNG.normal(size=(3, 5)))
-    alone = jnp.stack([opened(v, lambda: ngp.gp("f", KERNEL, Z))(ROWS).loc for v in values])
-    several = opened(values, lambda: ngp.gp("f", KERNEL, Z, outputs=3))
-    np.testing.assert_allclose(several(ROWS).mean, alone.T, atol=1e-9)
-    assert several.joint(ROWS).batch_shape == (3,)
-    levels = jnp.array([1.0, 2.0, 4.0])
-
-    def members():
-        with numpyro.plate("group", 3):
-            return ngp.gp("f", KERNEL, Z, mean=levels)
-
-    f, weights = opened(values, members), np.array([1.0, 1, 1, 0, 0, 0, 1, 1])
-    np.testing.assert_allclose(f(ROWS).loc, alone + np.outer(levels, weights), atol=1e-9)
-    codes = jnp.array([2, 0, 1, 1, 2, 0, 0, 2])
-    np.testing.assert_allclose(f.at(codes, ROWS).loc, f(ROWS).loc[codes, jnp.arange(8)], atol=1e-9)
 
 
 @pytest.mark.long

@@ -27,10 +27,14 @@ KERNELS = ngp.kernels.stack([ngp.kernels.RBF(1.0, 0.7), ngp.kernels.RBF(2.0, 0.2
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kernels", [ngp.kernels.RBF(1.0, 0.7), KERNELS], ids=["shared kernel", "own kernels"])
 @pytest.mark.parametrize(
-    ("kind", "in_plate"),
-    [("point", False), ("orthogonal", False), ("point", True), ("coupled", True), ("decoupled", True)],
+    ("kind", "in_plate", "kernels"),
+    [
+        ("point", False, KERNELS),
+        ("orthogonal", False, ngp.kernels.RBF(1.0, 0.7)),
+        ("coupled", True, KERNELS),
+        ("decoupled", True, ngp.kernels.RBF(1.0, 0.7)),
+    ],
 )
 def test_rows_that_name_their_output_or_member(kind, in_plate, kernels, monkeypatch):
     """The values of all at all rows, of which each row has one; derivatives too, and a few rows at a time."""

@@ -64,6 +64,14 @@ def test_predictions_of_new_rows_integrate_over_their_error():
     assert_allclose(known.mean, np.exp(-0.5 * (np.asarray(new) - at) ** 2) @ weights, rtol=1e-4)
 
 
+def test_latent_columns_are_appended_and_scored():
+    X = jnp.arange(6.0).reshape(3, 2)
+    with handlers.seed(rng_seed=0), handlers.trace() as trace, numpyro.plate("data", 3):
+        widened = ngp.latent_inputs("w", X, dim=2)
+    np.testing.assert_array_equal(widened, np.hstack([X, trace["w"]["value"]]))
+    assert (trace["w"]["fn"].batch_shape, trace["w"]["fn"].event_shape) == ((3,), (2,))
+
+
 def test_errors():
     for scale, words in (
         (-0.1, "scale must be zero or positive"),

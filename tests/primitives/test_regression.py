@@ -80,12 +80,6 @@ def test_at_its_own_data_the_process_needs_no_second_gram_matrix(noise):
     np.testing.assert_allclose(f(X).scale, f(X + 0.0).scale, atol=1e-10)
 
 
-def test_mean_function_shifts_the_data():
-    case = cases("collapsed")[1]
-    shifted = ngp.gp_regression("y", kernel_of(case), case["X"], case["noise"], mean=2.0, obs=case["y"] + 2.0)
-    np.testing.assert_allclose(shifted(case["Xs"]).loc, case["exact_mean"] + 2.0, atol=1e-8)
-
-
 @pytest.mark.parametrize("sparse", [False, True])
 def test_prior_draws_have_the_right_covariance(sparse):
     X = jnp.linspace(0.0, 2.0, 3)[:, None]

@@ -23,9 +23,14 @@ def data(rows):
 
 
 # As many rows as steps: then the scales of the steps would pass for those of the rows.
-@pytest.mark.parametrize("rows", [STEPS, 6])
-@pytest.mark.parametrize("likelihood", [ngp.likelihoods.Gaussian, lambda scale: ngp.likelihoods.StudentT(4.0, scale)])
-@pytest.mark.parametrize("is_belief", [False, True])
+@pytest.mark.parametrize(
+    ("rows", "likelihood", "is_belief"),
+    [
+        (STEPS, ngp.likelihoods.Gaussian, True),
+        (6, ngp.likelihoods.Gaussian, False),
+        (STEPS, lambda scale: ngp.likelihoods.StudentT(4.0, scale), True),
+    ],
+)
 def test_observations_of_a_scan_are_those_of_a_loop(rows, likelihood, is_belief):
     X, Y = data(rows)
     mean = jnp.asarray([0.5, -1.0, 0.3])
@@ -51,8 +56,7 @@ def test_observations_of_a_scan_are_those_of_a_loop(rows, likelihood, is_belief)
     np.testing.assert_allclose(found, wanted, rtol=1e-12)
 
 
-@pytest.mark.parametrize("rows", [STEPS, 6])
-@pytest.mark.parametrize("is_collapsed", [False, True])
+@pytest.mark.parametrize(("rows", "is_collapsed"), [(STEPS, False), (STEPS, True), (6, True)])
 def test_regressions_of_a_scan_have_the_evidence_of_each_step(rows, is_collapsed):
     X, Y = data(rows)
 

@@ -5,18 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
-import optax
 import pytest
 from numpyro import handlers
-from numpyro.infer import SVI
 from numpyro.infer.util import log_density
 from scipy import stats
 
-import numpyro_gp as ngp
 from numpyro_gp.guides import keyed_rows, permuted_rows
-from numpyro_gp.rows import batch_plates as module
 from numpyro_gp.rows.batch_plates import ROUNDS, BatchPlate, _network, inside_blocks, refuse_own_parameters
-from tests.fits import sparse
 
 Y = jnp.asarray([0.3, -1.0, 2.0, 2.0])  # three rows of ten, and a copy of the last
 TERMS = -0.5 * np.asarray(Y) ** 2 - 0.5 * np.log(2 * np.pi)
@@ -95,7 +90,7 @@ def test_other_plates_and_parameters_of_single_rows_are_refused():
 # --- rows without replacement: each row and each pair as likely, each row once an epoch
 
 
-@pytest.mark.parametrize("size", [2, 5, 1000, 1025, 4100, 45_905])
+@pytest.mark.parametrize("size", [2, 1000, 1025, 45_905])
 def test_an_order_holds_every_row_once(size):
     """Also where the network has none, and fifteen numbers more than there are rows; and by batches."""
     for number in range(3):
@@ -121,35 +116,15 @@ def test_each_row_and_each_pair_is_as_likely_as_another():
         assert stats.chisquare(pairs[~np.eye(23, dtype=bool)]).pvalue > 1e-4
 
 
-@pytest.mark.long
-def test_model_and_guide_see_the_same_rows_and_the_data_term_is_scaled(rng):
-    """The bound of a minibatch, by hand: N / B times the sum over the rows that the guide drew, minus the KL."""
-    X, y = jnp.asarray(rng.normal(size=(12, 1))), jnp.asarray(rng.normal(size=12))
-    guide = ngp.AutoGP(sparse)
-    with handlers.seed(rng_seed=0):
-        guide(X, y, batch=5)
-    with handlers.trace() as of_guide, handlers.seed(rng_seed=1):
-        guide(X, y, batch=5)
-    rows = np.asarray(of_guide["data"]["value"])
-    assert len(set(rows)) == 5
-    with handlers.trace() as of_model, handlers.seed(rng_seed=2):
-        handlers.replay(sparse, of_guide)(X, y, batch=5)
-    np.testing.assert_array_equal(of_model["y"]["value"], y[rows])
-    assert of_model["y"]["scale"] == 12 / 5
-
-
-def test_a_guide_of_your_own_stands_under_the_handler(monkeypatch):
-    seen, own = [], module.permuted_rows
-    monkeypatch.setattr(module, "permuted_rows", lambda *a: seen.append(a[1]) or own(*a))
-
+def test_a_guide_of_your_own_stands_under_the_handler():
     def guide():
-        with numpyro.plate("data", 8, subsample_size=3) as rows, numpyro.plate("all", 4) as every:
+        with numpyro.plate("data", 5000, subsample_size=3) as rows, numpyro.plate("all", 4) as every:
             return rows, every
 
-    with handlers.seed(rng_seed=0):
+    with handlers.seed(rng_seed=0), handlers.trace() as trace:
         rows, every = keyed_rows(guide)()
-    assert seen == [8]
-    assert rows.shape == (3,)
+    key = trace["data"]["kwargs"]["rng_key"]
+    np.testing.assert_array_equal(rows, permuted_rows(key, 5000, jnp.arange(3)))
     np.testing.assert_array_equal(every, jnp.arange(4))
 
 
@@ -182,27 +157,6 @@ def test_sites_of_a_subsampled_plate_share_one_scale():
 
     found = jax.jit(model)(jnp.asarray([3, 1, 3]))
     np.testing.assert_allclose(found, (10 / 3 * 2, 10 / 3), rtol=1e-6)
-
-
-@pytest.mark.long
-def test_importance_weights_take_minibatches_of_a_stream():
-    """With one exact sample the bound of a batch is the log density of its rows, times ten data for each two seen."""
-    X = jnp.arange(8.0)[:, None]
-
-    def model(X, y=None):
-        with numpyro.plate("data", len(X), subsample_size=2) as rows:
-            w = numpyro.sample("w", dist.Normal(0.0, 1.0))
-            numpyro.sample("y", dist.Normal(w + X[rows, 0], 1.0), obs=y[rows])
-
-    def guide(X, y=None):
-        with numpyro.plate("data", len(X), subsample_size=2) as rows:
-            numpyro.sample("w", dist.Normal(0.5 * (y - X[:, 0])[rows], 0.5**0.5))
-
-    svi = SVI(model, guide, optax.sgd(0.0), ngp.ImportanceWeightedELBO(3))
-    y = X[:, 0] + 1.0  # y | x ~ N(x, 2): the same density at every row
-    with jax.numpy_rank_promotion("allow"):  # samples have an axis on the left of the data
-        found = ngp.fit(jax.random.key(0), svi, 2, batches=[(X, y)] * 2, num_data=40, progress=False).losses
-    np.testing.assert_allclose(found, -40 * stats.norm.logpdf(1.0, 0.0, 2**0.5), rtol=1e-6)
 
 
 def test_positions_in_one_byte_give_rows_of_all_numbers():

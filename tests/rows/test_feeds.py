@@ -1,9 +1,7 @@
 """Streams of batches: positions of the source, what ends a fit before its time, and what is refused."""
 
-import importlib
 import itertools
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
@@ -11,15 +9,13 @@ import numpyro.distributions as dist
 import optax
 import pytest
 from numpyro.infer import SVI, Trace_ELBO
-from numpyro.infer.autoguide import AutoNormal
 
 import numpyro_gp as ngp
 from numpyro_gp.rows.call import Arguments
-from numpyro_gp.rows.feeds import _latent_shapes, feed_of
+from numpyro_gp.rows.feeds import feed_of
 from tests.oracles.engines import Countdown, data, engine, key, same
 
 KEY = key()
-prepare = importlib.import_module("numpyro_gp.training.fit")  # the room has a function of this name
 
 # --- positions of the source, with an engine that compiles quickly
 
@@ -157,32 +153,6 @@ def test_an_interrupt_while_the_source_is_read_keeps_the_steps():
         np.testing.assert_allclose(found.params[name], value, rtol=1e-14)
 
 
-def test_a_batch_that_is_not_finite_is_named_by_its_step():
-    with pytest.raises(ngp.training.NonFiniteLoss, match=r"Step 3 of 7 .*'y'") as info:
-        simple(7, broken((np.full(4, np.nan),)))
-    assert (info.value.step, info.value.sites) == (3, ("y",))
-
-
-def test_a_device_that_is_lost_leaves_the_steps_before(monkeypatch):
-    build, calls = prepare.loop_of, []
-
-    def lost(*args):
-        advance = build(*args)
-
-        def run(*inputs):
-            calls.append(1)
-            if len(calls) == 3:
-                raise jax.errors.JaxRuntimeError("INTERNAL: device lost")
-            return advance(*inputs)
-
-        return run
-
-    monkeypatch.setattr(prepare, "loop_of", lost)
-    with pytest.raises(jax.errors.JaxRuntimeError, match="device lost") as info:
-        simple(7, pieces())
-    assert info.value.result.losses.shape == (2,)
-
-
 def test_what_cannot_be_streamed_is_refused():
     no_batch = "batches must be one for each of the steps, but got 0, and then an end"
     for call, message in (
@@ -217,16 +187,6 @@ def test_the_plate_of_the_batch_must_be_clear():
     simple(1, pieces(), svi, sizes=(4, 4), names=("a", "data"))
 
 
-# --- which arrays go to which step
-
-
-def test_shapes_of_latent_sites_outside_of_plates():
-    frame = ("plate",)
-    site = {"type": "sample", "is_observed": False, "fn": dist.Normal(jnp.zeros(3), 1.0), "cond_indep_stack": ()}
-    trace = {"f": site, "y": {**site, "is_observed": True}, "w": {**site, "cond_indep_stack": frame}}
-    assert _latent_shapes(trace) == {"f": (3,)}
-
-
 # --- rows that a fit would read wrongly
 
 
@@ -236,14 +196,6 @@ def by_row(X, y=None, *, offset=None, power=0.0):
         shift = power * rows if offset is None else offset[rows]
         seen = None if y is None else y[rows]
         ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=seen, offset=shift)
-
-
-@pytest.mark.parametrize("guide", [ngp.AutoGP, AutoNormal, lambda model: lambda X, y=None, **others: None])
-def test_data_of_fewer_rows_than_their_plate_are_refused_under_any_guide(guide):
-    X, y = np.linspace(0.0, 1.0, 6)[:, None], np.zeros(4)
-    message = "y must be of 6 rows or more, as the plate that reads it, but got 4 rows"
-    with pytest.raises(ValueError, match=message):
-        ngp.fit(KEY, SVI(by_row, guide(by_row), optax.adam(0.01), Trace_ELBO()), 1, X, y, progress=False)
 
 
 def test_streams_refuse_what_is_read_beside_them_and_numbers_of_rows():

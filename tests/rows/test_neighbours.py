@@ -66,7 +66,7 @@ def test_neighbours_are_pickled_printed_saved_and_loaded(tmp_path, rng):
     for near in (
         single,
         ngp.neighbours(rng.normal(size=(9, 2)), 3, lengthscale=[1.0, 2.0], others=True),
-        ngp.neighbours(rng.normal(size=(9, 2)), 3, replicates=True, rows=np.array([4, 1])),
+        ngp.neighbours(rng.normal(size=(9, 2)), 3, replicates=True, rows=np.array([4, 1]), candidates=5),
     ):
         near.save(path)
         for again in (ngp.Neighbours.load(path), pickle.loads(pickle.dumps(near))):
@@ -91,21 +91,6 @@ def test_rows_of_a_file_in_double_precision_are_said_to_be_rounded(tmp_path):
         ngp.Neighbours.load(tmp_path / "near.npz")
     with x64(False), pytest.warns(UserWarning, match="file of neighbours loses digits in single .* in column 0"):
         ngp.Neighbours.load(tmp_path / "near.npz")
-
-
-@pytest.mark.parametrize("replicates", [True, False])
-def test_others_are_the_nearest_of_all_other_rows(replicates):
-    rows = np.random.default_rng(2).normal(size=(40, 3))
-    rows[7] = rows[9] = rows[3]
-    near = ngp.neighbours(rows, 6, lengthscale=[1.0, 2.0, 0.5], others=True, replicates=replicates)
-    for units, found in (([1.0, 2.0, 0.5], near), (1.0, near.rescaled(1.0))):
-        distances = (((rows[:, None] - rows[None]) / units) ** 2).sum(axis=-1) + np.diag(np.full(40, np.inf))
-        if not replicates:
-            distances[distances == 0] = np.inf
-        wanted = np.sort(distances, axis=1)[:, :6]
-        np.testing.assert_allclose(np.take_along_axis(distances, np.asarray(found.others), 1), wanted)
-    np.testing.assert_array_equal(near[jnp.array([5, 2])].others, np.asarray(near.others)[[5, 2]])
-    assert ngp.neighbours(rows, 6).others is None
 
 
 def test_rows_may_be_numbered_in_one_byte():
@@ -137,3 +122,45 @@ def test_few_rows_have_fewer():
     assert list(found.index[first]) == [*np.argsort(np.abs(np.arange(3) - [0.2, 1.2][first])), -1]
     assert sorted(found.index[second]) == [0, 1, 2, 3 + first]
     assert joint_rows(near, np.array([[0.2]]), 2, np.ones(1)).index.tolist() == [[0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: ngp.neighbours(X, 40), "num_neighbours must be less than the number of rows, 40, but got 40. Pass 39"),
+        (
+            lambda: ngp.neighbours(X[:1], 1),
+            "X must be of two rows or more, but got one. Pass X itself in place of near",
+        ),
+        (lambda: ngp.neighbours(X, 3, order="maxmin"), "order must be 'random', 'given' or the numbers of the rows"),
+        (lambda: ngp.neighbours(X, 3, order=np.arange(5)), "order must be the numbers from 0 to 39"),
+        (lambda: ngp.neighbours(X, 3, lengthscale=[1.0] * 3), r"lengthscale must be a number or of shape \(2,\)"),
+        (lambda: ngp.neighbours(X, 3, rows=[0, 0]), "rows must be different whole numbers from 0 to 39"),
+        (
+            lambda: ngp.neighbours(X, 3, rows=X[:, 0] > 0),
+            r"from 0 to 39, .* Pass their numbers, np.flatnonzero\(rows\)",
+        ),
+        (
+            lambda: ngp.neighbours(X, 3.0),
+            r"num_neighbours must be a whole number, but got 3.0 \(float\). Pass an int: 3",
+        ),
+        (lambda: ngp.neighbours(X, 3, replicates="no"), "replicates must be True or False"),
+        (lambda: ngp.neighbours(X, 3).find(X[:, :1]), "X_new must be an array with 2 columns"),
+        (lambda: ngp.neighbours(X, 3).find(X)[0], "idx must be a slice or numbers of rows, but got 0. Pass rows"),
+        (
+            lambda: list(ngp.neighbours(X, 3).find(X)),
+            "idx must be a slice or numbers of rows, but got 0",
+        ),  # never ended
+        (lambda: ngp.neighbours(X, 3)[0.5], "idx must be whole numbers of rows"),
+        (
+            lambda: ngp.neighbours(X, 3)[np.array([2, 40])],
+            "idx must be numbers from 0 to 39, but got numbers from 2 to 40",
+        ),
+        (lambda: jax.jit(lambda X: ngp.neighbours(X, 3).index)(X), "X must be known, but got a traced array"),
+        (lambda: jax.jit(lambda n: n.rescaled(2.0).index)(ngp.neighbours(X, 3)), "near of near.rescaled must be known"),
+        (lambda: jax.jit(lambda n: n.find(X).index)(ngp.neighbours(X, 3)), "near of near.find must be known"),
+    ],
+)
+def test_what_is_refused(call, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        call()

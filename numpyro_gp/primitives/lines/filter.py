@@ -74,16 +74,12 @@ class Rows(NamedTuple):
         return jnp.where(is_there[:, None, None], rows, eye), self.cut(noise)
 
 
-def _as_column(read: np.ndarray) -> np.ndarray:
-    return read[:, None]
-
-
 def _read_squares(read: np.ndarray, dtype: np.dtype) -> Array:
     return jnp.asarray(np.outer(read, read)[:, :, None], dtype)
 
 
 def _dot(read: np.ndarray, vector: Array) -> Array:
-    return jnp.sum(_as_column(read) * vector, axis=0)
+    return jnp.sum(read[:, None] * vector, axis=0)
 
 
 def _mv(matrix: Array, vector: Array) -> Array:
@@ -100,7 +96,7 @@ class Datum(NamedTuple):
 
     @classmethod
     def of(cls, read: np.ndarray, mean: Array, covariance: Array, y: Array, w: Array) -> "Datum":
-        column = jnp.sum(covariance * _as_column(read)[None], axis=1)
+        column = jnp.sum(covariance * read[:, None][None], axis=1)
         share = 1 / (1 + w * _dot(read, column))
         error = y - _dot(read, mean)
         return cls(error, w * share, column, 0.5 * (jnp.log(share) - w * share * error * error))
@@ -120,7 +116,7 @@ def _said(read: np.ndarray, A: Array, Q: Array, y: Array, w: Array) -> Said:
         A, Q, y, w = row
         F, c, C = mm(A, F), _mv(A, c), mm(mm(A, C), transposed(A)) + Q
         datum = Datum.of(read, c, C, y, w)
-        seen = jnp.sum(_as_column(read)[:, None] * F, axis=0)
+        seen = jnp.sum(read[:, None][:, None] * F, axis=0)
         J = J + datum.weight[None, None] * seen[:, None] * seen[None]
         h = h + (datum.weight * datum.error)[None] * seen
         F = F - (datum.weight[None] * datum.column)[:, None] * seen[None]
@@ -143,7 +139,10 @@ def _conditioned(m: Array, P: Array, h: Array, J: Array) -> tuple[Array, Array, 
 
 
 def _starts(prior: Array, said: Said) -> tuple[Array, tuple[Array, Array], tuple[Array, Array]]:
-    """Log of the integral of all factors, and states ``N(m, P)`` given earlier data: at starts of chunks, and last."""
+    """Log of the integral of all factors, and states ``N(m, P)`` given earlier data: at starts of chunks, and last.
+
+    Those at the starts have their chunks last.
+    """
 
     def step(carry: tuple[Array, Array, Array], chunk: Said) -> tuple[tuple[Array, Array, Array], tuple[Array, Array]]:
         (m, P, total), (F, c, C, J, h, k) = carry, chunk
@@ -152,11 +151,11 @@ def _starts(prior: Array, said: Said) -> tuple[Array, tuple[Array, Array], tuple
 
     zero = jnp.zeros(prior.shape[:1], prior.dtype)
     (m, P, total), starts = lax.scan(step, (zero, prior, zero[0]), said)
-    return total, starts, (m, P)
+    return total, (jnp.moveaxis(starts[0], 0, -1), jnp.moveaxis(starts[1], 0, -1)), (m, P)
 
 
 def _told_later(said: Said) -> tuple[Array, Array]:
-    """``h`` and ``J`` of what later chunks say of the state at the end of each."""
+    """``h`` and ``J`` of what later chunks say of the state at the end of each; chunks are last."""
 
     def step(later: tuple[Array, Array], chunk: Said) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
         (h, J), (F, c, C, own_J, own_h, _) = later, chunk
@@ -164,7 +163,8 @@ def _told_later(said: Said) -> tuple[Array, Array]:
         return (own_h + told @ (h - J @ c), own_J + told @ J @ F), later
 
     nothing = jnp.zeros_like(said[1][0]), jnp.zeros_like(said[2][0])
-    return lax.scan(step, nothing, said, reverse=True)[1]
+    h, J = lax.scan(step, nothing, said, reverse=True)[1]
+    return jnp.moveaxis(h, 0, -1), jnp.moveaxis(J, 0, -1)
 
 
 def _filter(
@@ -202,14 +202,17 @@ def _log_integral_jvp(read: np.ndarray, primals: tuple[Array, ...], tangents: tu
     prior, A, Q, y, w = primals
     said = _said(read, A, Q, y, w)
     total, starts, last = _starts(prior, said)
-    later = _told_later(said)
-    h, J = (jnp.moveaxis(part, 0, -1) for part in later)
-    first_axis = tuple(jnp.moveaxis(part, 0, -1) for part in starts)
-    (m, P), _ = _filter(read, first_axis, A, Q, y, w)
-    ends = [
-        jnp.concatenate([part[..., 1:], end[..., None]], axis=-1) for part, end in zip(first_axis, last, strict=True)
-    ]
-    slope, curvature = _slopes_of_ends(ends[0], ends[1], h, J)
+    h, J = _told_later(said)
+    (m, P), _ = _filter(read, starts, A, Q, y, w)
+    ends = [jnp.concatenate([part[..., 1:], end[..., None]], axis=-1) for part, end in zip(starts, last, strict=True)]
+
+    def slopes_of_end(m: Array, P: Array, h: Array, J: Array) -> tuple[Array, Array]:
+        """Slope and minus the curvature in ``m`` of ``log E exp(h . x - x . J x / 2)``, ``x ~ N(m, P)``."""
+        mixed, right = jnp.eye(len(m), dtype=m.dtype) + J @ P, jnp.concatenate([J, (h - J @ m)[:, None]], axis=1)
+        solved = jnp.linalg.solve(mixed, right)
+        return solved[:, -1], 0.5 * (solved[:, :-1] + solved[:, :-1].T)
+
+    slope, curvature = jax.vmap(slopes_of_end, in_axes=-1, out_axes=-1)(ends[0], ends[1], h, J)
 
     def back(carry: tuple[Array, Array], row: tuple[Array, ...]) -> tuple[tuple[Array, Array], tuple[Array, ...]]:
         (slope, curvature), (A, Q, y, w, m, P) = carry, row
@@ -219,8 +222,8 @@ def _log_integral_jvp(read: np.ndarray, primals: tuple[Array, ...], tangents: tu
         gain = datum.weight[None] * datum.column
         pull = jnp.sum(gain * slope, axis=0)
         d_y = pull - datum.weight * datum.error
-        slope = slope - d_y[None] * _as_column(read)
-        kept = jnp.eye(len(read), dtype=A.dtype)[:, :, None] - gain[:, None] * _as_column(read)[None]
+        slope = slope - d_y[None] * read[:, None]
+        kept = jnp.eye(len(read), dtype=A.dtype)[:, :, None] - gain[:, None] * read[:, None][None]
         curvature = mm(transposed(kept), mm(curvature, kept)) + datum.weight[None, None] * _read_squares(read, A.dtype)
         d_Q = 0.5 * (slope[:, None] * slope[None] - curvature)
         d_A = slope[:, None] * m[None] + 2 * mm(d_Q, AP)
@@ -234,19 +237,6 @@ def _log_integral_jvp(read: np.ndarray, primals: tuple[Array, ...], tangents: tu
     d_prior = 0.5 * (slope[:, None, 0] * slope[None, :, 0] - curvature[..., 0])
     changes = [jnp.sum(slope * tangent) for slope, tangent in zip((d_prior, *slopes), tangents, strict=True)]
     return total, jnp.sum(jnp.stack(changes))
-
-
-def _slopes_of_ends(m: Array, P: Array, h: Array, J: Array) -> tuple[Array, Array]:
-    """Slope and minus the curvature in ``m`` of ``log E exp(h . x - x . J x / 2)``, ``x ~ N(m, P)``; chunks last."""
-
-    def one(m: Array, P: Array, h: Array, J: Array) -> tuple[Array, Array]:
-        solved = jnp.linalg.solve(
-            jnp.eye(len(m), dtype=m.dtype) + J @ P, jnp.concatenate([J, (h - J @ m)[:, None]], axis=1)
-        )
-        return solved[:, -1], 0.5 * (solved[:, :-1] + solved[:, :-1].T)
-
-    found: tuple[Array, Array] = jax.vmap(one, in_axes=-1, out_axes=-1)(m, P, h, J)
-    return found
 
 
 class Filtered(NamedTuple):
@@ -269,27 +259,21 @@ class Filtered(NamedTuple):
 def filtered(rows: Rows, y: Array, w: Array) -> Filtered:
     """What data say of the states at all rows: those before each, and those behind it."""
     read, data = rows.states.read, (*rows.moves(), rows.cut(y), rows.cut(w))
-    said, starts = _known_starts(rows, data)
+    said = _said(read, *data)
+    _, starts, _ = _starts(rows.prior, said)
     mean, covariance = _filter(read, starts, *data)[1]
 
     def back(later: tuple[Array, Array], row: Data) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
         (h, J), (A, Q, y, w) = later, row
         return told_before(A, Q, *with_datum(read, h, J, y, w)), (h, J)
 
-    h, J = (jnp.moveaxis(part, 0, -1) for part in _told_later(said))
-    _, (h, J) = lax.scan(back, (h, J), data, reverse=True)
+    _, (h, J) = lax.scan(back, _told_later(said), data, reverse=True)
     return Filtered(*map(rows.joined, (mean, covariance, h, J)))
-
-
-def _known_starts(rows: Rows, data: Data) -> tuple[Said, tuple[Array, ...]]:
-    """What chunks say, and the states at their starts, whose chunks are last."""
-    said = _said(rows.states.read, *data)
-    return said, tuple(jnp.moveaxis(part, 0, -1) for part in _starts(rows.prior, said)[1])
 
 
 def with_datum(read: np.ndarray, h: Array, J: Array, y: Array, w: Array) -> tuple[Array, Array]:
     """What is said of a state with what its own datum says."""
-    return h + (w * y)[None] * _as_column(read), J + w[None, None] * _read_squares(read, J.dtype)
+    return h + (w * y)[None] * read[:, None], J + w[None, None] * _read_squares(read, J.dtype)
 
 
 def told_before(A: Array, Q: Array, h: Array, J: Array) -> tuple[Array, Array]:
@@ -338,8 +322,10 @@ def values_with(read: np.ndarray, mean: Array, covariance: Array, h: Array, J: A
 def whitened_to_values(rows: Rows, noise: Float[Array, " N"], white: Float[Array, " N"]) -> Float[Array, " N"]:
     """``L v`` of the factor ``L`` of ``k + diag(noise)``, rows in the order of time: each from those before it."""
     data = (*rows.moves(), rows.cut(jnp.zeros_like(white)), rows.cut(1 / noise))
-    covariance = rows.joined(_filter(rows.states.read, _known_starts(rows, data)[1], *data)[1][1])
-    column = jnp.sum(covariance * _as_column(rows.states.read)[None], axis=1)
+    read = rows.states.read
+    _, starts, _ = _starts(rows.prior, _said(read, *data))
+    covariance = rows.joined(_filter(read, starts, *data)[1][1])
+    column = jnp.sum(covariance * read[:, None][None], axis=1)
     deviation = jnp.sqrt(_dot(rows.states.read, column) + noise)
     push = column * (white / deviation)[None]
     states = _accumulated(rows, data[0], push) - push

@@ -5,10 +5,10 @@ section 17.4). Both are one event of all rows.
 """
 
 from dataclasses import replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import numpyro.distributions as dist
 from jax import lax
 from numpyro.distributions import constraints
@@ -18,10 +18,9 @@ from numpyro_gp.arrays import Array, ArrayLike, Shape, current_trace, value_type
 from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.beliefs.neighbours.blocks import HALF_LOG_2PI
 from numpyro_gp.beliefs.neighbours.pseudo_rows import PseudoRows, natural_moments
-from numpyro_gp.checks import check_array, check_finite, check_floating, check_nonnegative, check_positive, fail
+from numpyro_gp.checks import check_floating, check_nonnegative, fail
 from numpyro_gp.kernels.base import Kernel
 from numpyro_gp.kernels.jitter import ample_jitter
-from numpyro_gp.kernels.members import batch_shape
 from numpyro_gp.means import Mean
 from numpyro_gp.primitives.function_draw import level_at
 from numpyro_gp.primitives.inducing import report
@@ -29,7 +28,7 @@ from numpyro_gp.primitives.lines import filter as linear
 from numpyro_gp.primitives.lines.states import states_of
 from numpyro_gp.primitives.lines.value import Line, NewTimes
 from numpyro_gp.primitives.neighbours.local_process import LocalProcess
-from numpyro_gp.primitives.neighbours.row_sites import RowPrior
+from numpyro_gp.primitives.neighbours.row_sites import RowPrior, check_gaussian_data, check_one_process
 from numpyro_gp.primitives.opening import Plates, check_name, open_site, record, record_call
 from numpyro_gp.sites import Belief, Certain
 
@@ -158,23 +157,13 @@ def regression_on_line(
     if inducing is not None:
         cure = "Leave it out: the process is exact on a line."
         fail("inducing", "None where rows are on a line", f"a {type(inducing).__name__}", cure, TypeError)
-    _check_kernel(name, kernel, line)
+    _check_kernel(name, kernel, None, line)
     size, dtype = line.size, line.gaps.dtype
-    noise = check_positive("noise_variance", noise_variance)
-    if noise.shape not in ((), (size,)):
-        cure = "Pass one variance, or one for each row."
-        fail("noise_variance", f"a number or of shape {(size,)}", f"shape {noise.shape}", cure)
+    cure = "Pass all data, in the order of the times that ngp.line was given."
+    noise, obs = check_gaussian_data(name, size, noise_variance, obs, "the line", cure)
     relative = 0.0 if jitter is None else check_nonnegative("jitter", jitter)
     added = noise if jitter is None else noise + relative * jnp.mean(kernel.diagonal(line.inputs))
     loc = jnp.broadcast_to(level_at(level, line.inputs), (size,)).astype(dtype)
-    if obs is not None:
-        obs = check_array(f"obs of site {name!r}", obs)
-        if obs.shape != (size,):
-            cure = "Pass all data, in the order of the times that ngp.line was given."
-            fail(
-                f"obs of site {name!r}", f"of shape {(size,)}, one for each row of the line", f"shape {obs.shape}", cure
-            )
-        check_finite(f"obs of site {name!r}", obs)
     precision = jnp.broadcast_to(1 / added, (size,)).astype(dtype)
     fn = GivenLine(LineData(kernel, line, jnp.zeros(size, dtype), precision, level, noise), loc)
     site, plates, value = open_site(name, fn, obs=obs)
@@ -184,11 +173,9 @@ def regression_on_line(
     return process
 
 
-def _check_kernel(name: str, kernel: Kernel, line: Line) -> None:
+def _check_kernel(name: str, kernel: Kernel, outputs: int | None, line: Line) -> None:
     """Refuse, where the site is opened, kernels without states, and origins behind the first row."""
-    if lead := batch_shape(kernel):
-        cure = "Open a line and a site for each member."
-        fail(f"the kernel of site {name!r}", "one kernel, where rows are on a line", f"a batch of {lead}", cure)
+    check_one_process(name, kernel, outputs, "are on a line", "Open a line and a site for each member.")
     states_of(kernel).start(jnp.asarray(line.times, line.gaps.dtype)[:1])
 
 
@@ -212,19 +199,9 @@ class LinePrior(RowPrior):
         dist.Distribution.__init__(self, (), (rows.size,))
 
     @property
-    def size(self) -> int:
-        """Number of rows."""
-        return self.rows.size
-
-    @property
-    def dtype(self) -> np.dtype:
-        """Floating point type of the whitened values."""
-        return np.dtype(jax.dtypes.canonicalize_dtype(self.rows.inputs.dtype))
-
-    @property
-    def inputs(self) -> Array:
-        """All rows, ``(N, 1)``."""
-        return self.rows.inputs
+    def near(self) -> Any:
+        """All rows, which are its own."""
+        return self.rows
 
     def parts(self) -> dict[str, Array]:
         """What tells its rows from others."""
@@ -264,13 +241,10 @@ def gp_on_line(
     name: str, kernel: Kernel, line: Line | NewTimes, level: Mean, outputs: int | None, jitter: float | None
 ) -> LocalProcess:
     """Open the site of a latent process at all rows of a line."""
-    if outputs is not None:
-        cure = "Open a site for each function, and pass a tuple to observe: (f.at_inducing(), g.at_inducing())."
-        fail("outputs", "None where rows are on a line", outputs, cure)
     if not isinstance(line, Line):
         cure = "Predict with posterior.predict_at(key, t_new, *arguments_of_the_fit), which finds them."
         fail("inducing", "the line of the fit", "new rows", cure, TypeError)
-    _check_kernel(name, kernel, line)
+    _check_kernel(name, kernel, outputs, line)
     relative = ample_jitter(line.gaps.dtype) if jitter is None else check_nonnegative("jitter", jitter)
     prior = LinePrior(check_name("name", name), kernel, line, relative)
     site, plates, value = open_site(name, prior, infer={"numpyro_gp": "gp"})
@@ -281,26 +255,20 @@ def gp_on_line(
         data = prior.data(prior.checked(value), level)
         known = tuple(dist.Normal(shift + mean, jnp.sqrt(variance)) for mean, variance in prior.moments(value))
     else:
-        values, data = _values_of_point(prior, check_floating(f"the value of site {name!r}", value), level)
-        known = Certain(shift + values), None
+        white = check_floating(f"the value of site {name!r}", value)
+        if white.shape[-1:] != (line.size,):
+            got, cure = f"shape {white.shape}", "Use the rows that the value was found with."
+            fail(f"the value of site {name!r}", f"whitened values of shape {(line.size,)}", got, cure)
+        # Jitter of the mean: where a process starts at the first row, none of its own would be left.
+        noise = jnp.broadcast_to(jnp.asarray(relative) * jnp.mean(kernel.diagonal(line.inputs)), (line.size,))
+        data = LineData(kernel, line, jnp.zeros(line.size, prior.dtype), 1 / noise, level)
+        rows, sorted_noise = data.sorted()[0], line.sorted(noise)
+
+        def each(white: Array) -> Array:
+            return line.as_given(linear.whitened_to_values(rows, sorted_noise, white))
+
+        values = each(white) if white.ndim == 1 else lax.map(each, white.reshape(-1, line.size)).reshape(white.shape)
+        data, known = replace(data, residual=values), (Certain(shift + values), None)
     process = record(LocalProcess(site, data, 1, *known))
     record_call(process, line.inputs)
     return process
-
-
-def _values_of_point(prior: LinePrior, white: Array, level: Mean) -> tuple[Array, LineData]:
-    """The function less its mean at all rows, jitter in its kernel, and the data that its values are for new rows."""
-    if white.shape[-1:] != (prior.size,):
-        got, cure = f"shape {white.shape}", "Use the rows that the value was found with."
-        fail(f"the value of site {prior.name!r}", f"whitened values of shape {(prior.size,)}", got, cure)
-    line = prior.rows
-    # Of the mean: where a process starts at the first row, none of its own would be left.
-    noise = jnp.broadcast_to(jnp.asarray(prior.jitter) * jnp.mean(prior.kernel.diagonal(prior.inputs)), (prior.size,))
-    blank = LineData(prior.kernel, line, jnp.zeros(prior.size, prior.dtype), 1 / noise, level)
-    rows, sorted_noise = blank.sorted()[0], line.sorted(noise)
-
-    def each(white: Array) -> Array:
-        return line.as_given(linear.whitened_to_values(rows, sorted_noise, white))
-
-    values = each(white) if white.ndim == 1 else lax.map(each, white.reshape(-1, prior.size)).reshape(white.shape)
-    return values, replace(blank, residual=values)

@@ -155,34 +155,6 @@ def _states_of_cosine(kernel: Cosine) -> States:
     return States(move, start, np.eye(2, dtype=variance.dtype)[0])
 
 
-@states_of.register
-def _states_of_constant(kernel: Constant) -> States:
-    variance = kernel.variance
-
-    def move(g: Array) -> tuple[Array, Array]:
-        return jnp.ones((1, 1, *g.shape), g.dtype), jnp.zeros((1, 1, *g.shape), g.dtype)
-
-    return States(move, lambda t: jnp.broadcast_to(variance, (1, 1, *t.shape)), np.ones(1, variance.dtype))
-
-
-def _straight(g: Array) -> Array:
-    """``A`` of a value and its slope."""
-    return _stack([[jnp.ones_like(g), g], [jnp.zeros_like(g), jnp.ones_like(g)]])
-
-
-@states_of.register
-def _states_of_linear(kernel: Linear) -> States:
-    variance = _one_number(kernel, "variance")
-
-    def move(g: Array) -> tuple[Array, Array]:
-        return _straight(g), jnp.zeros((2, 2, *g.shape), g.dtype)
-
-    def start(t: Array) -> Array:
-        return variance * _stack([[t * t, t], [t, jnp.ones_like(t)]])
-
-    return States(move, start, np.eye(2, dtype=variance.dtype)[0], False)
-
-
 def _since(kernel: Wiener | IntegratedWiener | IntegratedOU, t: Array) -> Array:
     """Times since the origin; no number before it, where the process is another one."""
     since = t - kernel.origin
@@ -197,24 +169,38 @@ def _since(kernel: Wiener | IntegratedWiener | IntegratedOU, t: Array) -> Array:
 
 
 @states_of.register
-def _states_of_wiener(kernel: Wiener) -> States:
-    variance = kernel.variance
+def _states_of_level(kernel: Constant | Wiener) -> States:
+    """A number that stays, or walks."""
 
     def move(g: Array) -> tuple[Array, Array]:
-        return jnp.ones((1, 1, *g.shape), g.dtype), variance * g[None, None]
+        same = jnp.ones((1, 1, *g.shape), g.dtype)
+        return same, kernel.variance * g[None, None] if isinstance(kernel, Wiener) else jnp.zeros_like(same)
 
-    return States(move, lambda t: variance * _since(kernel, t)[None, None], np.ones(1, variance.dtype), False)
+    def start(t: Array) -> Array:
+        since = _since(kernel, t) if isinstance(kernel, Wiener) else jnp.ones_like(t)
+        return kernel.variance * since[None, None]
+
+    return States(move, start, np.ones(1, kernel.variance.dtype), not isinstance(kernel, Wiener))
 
 
 @states_of.register
-def _states_of_integrated_wiener(kernel: IntegratedWiener) -> States:
-    variance = kernel.variance
+def _states_of_slope(kernel: Linear | IntegratedWiener) -> States:
+    """A value and its slope, which stays or walks."""
+    variance = _one_number(kernel, "variance")
 
     def noise(g: Array) -> Array:
         return variance * _stack([[g**3 / 3, g**2 / 2], [g**2 / 2, g]])
 
-    read = np.eye(2, dtype=variance.dtype)[0]
-    return States(lambda g: (_straight(g), noise(g)), lambda t: noise(_since(kernel, t)), read, False)
+    def move(g: Array) -> tuple[Array, Array]:
+        straight = _stack([[jnp.ones_like(g), g], [jnp.zeros_like(g), jnp.ones_like(g)]])
+        return straight, noise(g) if isinstance(kernel, IntegratedWiener) else jnp.zeros_like(straight)
+
+    def start(t: Array) -> Array:
+        if isinstance(kernel, IntegratedWiener):
+            return noise(_since(kernel, t))
+        return variance * _stack([[t * t, t], [t, jnp.ones_like(t)]])
+
+    return States(move, start, np.eye(2, dtype=variance.dtype)[0], False)
 
 
 @jax.custom_jvp

@@ -150,15 +150,13 @@ def new_rows_of(near: Neighbours | Line, X: NewRows | ArrayLike) -> NewRows:
     points = check_points("X", X, columns)
     if all(map(is_known, jax.tree.leaves((near, points)))):
         return near.find(points, NEIGHBOURS)
-    return NewRows(points, _nearest(near, points, min(NEIGHBOURS, near.size)))
-
-
-def _nearest(near: Neighbours, points: Array, count: int) -> Array:
-    """Numbers of the nearest rows, found inside a program: ``O(N)`` for each row."""
+    # The program itself looks for them: ``O(N)`` for each row.
     scale = jnp.asarray(near.lengthscale)[None]
     rows = lax.stop_gradient(jnp.asarray(near.inputs) / scale)
 
     def numbers_of(point: Array) -> Array:
-        return lax.top_k(-jnp.sum(jnp.square(rows - point[None] / scale), axis=1), count)[1]
+        apart = jnp.sum(jnp.square(rows - point[None] / scale), axis=1)
+        return lax.top_k(-apart, min(NEIGHBOURS, near.size))[1]
 
-    return lax.map(numbers_of, lax.stop_gradient(points), batch_size=max(1, HELD // rows.size))
+    most = max(1, HELD // rows.size)
+    return NewRows(points, lax.map(numbers_of, lax.stop_gradient(points), batch_size=most))

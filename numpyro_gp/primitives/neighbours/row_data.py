@@ -79,14 +79,6 @@ class GlobalPart:
         """``A`` at the places of blocks."""
         return self.basis.features(inputs.reshape(-1, inputs.shape[-1])).reshape(-1, *inputs.shape[:-1])
 
-    def spread(self, b: Float[Array, "B M"]) -> Float[Array, " B"]:
-        """Variances of ``b . w``."""
-        if self.factor is None:
-            return jnp.zeros(b.shape[:1], b.dtype)
-        if self.covariance is not None:
-            return jnp.sum(matmul(b, self.covariance) * b, axis=1)
-        return jnp.sum(jnp.square(matmul(b, self.factor)), axis=1)
-
     def draws(self, white: Float[Array, "*batch M"]) -> Float[Array, "*batch M"]:
         """Draws of ``w`` from standard normal noise."""
         mean = jnp.broadcast_to(self.mean, white.shape)
@@ -212,7 +204,12 @@ class RowData:
         """Mean and variance of ``b . w``."""
         if self.shared is None or b is None:
             return 0.0, 0.0
-        return matmul(b, self.shared.mean), self.shared.spread(b)
+        mean, known = matmul(b, self.shared.mean), self.shared
+        if known.factor is None:
+            return mean, jnp.zeros_like(mean)
+        if known.covariance is not None:
+            return mean, jnp.sum(matmul(b, known.covariance) * b, axis=1)
+        return mean, jnp.sum(jnp.square(matmul(b, known.factor)), axis=1)
 
     def _sizes(self, index: Array, is_new: bool = False) -> dict[str, int]:
         """How many blocks are looked at together; of new rows, which have many neighbours, as many as fit."""

@@ -44,6 +44,7 @@ from numpyro_gp.primitives.opening import check_name, open_site, record, record_
 from numpyro_gp.programs.private import active_handlers
 from numpyro_gp.sites import Belief, Certain
 
+ONE_SITE_EACH = "Open a site for each member, with neighbours of its own rows."
 # A weight of a term would leave what neighbours say of others as it was, and predictions.
 WEIGHED = "Pass the noise variance of each row of all the data, noise**2 / weights: neighbours count by it as well."
 
@@ -110,7 +111,7 @@ def regression_by_neighbours(
     if inducing is not None and not is_whole:
         cure = "Open f = ngp.gp('f', kernel, inducing=Z) outside of the plate, and pass f in place of the kernel."
         fail("inducing", "None where rows of a plate have neighbours", f"a {type(inducing).__name__}", cure, TypeError)
-    check_one_process(name, kernel)
+    check_one_process(name, kernel, None, "have neighbours", ONE_SITE_EACH)
     if is_whole or obs is None:
         cure = "Search for all of them, ngp.neighbours(X, K), or take minibatches: near[idx] in a plate of near.size."
         check_all_rows(whole, " where these stand whole, or are drawn", cure)
@@ -122,16 +123,10 @@ def regression_by_neighbours(
     if inducing is not None:
         basis = Basis.build(kernel, check_points("inducing", inducing, whole.inputs.shape[-1]))
         shared = GlobalPart(basis, jnp.zeros(basis.size, basis.dtype), jnp.eye(basis.size, dtype=basis.dtype))
-    noise = check_positive("noise_variance", noise_variance)
-    if noise.shape not in ((), (size,)):
-        cure = "Pass one variance, or one for each row of all the data: of neighbours too the noise counts."
-        fail("noise_variance", f"a number or of shape {(size,)}", f"shape {noise.shape}", cure)
     relative = least_noise(dtype) if jitter is None else check_nonnegative("jitter", jitter)
-    y = jnp.zeros(size, dtype) if obs is None else check_array(f"obs of site {name!r}", obs)
-    if y.shape != (size,):
-        cure = "Pass all data, y and not y[idx]: near[idx] says which rows they are, and neighbours count too."
-        fail(f"obs of site {name!r}", f"of shape {(size,)}, one for each row of near", f"shape {y.shape}", cure)
-    check_finite(f"obs of site {name!r}", y)
+    cure = "Pass all data, y and not y[idx]: near[idx] says which rows they are, and neighbours count too."
+    noise, seen = check_gaussian_data(name, size, noise_variance, obs, "near", cure)
+    y = jnp.zeros(size, dtype) if seen is None else seen
     rows = near.rows if isinstance(near, NeighbourRows) else jnp.arange(size)
     data = RowData(kernel, whole, y, noise, level, relative, None, shared, is_given)
     fn = GivenNeighbours(data, rows, jnp.asarray(near.index), is_whole)
@@ -162,11 +157,30 @@ def global_part_of(process: Any, near: Any, argument: str) -> GlobalPart:
     return GlobalPart.of(process.process, basis)
 
 
-def check_one_process(name: str, kernel: Kernel) -> None:
-    """Refuse a batch of kernels."""
+def check_one_process(name: str, kernel: Kernel, outputs: int | None, where: str, cure: str) -> None:
+    """Refuse several functions, and a batch of kernels, ``where`` rows have neighbours or are on a line."""
+    if outputs is not None:
+        pair = "Open a site for each function, and pass a tuple to observe: (f.at_inducing(), g.at_inducing())."
+        fail("outputs", f"None where rows {where}", outputs, pair)
     if lead := batch_shape(kernel):
-        cure = "Open a site for each member, with neighbours of its own rows."
-        fail(f"the kernel of site {name!r}", "one kernel, where rows have neighbours", f"a batch of {lead}", cure)
+        fail(f"the kernel of site {name!r}", f"one kernel, where rows {where}", f"a batch of {lead}", cure)
+
+
+def check_gaussian_data(
+    name: str, size: int, noise_variance: ArrayLike, obs: ArrayLike | None, rows: str, cure: str
+) -> tuple[Array, Array | None]:
+    """Noise variances, and data of all ``rows``: those of near, or of a line."""
+    noise = check_positive("noise_variance", noise_variance)
+    if noise.shape not in ((), (size,)):
+        each = f"Pass one variance, or one for each of all the rows of {rows}."
+        fail("noise_variance", f"a number or of shape {(size,)}", f"shape {noise.shape}", each)
+    if obs is None:
+        return noise, None
+    y = check_array(f"obs of site {name!r}", obs)
+    if y.shape != (size,):
+        fail(f"obs of site {name!r}", f"of shape {(size,)}, one for each row of {rows}", f"shape {y.shape}", cure)
+    check_finite(f"obs of site {name!r}", y)
+    return noise, y
 
 
 def check_plate_of_rows(name: str, inputs: Array, obs: ArrayLike | None) -> None:
@@ -231,23 +245,28 @@ class RowPrior(dist.Distribution):
         super().__init__(rows.rows.shape, ())
 
     @property
+    def near(self) -> Any:
+        """All rows of the data."""
+        return self.rows.near
+
+    @property
     def dtype(self) -> np.dtype:
         """Floating point type of the whitened values; where a set-up has kept their shapes alone too."""
-        return np.dtype(jax.dtypes.canonicalize_dtype(self.rows.near.inputs.dtype))
+        return np.dtype(jax.dtypes.canonicalize_dtype(self.near.inputs.dtype))
 
     @property
     def inputs(self) -> Array:
         """All rows of the data, ``(N, D)``."""
-        return jnp.asarray(self.rows.near.inputs)
+        return jnp.asarray(self.near.inputs)
 
     @property
     def size(self) -> int:
         """Number of all rows of the data."""
-        return self.rows.near.size
+        return self.near.size
 
     def parts(self) -> dict[str, Array]:
         """What tells its rows from others."""
-        return parts_of_neighbours(self.rows.near)
+        return parts_of_neighbours(self.near)
 
     @property
     def mean(self) -> Array:
@@ -286,7 +305,7 @@ class RowPrior(dist.Distribution):
             # Terms of log int p(f) prod_i exp(h_i f_i - w_i f_i^2 / 2) df; with `shared` their expectation over it.
             terms = data.terms(rows.rows, jnp.asarray(rows.index), y) + 0.5 * jnp.square(y) + HALF_LOG_2PI
             return terms - belief.expected_log(rows.rows, *moments)
-        size, held = self.rows.near.size, len(self.rows)
+        size, held = self.size, len(self.rows)
         if held != size:  # a row follows from those before it
             required = "all of them where the process is a point, as under samplers and NumPyro's own guides"
             cure = "Pass None for what sets the minibatch, batch=None, or fit with the guide ngp.AutoGP(model)."
@@ -295,9 +314,8 @@ class RowPrior(dist.Distribution):
 
     def data(self, belief: PseudoRows, level: Mean | None = None) -> RowData:
         """Pseudo-data as data ``w^(1/2) f + xi`` of the function less its mean."""
-        noise, near = jnp.ones((), belief.dtype), self.rows.near
-        scale = jnp.sqrt(belief.precision)
-        return RowData(self.kernel, near, belief.residual, noise, level, self.jitter, scale, self.shared, True)
+        noise, scale = jnp.ones((), belief.dtype), jnp.sqrt(belief.precision)
+        return RowData(self.kernel, self.near, belief.residual, noise, level, self.jitter, scale, self.shared, True)
 
     def checked(self, value: AbstractBelief) -> PseudoRows:
         size = self.size
@@ -315,7 +333,7 @@ class RowPrior(dist.Distribution):
             data = lax.stop_gradient(self.data(belief))
             cavity: Cavity = lax.stop_gradient(data.given(points, jnp.asarray(rows.others)))
             prior = lax.stop_gradient(self.kernel.diagonal(points))
-            counted = rows.near.size / len(rows)
+            counted = self.size / len(rows)
             marginals = natural_moments(belief.shift, belief.precision, rows.rows, cavity, (prior, counted))
             outside = without_own_datum(still.shift, still.precision, rows.rows, cavity)
             self._known = value, current_trace(), (marginals, outside)
@@ -335,9 +353,7 @@ def gp_by_neighbours(
     shared: GlobalPart | None = None,
 ) -> LocalProcess:
     """Open the site of a latent process at the rows of a plate: of all of it, or of what inducing points leave open."""
-    if outputs is not None:
-        cure = "Open a site for each function, and pass a tuple to observe: (f.at_inducing(), g.at_inducing())."
-        fail("outputs", "None where rows have neighbours", outputs, cure)
+    check_one_process(name, kernel, outputs, "have neighbours", ONE_SITE_EACH)
     if isinstance(rows, NewRows):
         cure = "Predict with posterior.predict_at(key, X_new, *arguments_of_the_fit), which finds them."
         fail("inducing", "the rows of the fit, near[idx]", "new rows", cure, TypeError)
@@ -345,7 +361,6 @@ def gp_by_neighbours(
         cure = "Write `with numpyro.plate('data', near.size, subsample_size=batch) as idx:` around it, and near[idx]."
         fail("inducing", "the rows of a plate", "neighbours of all rows", cure, TypeError)
     whole = rows.near
-    check_one_process(name, kernel)
     cure = "Search for all of them: leave rows= out of ngp.neighbours."
     check_all_rows(whole, ", as each has a pseudo-datum of its own", cure)
     if rows.others is None:
@@ -363,27 +378,20 @@ def gp_by_neighbours(
         shift = level_at(level, inputs)
         known = tuple(dist.Normal(shift + center, jnp.sqrt(variance)) for center, variance in prior.moments(value))
     else:
-        data, certain = _of_point(prior, check_floating(f"the value of site {name!r}", value), level)
-        known = certain, None
+        white, size = check_floating(f"the value of site {name!r}", value), whole.size
+        zeros, noise = jnp.zeros(size, prior.dtype), jnp.zeros((), prior.dtype)
+        data = RowData(kernel, whole, zeros, noise, level, relative, None, shared, True)
+        if len(rows) != size:
+            # Models are run on minibatches of points to see what they hold, and never scored: `RowPrior.log_prob`.
+            known = Certain(level_at(level, inputs) + jnp.sqrt(kernel.diagonal(inputs)) * white), None
+        elif white.shape[-1:] != (size,):
+            got, cure = f"shape {white.shape}", "Use the rows that the value was found with."
+            fail(f"the value of site {name!r}", f"whitened values of shape {(size,)}", got, cure)
+        else:
+            # The function at all rows, one after the other: ``f_i = a_i . f_N(i) + sd_i v_i``, of what is not global.
+            ordered = jnp.zeros_like(white).at[..., rows.rows].set(white)
+            values = data.drawn(ordered, None if shared is None else shared.mean)
+            data, known = replace(data, y=values), (Certain(values[..., rows.rows]), None)
     process = record(LocalProcess(site, data, int(whole.inputs.shape[-1]), *known))
     record_call(process, inputs)
     return process
-
-
-def _of_point(prior: RowPrior, value: Array, level: Mean) -> tuple[RowData, dist.Normal]:
-    """The function at all rows, one after the other: ``f_i = a_i . f_N(i) + sd_i v_i``, of what is not global."""
-    rows, size, shared = prior.rows, prior.rows.near.size, prior.shared
-    zeros, noise = jnp.zeros(size, prior.dtype), jnp.zeros((), prior.dtype)
-    blank = RowData(prior.kernel, rows.near, zeros, noise, level, prior.jitter, None, shared, True)
-    if len(rows) != size:
-        # Models are run on minibatches of points to see what they hold, and never scored: `RowPrior.log_prob`.
-        batch = rows.inputs
-        values = jnp.sqrt(prior.kernel.diagonal(batch)) * value
-        return blank, Certain(level_at(level, batch) + values)
-    if value.shape[-1:] != (size,):
-        cure = "Use the rows that the value was found with."
-        got = f"shape {value.shape}"
-        fail(f"the value of site {prior.name!r}", f"whitened values of shape {(size,)}", got, cure)
-    ordered = jnp.zeros_like(value).at[..., rows.rows].set(value)
-    values = blank.drawn(ordered, None if shared is None else shared.mean)
-    return replace(blank, y=values), Certain(values[..., rows.rows])
