@@ -99,13 +99,10 @@ def test_the_density_is_the_plain_one_with_the_jacobian(model):
     assert_allclose(density, plain + np.linalg.slogdet(jacobian)[1], rtol=1e-10)
 
 
-@pytest.mark.parametrize(
-    "recipe", [ngp.guides.coupled(natural=True), ngp.guides.mean_field()], ids=["natural", "field"]
-)
 @pytest.mark.long
-def test_the_fit_of_every_belief_serves(recipe):
+def test_the_fit_of_another_belief_serves():
     """At the medians of the hyper-parameters the coordinates have the mean of the fit."""
-    fit = fits.at_start(single, ngp.AutoGP(single, {"f": recipe}), X, LABELS)
+    fit = fits.at_start(single, ngp.AutoGP(single, {"f": ngp.guides.mean_field()}), X, LABELS)
     moved = {name: value + 0.1 * np.arange(value.size) for name, value in fit.params.items() if value.ndim == 1}
     moved["lengthscale_auto_loc"] = fit.params["lengthscale_auto_loc"] + 0.3
     guide, params = fit.guide, {**fit.params, **moved}

@@ -11,7 +11,6 @@ import numpyro.distributions as dist
 import pytest
 
 import numpyro_gp as ngp
-from tests import fits
 from tests.oracles.vectors import cases
 
 CASE = cases("collapsed")[0]
@@ -125,17 +124,6 @@ def test_moments_are_those_of_the_process(name, dtype):
     found = posterior.functions(jax.random.key(1), 2000, *args, num_features=256)(PLACES.astype(dtype))
     assert found.dtype == dtype
     is_close(np.asarray(found, float), f(PLACES).mean, f.process.joint(f.basis, PLACES).covariance)
-
-
-@pytest.mark.long
-def test_layers_are_composed_and_particles_serve():
-    """The engine of the posterior is that of Stein, whose draws are stored like those of a chain."""
-    posterior = ngp.Posterior(fits.deep, "stein", fits.fit("deep").source)
-    f, g = (posterior.functions(KEY, 3, fits.X, gp=name, num_features=32) for name in ("inner", "outer"))
-    hidden = f(fits.NEW)
-    np.testing.assert_allclose(g(hidden), jnp.stack([g[s](hidden[s]) for s in range(3)]), rtol=1e-9)
-    with pytest.raises(ValueError, match="gp must be the name of one process of the model"):
-        posterior.functions(KEY, 3, fits.X)
 
 
 @pytest.mark.long
