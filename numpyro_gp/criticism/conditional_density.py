@@ -6,8 +6,7 @@ distribution of ``y``, of several modes or skewed, where `Posterior.predict` say
 """
 
 from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,8 +21,8 @@ from numpyro_gp.objectives import weighted_samples
 from numpyro_gp.posterior.draws import check_full, data_sites, draws_at_data, log_likelihood
 from numpyro_gp.posterior.posterior import Posterior
 from numpyro_gp.posterior.prediction import Prediction
-from numpyro_gp.posterior.tracing import Draw, SiteValues, at_each_draw, run_model
-from numpyro_gp.rows.call import Arguments, Call, call_of, check_not_empty
+from numpyro_gp.posterior.tracing import Draw, Fitted, SiteValues, at_each_draw, run_model
+from numpyro_gp.rows.call import call_of, check_not_empty
 from numpyro_gp.rows.model_trace import look
 from numpyro_gp.sites import local_sites
 
@@ -174,52 +173,41 @@ def log_density(
     if not (local := tuple(local_sites(sites, plate))):
         cure = "Call posterior.predict(...).log_density, or name the data plate: plate=."
         fail("the model", f"one with latent inputs in plate {plate!r}", "none", cure)
-    _check_rows(posterior, call, local)
-    draws = draws_at_data(posterior, key, call, count)
-    share = (count + 1) // 2 / count  # of the guide's draws
-    terms: Array = at_each_draw(
-        partial(_weighted_terms, call=call, local=local, share=share), posterior, draws, call.arrays
-    )
-    return jax.nn.logsumexp(terms, axis=0) - jnp.log(count)
-
-
-def _check_rows(posterior: Posterior, call: Call, local: tuple[str, ...]) -> None:
-    """Refuse a guide with parameters for each row of the fit: it knows nothing of others."""
-    bound = call.at(call.arrays)
+    rows = call.at(call.arrays)
     try:
-        jax.eval_shape(lambda key: posterior.source.training_values(key, jnp.asarray(0), bound), jax.random.key(0))
-    except ValueError as error:
+        jax.eval_shape(lambda key: posterior.source.training_values(key, jnp.asarray(0), rows), jax.random.key(0))
+    except ValueError as error:  # it knows nothing of other rows
         required, got = "one that maps rows to latent inputs", "one with parameters for each row of the fit"
         cure = f"Fit ngp.AutoGP(model, {{{local[0]!r}: ngp.guides.amortised()}}). ({error})"
         fail("the guide", required, got, cure)
+    share = (count + 1) // 2 / count  # of the guide's draws
 
+    def weighted(own: Fitted, draw: Draw, arrays: list[Array]) -> Array:
+        """``log p(y_n | x_n, w_n) + log p(w_n) - log (share q(w_n) + (1 - share) p(w_n))`` at one draw, ``(N,)``."""
+        bound, model = call.at(arrays), own.fitted_model
+        key_guide, key_prior, key_model = jax.random.split(draw[0], 3)
+        given = own.source.training_values(key_guide, draw[1], bound)
+        rest = {name: value for name, value in given.items() if name not in local}
+        prior = run_model(model, SiteValues(rest), key_prior, bound)
+        values = {name: jnp.where(draw[1] % 2 == 1, prior[name]["value"], given[name]) for name in local}
+        trace = run_model(model, SiteValues(rest | values), key_model, bound)
+        known = dict(own.source.params) | values
+        with handlers.block(), handlers.seed(rng_seed=key_guide), handlers.substitute(data=known):
+            proposal = handlers.trace(own.guide).get_trace(*bound.args, **bound.kwargs)
+        terms = ([found[name]["fn"].log_prob(values[name]) for name in local] for found in (trace, proposal))
+        log_p, log_q = (jnp.sum(jnp.stack(each), axis=0) for each in terms)
+        total: Array = log_p - jnp.logaddexp(log_q + jnp.log(share), log_p + jnp.log1p(-share))
+        for site in data_sites(trace).values():
+            term = log_likelihood(site["fn"], site["value"])
+            if term.shape != total.shape:
+                required = f"of shape {total.shape}, as the latent inputs"
+                cure = "Put data and latent inputs in one plate."
+                fail("the log likelihood of a row", required, f"{term.shape}", cure)
+            total = total + term
+        return total
 
-def _weighted_terms(
-    posterior: Posterior, draw: Draw, arrays: list[Array], *, call: Any, local: tuple[str, ...], share: float
-) -> Array:
-    """``log p(y_n | x_n, w_n) + log p(w_n) - log (share q(w_n) + (1 - share) p(w_n))`` at one draw, ``(N,)``."""
-    bound: Arguments = call.at(arrays)
-    key_guide, key_prior, key_model = jax.random.split(draw[0], 3)
-    given = posterior.source.training_values(key_guide, draw[1], bound)
-    rest = {name: value for name, value in given.items() if name not in local}
-    prior = run_model(posterior.fitted_model, SiteValues(rest), key_prior, bound)
-    is_prior = draw[1] % 2 == 1
-    values = {name: jnp.where(is_prior, prior[name]["value"], given[name]) for name in local}
-    trace = run_model(posterior.fitted_model, SiteValues(rest | values), key_model, bound)
-    known = dict(posterior.source.params) | values
-    with handlers.block(), handlers.seed(rng_seed=key_guide), handlers.substitute(data=known):
-        proposal = handlers.trace(posterior.guide).get_trace(*bound.args, **bound.kwargs)
-    terms = ([found[name]["fn"].log_prob(values[name]) for name in local] for found in (trace, proposal))
-    log_p, log_q = (jnp.sum(jnp.stack(each), axis=0) for each in terms)
-    total: Array = log_p - jnp.logaddexp(log_q + jnp.log(share), log_p + jnp.log1p(-share))
-    for site in data_sites(trace).values():
-        term = log_likelihood(site["fn"], site["value"])
-        if term is None or term.shape != total.shape:
-            got = "none" if term is None else f"{term.shape}"
-            required = f"of shape {total.shape}, as the latent inputs"
-            fail("the log likelihood of a row", required, got, "Put data and latent inputs in one plate.")
-        total = total + term
-    return total
+    found: Array = at_each_draw(weighted, posterior, draws_at_data(posterior, key, call, count), call.arrays)
+    return jax.nn.logsumexp(found, axis=0) - jnp.log(count)
 
 
 def density_on_grid(prediction: Prediction, grid: ArrayLike) -> Array:

@@ -238,7 +238,18 @@ def sbc(
     check_count("num_simulations", num_simulations, 10)
     check_count("num_draws", num_draws, 7)
     data = {"y": "y"} if data is None else dict(data)
-    simulate = _simulator(model if truth is None else truth, args, kwargs, data)
+
+    @jax.jit
+    @alone
+    def simulate(key: Array) -> tuple[dict[str, Array], dict[str, Array]]:
+        """Hyper-parameters and data from the prior; GP sites are drawn as points."""
+        with handlers.block(), handlers.seed(rng_seed=key):
+            trace = handlers.trace(model if truth is None else truth).get_trace(*args, **kwargs)
+        if missing := sorted(set(data) - {name for name, site in trace.items() if site["type"] == "sample"}):
+            fail("data", f"sites of the model: {sorted(trace)}", f"{missing}", 'Pass data={"y": "y"}.')
+        truths = {name: site["value"] for name, site in trace.items() if is_hyperparameter(site) and name not in data}
+        return truths, {argument: trace[name]["value"] for name, argument in data.items()}
+
     run = _nuts(num_draws, check_count("thinning", thinning)) if fit is None else fit
     rank_lists: dict[str, list[int]] = {}
     for number, key_both in enumerate(jax.random.split(check_key("key", key), num_simulations)):
@@ -260,23 +271,6 @@ def sbc(
         within = np.random.default_rng(number).uniform(size=each.size)
         p_values[label] = float(metrics.pit_uniformity(jnp.asarray((each + within) / (num_draws + 1))).p_value)
     return Calibration(ranks, p_values, num_draws)
-
-
-def _simulator(
-    model: Model, args: tuple[object, ...], kwargs: Mapping[str, object], data: Mapping[str, str]
-) -> Callable[[Array], tuple[dict[str, Array], dict[str, Array]]]:
-    """Hyper-parameters and data from the prior of a model; GP sites are drawn as points."""
-
-    @alone
-    def simulate(key: Array) -> tuple[dict[str, Array], dict[str, Array]]:
-        with handlers.block(), handlers.seed(rng_seed=key):
-            trace = handlers.trace(model).get_trace(*args, **kwargs)
-        if missing := sorted(set(data) - {name for name, site in trace.items() if site["type"] == "sample"}):
-            fail("data", f"sites of the model: {sorted(trace)}", f"{missing}", 'Pass data={"y": "y"}.')
-        truths = {name: site["value"] for name, site in trace.items() if is_hyperparameter(site) and name not in data}
-        return truths, {argument: trace[name]["value"] for name, argument in data.items()}
-
-    return jax.jit(simulate)
 
 
 def _nuts(num_draws: int, thinning: int) -> Callable[..., Mapping[str, Array]]:

@@ -28,7 +28,6 @@ from numpyro_gp.kernels.functionals import OfFunctionals, terms
 from numpyro_gp.likelihoods import Gaussian, PointPattern
 from numpyro_gp.linalg import matmul
 from numpyro_gp.posterior.draws import (
-    are_whitened,
     belief_trace,
     check_full,
     data_sites,
@@ -37,10 +36,10 @@ from numpyro_gp.posterior.draws import (
     left_out_moments,
     log_likelihood,
     seen_entries,
+    whitened_sites,
 )
 from numpyro_gp.posterior.posterior import Posterior
-from numpyro_gp.posterior.sources import Source
-from numpyro_gp.posterior.tracing import Draw, key_of
+from numpyro_gp.posterior.tracing import Draw, Fitted, at_each_draw, key_of
 from numpyro_gp.primitives.neighbours.local_process import LocalProcess
 from numpyro_gp.primitives.opening import recorded_calls
 from numpyro_gp.primitives.process import GaussianProcess
@@ -99,23 +98,17 @@ def gather(posterior: Posterior, key: Array, call: Call, num_samples: int | None
     draws = draws_at_data(posterior, key, call, num_samples)
     look = _RowDensities(draws[1].size)
 
-    def first(source: Source, draw: Draw, arrays: list[Array]) -> dict[str, Array]:
-        return are_whitened(belief_trace(posterior.at(source), draw, call.at(arrays)))
+    def one(own: Fitted, draw: Draw, arrays: list[Array]) -> dict[str, Any]:
+        calls: Calls = []
+        trace = belief_trace(own, draw, call.at(arrays), drawn, recorded_calls(calls))
+        check_full(trace)
+        return look.at_draw(trace, calls, jax.random.split(jax.random.fold_in(draw[0], 3)))
 
-    def each(source: Source, draws: Draw, arrays: list[Array]) -> dict[str, Any]:
-        def one(draw: Draw) -> dict[str, Any]:
-            calls: Calls = []
-            trace = belief_trace(posterior.at(source), draw, call.at(arrays), drawn, recorded_calls(calls))
-            check_full(trace)
-            return look.at_draw(trace, calls, jax.random.split(jax.random.fold_in(draw[0], 3)))
-
-        return jax.lax.map(one, draws)
-
-    start = jax.tree.map(lambda leaf: leaf[0], draws)
     # Chains and particles hold points.
-    whitened = {} if posterior.guide is None else run_quickly(first, posterior.source, start, call.arrays)
+    start = jax.tree.map(lambda leaf: leaf[0], draws)
+    whitened = {} if posterior.guide is None else whitened_sites(posterior, start, call)
     drawn = {name for name, is_whitened in whitened.items() if is_whitened}
-    every = jax.tree.map(np.asarray, run_quickly(each, posterior.source, draws, call.arrays))
+    every = jax.tree.map(np.asarray, at_each_draw(one, posterior, draws, call.arrays, by=run_quickly))
     sites = {name: judged(own, look.counts[name], look.is_normal[name]) for name, own in every["sites"].items()}
     if look.has_latent:  # a datum's own latent input was drawn with the datum seen, and few draws have it elsewhere
         sites = {name: seen._replace(pit=np.zeros(0), z=np.zeros(0)) for name, seen in sites.items()}

@@ -188,7 +188,15 @@ def noise(case: Case) -> Iterator[Finding]:
             continue
         middle = np.subtract(*np.quantile(seen.y, [0.75, 0.25])) / 1.349  # outliers do not make noise look small
         ratio = float(seen.noise.mean()) / max(float(middle or seen.y.std()), 1e-300)
-        end = _lower_end(case, seen.noise)
+        # The lower end of the prior of the hyper-parameter that the noise is, as a standard deviation.
+        ends = (
+            low**power
+            for label, low in case.evidence.lower.items()
+            for power in (1.0, 0.5)
+            if (draws := case.evidence.parameters[label]).shape == seen.noise.shape
+            and np.allclose(np.abs(draws) ** power, seen.noise, rtol=1e-4)
+        )
+        end = next(ends, 0.0)
         cure = "look for rows that repeat or a lengthscale that is too short, or give the noise a prior"
         if ratio < FLOOR:
             text = f"The noise of {name} is {ratio:.1e} of the spread of the data, and the function passes through all"
@@ -196,16 +204,6 @@ def noise(case: Case) -> Iterator[Finding]:
         elif end and (ratio := float(seen.noise.mean() / end)) < AT_END:
             text = f"The noise of {name} is {ratio:.3f} times {end:.3g}, the least that its prior allows"
             yield Finding("noise", text, ratio, AT_END, "let the prior go lower, and see whether the fit changes")
-
-
-def _lower_end(case: Case, noise: np.ndarray) -> float:
-    """The lower end of the prior of the hyper-parameter that a noise is, as a standard deviation; 0 without one."""
-    for name, low in case.evidence.lower.items():
-        for power in (1.0, 0.5):
-            draws = case.evidence.parameters[name]
-            if draws.shape == noise.shape and np.allclose(np.abs(draws) ** power, noise, rtol=1e-4):
-                return float(low**power)
-    return 0.0
 
 
 def inducing(case: Case) -> Iterator[Finding]:
@@ -281,24 +279,21 @@ def follow(case: Case) -> Iterator[Finding]:
             found = float(np.corrcoef(ranks, ranks[beside])[0, 1])
         if found > (least := max(NEIGHBOURS[0], NEIGHBOURS[1] / np.sqrt(len(ranks)))):
             text = f"Residuals of {name} at neighbouring inputs are correlated, {found:.2f}, so there is more to learn"
-            yield Finding("residuals follow the inputs", text, found, least, _cure_of_residuals(case))
-
-
-def _cure_of_residuals(case: Case) -> str:
-    """What to try where a function has not learnt what there is: more inducing inputs only where they leave a part."""
-    facts = case.evidence.processes.values()
-    # Few of them keep a lengthscale long, at which nothing is left: `enough` would say that they do.
-    few = [fact.size for fact in facts if fact.at_half is not None and fact.at_half.mean() > HALF * fact.prior.mean()]
-    if few:
-        wanted = f"take more inducing inputs, {4 * max(few)}, and start from a shorter lengthscale"
-        return f"{wanted}, which {max(few)} forbid"
-    if any(fact.left.mean() > OPEN * fact.prior.mean() for fact in facts):
-        return "take more inducing inputs, as many as ngp.inducing.enough(kernel, X) says"
-    start = "start from a shorter lengthscale, or take a rougher kernel or one that reads more columns"
-    if case.posterior is None or case.posterior.kind != "svi":
-        return start
-    is_solved = bool(facts) and all(fact.is_exact for fact in facts)  # nothing but hyper-parameters is trained
-    return f"{start}, or train longer" if is_solved else f"train longer, {start}"
+            # More inducing inputs only where they leave a part, or keep a lengthscale long, at which nothing is left:
+            # `enough` would say that they do.
+            facts = list(case.evidence.processes.values())
+            halves = [(one, one.at_half) for one in facts if one.at_half is not None]
+            few = max((one.size for one, left in halves if left.mean() > HALF * one.prior.mean()), default=0)
+            cure = "start from a shorter lengthscale, or take a rougher kernel or one that reads more columns"
+            if few:
+                cure = f"take more inducing inputs, {4 * few}, and start from a shorter lengthscale, which {few} forbid"
+            elif any(fact.left.mean() > OPEN * fact.prior.mean() for fact in facts):
+                cure = "take more inducing inputs, as many as ngp.inducing.enough(kernel, X) says"
+            elif case.posterior is not None and case.posterior.kind == "svi":
+                # Of exact processes nothing but hyper-parameters is trained.
+                is_solved = bool(facts) and all(fact.is_exact for fact in facts)
+                cure = f"{cure}, or train longer" if is_solved else f"train longer, {cure}"
+            yield Finding("residuals follow the inputs", text, found, least, cure)
 
 
 def miscalibrated(case: Case) -> Iterator[Finding]:

@@ -252,7 +252,7 @@ def standardised(mean: ArrayLike, scale: ArrayLike, y: ArrayLike) -> tuple[Array
     mean, y = check_pair("mean", mean, "y", y)
     scale = check_positive("scale", scale, " (a standard deviation)").astype(mean.dtype)
     if scale.ndim:
-        check_same_shape("scale", scale, "y", y)
+        check_pair("scale", scale, "y", y)
     scale = jnp.broadcast_to(scale, y.shape)
     return (y - mean) / scale, scale
 
@@ -276,18 +276,13 @@ def numbers(argument: str, value: ArrayLike) -> Array:
     return check_floating(argument, array)
 
 
-def check_same_shape(first: str, a: Array, second: str, b: Array) -> None:
-    """Refuse shapes that differ, even where they would broadcast."""
+def check_pair(first: str, a: ArrayLike, second: str, b: ArrayLike) -> tuple[Array, Array]:
+    """Two arrays of equal shapes; whole numbers of the second (the data) take the type of the first."""
+    is_whole = not jnp.issubdtype(check_array(second, b).dtype, jnp.floating)
+    a, b = numbers(first, a), numbers(second, b)
     if a.shape != b.shape:
         cure = f"Give both the same shape, for instance {first}[:, 0] or {second}[:, 0]; nothing is broadcast."
         fail(first, f"of the shape of {second}, {b.shape}", f"shape {a.shape}", cure)
-
-
-def check_pair(first: str, a: ArrayLike, second: str, b: ArrayLike) -> tuple[Array, Array]:
-    """Two arrays of equal shapes; the second (the data) takes the type of the first where it held integers."""
-    is_whole = not jnp.issubdtype(check_array(second, b).dtype, jnp.floating)
-    a, b = numbers(first, a), numbers(second, b)
-    check_same_shape(first, a, second, b)
     return a, b.astype(a.dtype) if is_whole else b
 
 

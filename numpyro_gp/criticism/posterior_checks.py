@@ -9,7 +9,7 @@ import numpy as np
 from numpyro_gp.beliefs import Conditional
 from numpyro_gp.checks import is_known
 from numpyro_gp.criticism.fit_checks import OPEN, Case, Finding, entries
-from numpyro_gp.criticism.weights import POOR, Weights, importance_weights
+from numpyro_gp.criticism.weights import POOR, importance_weights
 from numpyro_gp.guides import AutoGP
 from numpyro_gp.neighbours.search import twins_of
 from numpyro_gp.neighbours.value import are_neighbours, neighbours_in
@@ -84,16 +84,6 @@ def repeated_rows(case: Case) -> Iterator[Finding]:
             yield Finding("repeated rows", text, share, REPEATED, cure)
 
 
-def _weights_of(case: Case) -> Weights | None:
-    """Importance weights of a variational fit, where it has some."""
-    if case.weights is not None or case.posterior is None or case.call is None or case.key is None:
-        return case.weights
-    if case.posterior.guide is None or not case.evidence.is_weighable or not case.posterior.source.is_random:
-        return None
-    call = case.call.at(case.call.arrays)
-    return importance_weights(case.posterior, case.key, *call.args, **call.kwargs)
-
-
 def _is_conditional(case: Case) -> bool:
     """Whether all beliefs of a fit follow the hyper-parameters already."""
     guide, source = None if case.posterior is None else case.posterior.guide, getattr(case.posterior, "source", None)
@@ -105,7 +95,11 @@ def _is_conditional(case: Case) -> bool:
 
 def pareto(case: Case) -> Iterator[Finding]:
     """Importance weights that say that a fit has a wrong shape."""
-    fit_weights = _weights_of(case)
+    fit, call, fit_weights = case.posterior, case.call, case.weights
+    if fit_weights is None and fit is not None and call is not None and case.key is not None:
+        bound, has_weights = call.at(call.arrays), fit.guide is not None and case.evidence.is_weighable
+        if has_weights and fit.source.is_random:
+            fit_weights = importance_weights(fit, case.key, *bound.args, **bound.kwargs)
     if fit_weights is not None and fit_weights.pareto_k > POOR:
         text = f"Pareto k of the importance weights is {fit_weights.pareto_k:.2f}, above {POOR}, "
         text += "so the fit has a wrong shape"

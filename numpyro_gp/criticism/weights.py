@@ -9,16 +9,17 @@ import numpyro.distributions as dist
 from numpyro import handlers
 from numpyro.infer.util import log_density
 
-from numpyro_gp.arrays import Array, ArrayLike
+from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.beliefs.basis import AbstractBasis
 from numpyro_gp.checks import check_count, check_key, fail, known
 from numpyro_gp.criticism.leave_one_out import pareto_k
-from numpyro_gp.posterior.draws import PointsAt, are_whitened, belief_trace
+from numpyro_gp.posterior.draws import PointsAt, whitened_sites
 from numpyro_gp.posterior.posterior import Posterior
+from numpyro_gp.primitives.opening import Plates, basis_under
 from numpyro_gp.programs.compiled import run_quickly
 from numpyro_gp.rows.call import call_of
-from numpyro_gp.sites import Site
+from numpyro_gp.sites import unwrap
 
 GOOD, POOR = 0.5, 0.7
 
@@ -97,10 +98,7 @@ def importance_weights(
         fail("posterior", "of a variational fit", f"one from {posterior.kind!r}", cure, TypeError)
     keys = jax.random.split(check_key("key", key), check_count("num_samples", num_samples, 25))
     call = call_of(posterior.model, args, kwargs)
-    bound = call.at(call.arrays)
-
-    first = run_quickly(lambda key: are_whitened(belief_trace(posterior, (key, jnp.zeros((), int)), bound)), keys[0])
-    for name, is_whitened in first.items():
+    for name, is_whitened in whitened_sites(posterior, (keys[0], jnp.zeros((), int)), call).items():
         if not is_whitened:
             _refuse_belief(name)
 
@@ -110,28 +108,21 @@ def importance_weights(
         with handlers.block():
             trace = handlers.trace(guide).get_trace(*args, **kwargs)
         latent = {n: s for n, s in trace.items() if s["type"] == "sample" and not s["is_observed"]}
-        points = {name: s["value"] for name, s in latent.items() if not isinstance(s["value"], AbstractBelief)}
-        drawn = _WeighedPoints({name: s["value"] for name, s in latent.items()}, key_points, set(latent) - set(points))
-        model = handlers.substitute(posterior.fitted_model, substitute_fn=drawn)
+        values = {name: s["value"] for name, s in latent.items()}
+        beliefs = {name: value for name, value in values.items() if isinstance(value, AbstractBelief)}
+        points = {name: value for name, value in values.items() if name not in beliefs}
+        model = handlers.substitute(posterior.fitted_model, substitute_fn=PointsAt(values, key_points, beliefs))
         with handlers.block():
-            log_model = log_density(model, args, kwargs, points)[0]
+            log_model, found = log_density(model, args, kwargs, points)
         log_guide = sum(jnp.sum(latent[name]["fn"].log_prob(x)) for name, x in points.items())
-        return log_model - drawn.log_prob - log_guide
+        for name, belief in beliefs.items():
+            site = found[name]
+            basis = basis_under(belief, unwrap(site["fn"]), Plates.of(site["cond_indep_stack"]))
+            log_guide = log_guide + jnp.sum(whitened_normal(name, belief, basis).log_prob(site["value"]))
+        return log_model - log_guide
 
     found = np.asarray(run_quickly(lambda keys: jax.lax.map(log_weight, keys), keys))
     return Weights(found, pareto_k(found))
-
-
-class _WeighedPoints(PointsAt):
-    """Points drawn from beliefs, with the sum of their log densities."""
-
-    log_prob: ArrayLike = 0.0
-
-    def draw(self, belief: AbstractBelief, key: Array, site: Site) -> Array:
-        value = super().draw(belief, key, site)
-        normal = whitened_normal(site["name"], belief, self.basis(belief, site))
-        self.log_prob = self.log_prob + jnp.sum(normal.log_prob(value))
-        return value
 
 
 def whitened_normal(name: str, belief: AbstractBelief, basis: AbstractBasis) -> dist.MultivariateNormal:

@@ -207,7 +207,13 @@ def surface(
     """
     import matplotlib.pyplot as plt
 
-    x, y, order = _grid(X)
+    rows = _two_columns("X", X)
+    (x, at), (y, up) = (np.unique(column, return_inverse=True) for column in rows.T)
+    order = np.full((len(x), len(y)), -1)  # the row of each point of the grid
+    order[at.reshape(-1), up.reshape(-1)] = np.arange(len(rows))
+    if min(order.shape) < 2 or len(rows) != order.size or order.min() < 0:
+        cure = "Predict at those of one: np.stack(np.meshgrid(east, north), -1).reshape(-1, 2)."
+        fail("X", "the points of a grid, each once", f"{len(rows)} points with {len(x)} by {len(y)} values", cure)
     if isinstance(prediction, Prediction):
         mean, _, has_its_scale = style.means_of(prediction, order.size)
         scale = np.sqrt(np.asarray(prediction.function_variance if has_its_scale else prediction.variance))
@@ -273,18 +279,6 @@ def _two_columns(argument: str, X: ArrayLike) -> np.ndarray:
     return found
 
 
-def _grid(X: ArrayLike) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Axes of a grid, and the row of each of its points ``(len(x), len(y))``."""
-    rows = _two_columns("X", X)
-    (x, at), (y, up) = (np.unique(column, return_inverse=True) for column in rows.T)
-    order = np.full((len(x), len(y)), -1)
-    order[at.reshape(-1), up.reshape(-1)] = np.arange(len(rows))
-    if min(order.shape) < 2 or len(rows) != order.size or order.min() < 0:
-        cure = "Predict at those of one: np.stack(np.meshgrid(east, north), -1).reshape(-1, 2)."
-        fail("X", "the points of a grid, each once", f"{len(rows)} points with {len(x)} by {len(y)} values", cure)
-    return x, y, order
-
-
 # --------------------------------------------------------------------------------------
 # Survival curves with bands: the chance that nothing has happened yet, beside what was observed.
 
@@ -347,42 +341,37 @@ def survival(
     labels = [f"row {number}" for number in range(draws.shape[2])] if names is None else list(names)
     if len(labels) != draws.shape[2]:
         fail("names", f"{draws.shape[2]} names, one for each row", f"{len(labels)}", "Name each row once.")
-    groups = None if data is None else _groups(data, len(labels))
+    groups = []  # times and whether they are censored, for each row of the prediction
+    if data is not None:
+        if len(data) != 3 or data[0] is None:
+            fail("data", "(observed, censored, rows)", f"{len(data)} entries", "Pass data=(weeks, censored, group).")
+        observed, nothing = vector("data[0]", data[0]), np.zeros(np.size(data[0]))
+        censored, rows = (
+            along(f"data[{at}]", nothing if one is None else one, observed.size) for at, one in enumerate(data) if at
+        )
+        if wrong := sorted({*rows.tolist()} - {*range(len(labels))}):
+            cure = "Say of each datum which row of the prediction it belongs to."
+            fail("data[2]", f"rows of the prediction, 0 to {len(labels) - 1}", f"{wrong[0]:g}", cure)
+        groups = [(observed[rows == row], censored[rows == row] != 0) for row in range(len(labels))]
     middle = draws.mean(0) if fit is None else np.asarray(fit.survival(x))
     ends = np.quantile(draws, [tail, 1 - tail], axis=0)
     for number, label in enumerate(labels):
         style = line_look(number)
         band(ax, x[order], ends[:, order, number], style["color"], 0.22)
         ax.plot(x[order], middle[order, number], lw=1.8, label=label, **style)
-        if groups is not None:
+        if groups:
             _kaplan_meier(ax, *groups[number], x.max(), style["color"])
     ax.set(ylim=(0, 1.02), xlim=(x.min(), x.max()))
-    if len(labels) > 1 or groups is not None:
+    if len(labels) > 1 or groups:
         lines, words = ax.get_legend_handles_labels()
-        if groups is not None:
+        if groups:
             lines += [Line2D([], [], color="0.4", lw=1.0), Line2D([], [], color="0.4", ls="none", marker="|", ms=7)]
             words += ["Kaplan-Meier", "censored"]
         heading: dict[str, Any] = {"title": f"bands: {100 * level:g}%", "title_fontsize": "small"}
         ax.legend(lines, words, fontsize="small", frameon=False, **heading)
-    if groups is not None:
+    if groups:
         _at_risk(ax, {label: observed for label, (observed, _) in zip(labels, groups, strict=True)})
     return finish(ax, title, xlabel, ylabel)
-
-
-def _groups(data: Sequence[ArrayLike | None], count: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Times and whether they are censored, for each row of the prediction."""
-    if len(data) != 3 or data[0] is None:
-        fail("data", "(observed, censored, rows)", f"{len(data)} entries", "Pass data=(weeks, censored, group).")
-    observed = vector("data[0]", data[0])
-    censored, rows = (
-        np.zeros(observed.size) if one is None else along(f"data[{at}]", one, observed.size)
-        for at, one in ((1, data[1]), (2, data[2]))
-    )
-    if not np.isin(rows, np.arange(count)).all():
-        wrong = rows[~np.isin(rows, np.arange(count))][0]
-        cure = "Say of each datum which row of the prediction it belongs to."
-        fail("data[2]", f"rows of the prediction, 0 to {count - 1}", f"{wrong:g}", cure)
-    return [(observed[rows == row], censored[rows == row] != 0) for row in range(count)]
 
 
 def _kaplan_meier(ax: "Axes", observed: np.ndarray, censored: np.ndarray, end: float, color: str) -> None:

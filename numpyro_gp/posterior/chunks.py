@@ -16,7 +16,7 @@ from numpyro_gp.arrays import Array, on_device
 from numpyro_gp.checks import fail, is_known
 from numpyro_gp.posterior.tracing import Draw
 from numpyro_gp.programs.compiled import kept
-from numpyro_gp.programs.trace import Traced, as_function, split, traced
+from numpyro_gp.programs.trace import as_function, split, traced
 from numpyro_gp.rows.batches import padded
 from numpyro_gp.rows.devices import placement_of
 from numpyro_gp.rows.row_readers import counts_rows, mixing_of
@@ -179,7 +179,7 @@ def _of_chunks(
     places = [axes[name] for name in sorted(part[0])] if axes else []
     inputs = found.program.invars[-1 - len(places) : -1]
     mixing: str | None = None
-    if axes:  # rows come in parts: beside the program of one row more
+    if axes:  # rows come in parts: beside the program of one row more, which shows what is not of each row alone
         longer = {
             name: jax.ShapeDtypeStruct([n + (at == axes[name]) for at, n in enumerate(row.shape)], row.dtype)
             for name, row in part[0].items()
@@ -189,25 +189,20 @@ def _of_chunks(
         except (TypeError, ValueError):  # inducing inputs that are some of these rows
             mixing = "fails with one row more"
         else:
-            mixing = _mixing_of_rows(found, dict(zip(inputs, places, strict=True)), other)
+            made = dict[object, int]()
+            for one, two in zip(found.program.eqns, other.program.eqns, strict=False):
+                if one.primitive is two.primitive and one.primitive.name in ("iota", "broadcast_in_dim"):
+                    sizes = zip(one.params["shape"], two.params["shape"], strict=False)
+                    grown = [at for at, (size, more) in enumerate(sizes) if size != more]
+                    made.update(zip(one.outvars, grown))
+            constants = zip(found.constants, other.constants, strict=False)
+            if (combined := mixing_of(found.program, {**made, **dict(zip(inputs, places, strict=True))})) is not None:
+                mixing = f"combines them, by {combined!r}"
+            elif any(_differ(*pair) for pair in constants) or counts_rows(found.program, other.program):
+                mixing = "computes with their number"
     count = len(found.constants) + len(jax.tree.leaves(fixed))
     programs = kept(found.program, count, lambda: _compile(found.program, count))
     return programs, found.constants, found.structure, mixing
-
-
-def _mixing_of_rows(own: Traced, axes: Mapping[object, int], other: Traced) -> str | None:
-    """What a program does with rows that is no more of each alone, as a program of more rows shows."""
-    made = dict[object, int]()
-    for one, two in zip(own.program.eqns, other.program.eqns, strict=False):
-        if one.primitive is two.primitive and one.primitive.name in ("iota", "broadcast_in_dim"):
-            sizes = zip(one.params["shape"], two.params["shape"], strict=False)
-            grown = [at for at, (size, more) in enumerate(sizes) if size != more]
-            made.update(zip(one.outvars, grown))
-    if (combined := mixing_of(own.program, {**made, **axes})) is not None:
-        return f"combines them, by {combined!r}"
-    constants = zip(own.constants, other.constants, strict=False)
-    counts = any(map(_differ, *zip(*constants, strict=True))) if own.constants else False
-    return "computes with their number" if counts or counts_rows(own.program, other.program) else None
 
 
 def _differ(one: Array, other: Array) -> bool:
@@ -245,9 +240,8 @@ def _compile(program: Jaxpr, early: int) -> Programs:
         one = lambda draw: end(*fixed, *common, *draw, *each(*fixed, *common, *draw), *part)  # noqa: E731
         return jax.lax.map(one, (jax.random.split(key, index.size), index))
 
-    return Programs(prepare, finish, whole, _bytes(own.outvars), _bytes(last.outvars))
-
-
-def _bytes(results: list[object]) -> int:
     # A random key counts as nothing: its type has no size in bytes, and it is small.
-    return sum(atom.aval.size * getattr(atom.aval.dtype, "itemsize", 0) for atom in results)
+    held, result = (
+        sum(atom.aval.size * getattr(atom.aval.dtype, "itemsize", 0) for atom in part.outvars) for part in (own, last)
+    )
+    return Programs(prepare, finish, whole, held, result)

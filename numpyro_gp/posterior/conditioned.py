@@ -178,27 +178,19 @@ def conditioned(
     """
     for name, value in params.items():
         check_finite(f"params[{name!r}]", value)
-    return Conditioned(model, *in_one_program(lambda: _past_and_start(guide, params, args, kwargs)))
 
+    def past_and_start() -> tuple[dict[str, PseudoData], dict[str, object]]:
+        past = pseudo_data(guide, params, *args, **kwargs)
+        if not (args or kwargs):
+            return past, {}
+        start = {name: value for name, value in guide.median(params, *args, **kwargs).items() if name not in past}
+        return past, start | {f"{name}_conditioned": jnp.zeros_like(one.shift) for name, one in past.items()}
 
-def _past_and_start(
-    guide: AutoGP, params: Mapping[str, object], args: tuple[object, ...], kwargs: Mapping[str, object]
-) -> tuple[dict[str, PseudoData], dict[str, object]]:
-    """Pseudo-data by site, and the values of latent sites where a chain is to start."""
-    past = pseudo_data(guide, params, *args, **kwargs)
-    if not (args or kwargs):
-        return past, {}
-    start = {name: value for name, value in guide.median(params, *args, **kwargs).items() if name not in past}
-    return past, start | {f"{name}_conditioned": jnp.zeros_like(one.shift) for name, one in past.items()}
+    return Conditioned(model, *in_one_program(past_and_start))
 
 
 # --------------------------------------------------------------------------------------
-# Models that hold their data inside, as those of `gp_regression`: which process has them, and what new data are.
-
-
-def is_conditioned(process: GaussianProcess | LocalProcess) -> bool:
-    """Whether `gp_regression` made the process, which then knows its data and their noise."""
-    return process.noise is not None
+# Models that hold their data inside, as those of `gp_regression`: what new data are.
 
 
 def conditioned_observation(

@@ -15,7 +15,6 @@ from jax.scipy.stats import norm
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.base import AbstractBelief
-from numpyro_gp.beliefs.basis import AbstractBasis
 from numpyro_gp.beliefs.gaussian_data import GaussianData
 from numpyro_gp.beliefs.neighbours.pseudo_rows import PseudoRows
 from numpyro_gp.checks import check_count, check_key, fail
@@ -30,10 +29,9 @@ from numpyro_gp.primitives.neighbours.row_sites import GivenNeighbours
 from numpyro_gp.primitives.observe import shifted
 from numpyro_gp.primitives.opening import Plates, basis_under
 from numpyro_gp.primitives.regression import CollapsedMarginal, Marginal
-from numpyro_gp.programs.compiled import run
+from numpyro_gp.programs.compiled import run, run_quickly
 from numpyro_gp.programs.private import mask_of
 from numpyro_gp.rows.call import Arguments, Call, is_data
-from numpyro_gp.rows.model_trace import look
 from numpyro_gp.sites import Observation, Site, Trace, is_latent, role, unwrap
 
 
@@ -102,7 +100,7 @@ def training_draws(posterior: Fitted, draws: tracing.Draw, call: Call) -> Traini
 
     def one(own: Fitted, draw: tracing.Draw, arrays: list[Array]) -> tuple[dict[str, Array], ...]:
         trace = trace_at(own, draw, arrays, drawn)
-        is_point = not _beliefs(trace)
+        is_point = not any(isinstance(s["value"], AbstractBelief) for s in trace.values())
         key = jax.random.fold_in(draw[0], 3)
         seen = data_sites(trace)
         keys = {name: tracing.key_of(key, name) for name in seen}  # the noise of one site is not that of another
@@ -174,18 +172,6 @@ def _without_hidden(found: TrainingDraws, seen: Mapping[str, Array]) -> Training
     return found
 
 
-def hyperparameter_draws(posterior: Fitted, draws: tracing.Draw, call: Call) -> dict[str, Array]:
-    """Draws of the user's own global sites; the arguments are those of `training_draws`."""
-    sites = look(posterior.fitted_model, call).sites
-
-    def one(own: Fitted, draw: tracing.Draw, arrays: list[Array]) -> dict[str, Array]:
-        found = own.source.training_values(*draw, call.at(arrays))
-        return {name: value for name, value in found.items() if name in sites and is_hyperparameter(sites[name])}
-
-    inside = {n for n, s in sites.items() if is_latent(s) and role(s) is None and s["cond_indep_stack"]}
-    return GlobalDraws(tracing.at_each_draw(one, posterior, draws, call.arrays), inside)
-
-
 class GlobalDraws(dict[str, Array]):
     """Draws by site; one that is asked for a site in a plate says where its draws are."""
 
@@ -228,17 +214,23 @@ def belief_trace(
         return tracing.run_model(posterior.fitted_model, PointsAt(values, key_points, drawn), key_model, call)
 
 
-def _beliefs(trace: Trace) -> Trace:
-    return {n: s for n, s in trace.items() if s["type"] == "sample" and isinstance(s["value"], AbstractBelief)}
-
-
 def are_whitened(trace: Trace) -> dict[str, Array]:
     """Whether the belief of each GP site is no more than a distribution of the whitened values."""
     no = jnp.zeros((), bool)
+    beliefs = {n: s for n, s in trace.items() if s["type"] == "sample" and isinstance(s["value"], AbstractBelief)}
     return {
         n: no if isinstance(s["value"], PseudoRows) else s["value"].is_whitened(unwrap(s["fn"]).basis_of(s["value"]))
-        for n, s in _beliefs(trace).items()
+        for n, s in beliefs.items()
     }
+
+
+def whitened_sites(posterior: Fitted, draw: tracing.Draw, call: Call) -> dict[str, Array]:
+    """`are_whitened` of a posterior, as one program."""
+
+    def first(source: Source, draw: tracing.Draw, arrays: list[Array]) -> dict[str, Array]:
+        return are_whitened(belief_trace(posterior.at(source), draw, call.at(arrays)))
+
+    return run_quickly(first, posterior.source, draw, call.arrays)
 
 
 class PointsAt(tracing.SiteValues):
@@ -255,16 +247,8 @@ class PointsAt(tracing.SiteValues):
         name, value = site["name"], super().__call__(site)
         if name not in self.drawn or value is None:
             return value
-        return self.draw(value, jax.random.fold_in(self.key, list(self.values).index(name)), site)
-
-    def draw(self, belief: AbstractBelief, key: Array, site: Site) -> Array:
-        """A point from a belief."""
-        return belief.draw_whitened(key, (), self.basis(belief, site))
-
-    @staticmethod
-    def basis(belief: AbstractBelief, site: Site) -> AbstractBasis:
-        """What a belief stands on at its site."""
-        return basis_under(belief, unwrap(site["fn"]), Plates.of(site["cond_indep_stack"]))
+        key = jax.random.fold_in(self.key, list(self.values).index(name))
+        return value.draw_whitened(key, (), basis_under(value, unwrap(site["fn"]), Plates.of(site["cond_indep_stack"])))
 
 
 def log_likelihood(fn: object, y: Array, key: Array | None = None) -> Array:

@@ -24,7 +24,6 @@ from numpyro_gp.guides.own_sites import OnBases
 from numpyro_gp.kernels.functionals import Functional, OfFunctionals, as_functionals
 from numpyro_gp.posterior.sources import check_precision, check_whitened_precision, shapes_of_params
 from numpyro_gp.posterior.storage import read_arrays, write_arrays
-from numpyro_gp.primitives.inducing import Inducing
 from numpyro_gp.sites import role, unwrap
 
 
@@ -68,7 +67,10 @@ class PseudoData:
             return NotImplemented
         own, theirs = jax.tree.flatten(self.inducing), jax.tree.flatten(other.inducing)
         is_like = own[1] == theirs[1] and self.shift.shape == other.shift.shape
-        if not (is_like and all(map(_are_equal, own[0], theirs[0]))):
+        for one, two in zip(own[0], theirs[0]):
+            first, second = known(one), known(two)
+            is_like &= one.shape == two.shape and (first is None or second is None or np.array_equal(first, second))
+        if not is_like:
             cure = "Fit all parts with one set of inducing inputs, or recall both in a model, one after the other."
             fail("the pseudo-data", "at the same inducing inputs", "others", cure)
         return PseudoData(self.inducing, self.shift + other.shift, self.precision + other.precision)
@@ -109,12 +111,6 @@ class PseudoData:
 
 def _check_inducing(argument: str, points: object) -> object:
     return points if isinstance(points, Functional) else check_points(argument, points, leading=True)
-
-
-def _are_equal(one: Array, other: Array) -> bool:
-    """Whether arrays are equal, as far as is known."""
-    first, second = known(one), known(other)
-    return one.shape == other.shape and (first is None or second is None or np.array_equal(first, second))
 
 
 def pseudo_data(guide: AutoGP, params: Mapping[str, object], *args: object, **kwargs: object) -> dict[str, PseudoData]:
@@ -162,7 +158,16 @@ def pseudo_data(guide: AutoGP, params: Mapping[str, object], *args: object, **kw
     if any(isinstance(belief, Conditional) and belief.noise_site for belief in beliefs.values()):
         at_medians = guide.rest.median(params)
         beliefs = {name: belief.given(at_medians) for name, belief in beliefs.items()}
-    if args or kwargs or not (found := _as_set_up(guide, params, beliefs, inducing)):
+    # The bases of the set-up, where all that is asked of them is inducing inputs that no parameter moves, and these are
+    # those of the fit: its first run by NumPyro's own SVI may have been another.
+    found: dict[str, AbstractBasis] = {}
+    if not (args or kwargs) and all(isinstance(belief, Conditional) for belief in beliefs.values()):
+        sites = {name: site for name, site in guide.prototype_trace.items() if role(site) == "gp"}
+        bases = {name: unwrap(site["fn"]).basis_of(beliefs[name]) for name, site in sites.items()}
+        is_held = set(params) <= set(shapes_of_params(guide)) and is_same(inducing, inducing_of_sites(sites))
+        if is_held and not any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(bases)):
+            found = bases
+    if not found:
         # In their places stand beliefs that read the mean function too.
         readers = {n: Conditional(jnp.zeros(b.shape), jnp.zeros((*b.shape, b.shape[-1]))) for n, b in beliefs.items()}
         at = OnBases(guide.model, readers, params, args, kwargs)
@@ -175,20 +180,6 @@ def pseudo_data(guide: AutoGP, params: Mapping[str, object], *args: object, **kw
         name: PseudoData(_inducing_of_basis(basis), *_as_pseudo_data(beliefs[name], basis))
         for name, basis in found.items()
     }
-
-
-def _as_set_up(
-    guide: AutoGP, params: Mapping[str, object], beliefs: Mapping[str, AbstractBelief], inducing: Inducing
-) -> dict[str, AbstractBasis]:
-    """The bases of the set-up, where all that is asked of them is inducing inputs that no parameter moves.
-
-    Nothing where the fit had others than the guide was set up with: its first run by NumPyro's own ``SVI`` was another.
-    """
-    sites = {name: site for name, site in guide.prototype_trace.items() if role(site) == "gp"}
-    bases = {name: unwrap(site["fn"]).basis_of(beliefs[name]) for name, site in sites.items()}
-    is_held = all(isinstance(belief, Conditional) for belief in beliefs.values())
-    is_held = is_held and set(params) <= set(shapes_of_params(guide)) and is_same(inducing, inducing_of_sites(sites))
-    return bases if is_held and not any(isinstance(x, jax.ShapeDtypeStruct) for x in jax.tree.leaves(bases)) else {}
 
 
 def _as_pseudo_data(belief: AbstractBelief, basis: AbstractBasis) -> tuple[Array, Array]:

@@ -55,9 +55,20 @@ def finder_of(
         return None
     if (found := near_in_units(asked, key, index)) is None:
         return None
-    number = enough_neighbours(asked, key, found[0]) if count == "auto" else count
     near, lengthscale = found
-    nearest = min(NEIGHBOURS if number is None else int(number), near.size)
+    nearest = min(NEIGHBOURS if count in (None, "auto") else int(count), near.size)
+    if count == "auto":
+        # From how many some rows of the data, left out, are predicted as well as from four times as many: 16, 64, 256,
+        # 1024, or all others. "As well" is within their standard error, or 0.005 nats per row.
+        rows, nearest = some_rows(near.size, LEFT_OUT), min(LEAST, near.size - 1)
+        while nearest < min(MOST, near.size - 1):
+            more = min(4 * nearest, near.size - 1)
+            if (gain := gain_of_neighbours(asked, key, near, rows, nearest, more)) is None:
+                cure = "Pass a number, such as neighbours=256."
+                fail("neighbours='auto'", "asked of data with Gaussian noise", "another process", cure)
+            if gain[0] <= max(WORTH, gain[1]):
+                break
+            nearest = more
     calls, scale = itertools.count(), np.asarray(lengthscale, float)
     tree = functools.cache(lambda: Tree(np.asarray(near.inputs, float) / scale))
 
@@ -100,24 +111,6 @@ def joint_rows_of(
         fail("X", "known where rows have neighbours", "a traced array", cure, TypeError)
     found = near_in_units(asked, key, index)
     return None if found is None else joint_rows(found[0], X, TOGETHER if count is None else count, found[1])
-
-
-def enough_neighbours(asked: tracing.AskedProcess, key: Array, near: Neighbours) -> int:
-    """From how many neighbours some rows of the data, left out, are predicted as well as from four times as many.
-
-    16, 64, 256 or 1024, or all others: "as well" is within their standard error, or 0.005 nats per row.
-    """
-    rows = some_rows(near.size, LEFT_OUT)
-    count = min(LEAST, near.size - 1)
-    while count < min(MOST, near.size - 1):
-        more = min(4 * count, near.size - 1)
-        if (gain := gain_of_neighbours(asked, key, near, rows, count, more)) is None:
-            cure = "Pass a number, such as neighbours=256."
-            fail("neighbours='auto'", "asked of data with Gaussian noise", "another process", cure)
-        if gain[0] <= max(WORTH, gain[1]):
-            break
-        count = more
-    return count
 
 
 def processes_of(process: tracing.Process) -> tuple[GaussianProcess | LocalProcess, ...]:

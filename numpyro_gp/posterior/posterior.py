@@ -6,6 +6,7 @@ import functools
 import inspect
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from types import MethodType
 from typing import Any, Self, overload
 
 import jax
@@ -17,8 +18,15 @@ from numpyro_gp.guides.fit_registry import as_fitted
 from numpyro_gp.kernels.functionals import Functional
 from numpyro_gp.neighbours.value import NewRows, neighbours_in
 from numpyro_gp.posterior.arviz import arviz_container, sample_stats
-from numpyro_gp.posterior.conditioned import Conditioned, is_conditioned
-from numpyro_gp.posterior.draws import TrainingDraws, draws_at_data, hyperparameter_draws, stored_index, training_draws
+from numpyro_gp.posterior.conditioned import Conditioned
+from numpyro_gp.posterior.draws import (
+    GlobalDraws,
+    TrainingDraws,
+    draws_at_data,
+    is_hyperparameter,
+    stored_index,
+    training_draws,
+)
 from numpyro_gp.posterior.function_set import AskedFunctions, Functions, LocalFunctions, posterior_functions
 from numpyro_gp.posterior.prediction import Prediction
 from numpyro_gp.posterior.predictor import (
@@ -32,21 +40,23 @@ from numpyro_gp.posterior.predictor import (
 )
 from numpyro_gp.posterior.sources import (
     GuideDraws,
-    inducing_of_run,
-    of_chains,
     of_guide,
     of_particles,
     params_of,
     set_up_by_shapes,
     stored,
+    warn_of_nan,
 )
 from numpyro_gp.posterior.storage import read_arrays, refuse_narrowed, to_pickle, write_arrays
-from numpyro_gp.posterior.tracing import Fitted
+from numpyro_gp.posterior.tracing import Draw, Fitted, at_each_draw
+from numpyro_gp.primitives.inducing import sites_at_start
 from numpyro_gp.primitives.lines.value import lines_in
 from numpyro_gp.primitives.neighbours.local_process import LocalProcess
 from numpyro_gp.primitives.opening import recorded_processes
-from numpyro_gp.rows.call import Arguments, argument_names, arguments_of, call_of, check_taken, is_data
+from numpyro_gp.programs.private import arguments_of_run
+from numpyro_gp.rows.call import Arguments, Call, argument_names, arguments_of, call_of, check_taken, is_data
 from numpyro_gp.rows.model_trace import look
+from numpyro_gp.sites import is_latent, role
 
 KINDS = ("svi", "mcmc", "stein")
 # Of a posterior: its engine, arrays by group, and numbers.
@@ -120,9 +130,19 @@ class Posterior(Fitted):
         return cls(model, "svi", of_guide(begun.guide, params), inducing=begun.inducing, given=begun.given)
 
     @classmethod
-    def from_mcmc(cls, model: Model, mcmc: object) -> "Posterior":
+    def from_mcmc(cls, model: Model, mcmc: Any) -> "Posterior":
         """Posterior from a run of NumPyro's ``MCMC`` (or a dictionary of draws with the draws on the first axis)."""
-        return cls(model, "mcmc", *of_chains(mcmc), inducing=inducing_of_run(model, mcmc))
+        draws = mcmc if isinstance(mcmc, Mapping) else mcmc.get_samples()
+        source = stored(draws, {})
+        warn_of_nan("draws", draws, "Leave these draws out, or run the chain again.")
+        if isinstance(mcmc, Mapping):
+            return cls(model, "mcmc", source)
+        # Inducing inputs that the model was given in the run, unless the sampler had another model. A method is made
+        # anew whenever it is asked for.
+        given, other = arguments_of_run(mcmc), getattr(getattr(mcmc, "sampler", None), "model", None)
+        is_same = other is model or (isinstance(other, MethodType) and other == model)
+        inducing = {} if given is None or not is_same else sites_at_start(model, *given)[1] or {}
+        return cls(model, "mcmc", source, mcmc.num_chains, dict(mcmc.get_extra_fields()), inducing)
 
     @classmethod
     def from_stein(
@@ -224,10 +244,9 @@ class Posterior(Fitted):
             if tolerance is not None:
                 cure = "Predict some rows with it, and pass num_samples=prediction.num_draws."
                 fail("tolerance", "None for an iterator of inputs", tolerance, cure)
-            behind = Arguments(args[1:], kwargs)
-            predictor = predictor_of_model(self, key, behind, site, num_samples, chunk_size, others)
             self._check_taken("predict", (), num_samples=num_samples, chunk_size=chunk_size, site=site, new=new)
-            return predictor.each(args[0])
+            behind = Arguments(args[1:], kwargs)
+            return predictor_of_model(self, key, behind, site, num_samples, chunk_size, others).each(args[0])
         own = {"num_samples": num_samples, "tolerance": tolerance, "chunk_size": chunk_size, "rows": rows}
         self._check_taken("predict", args, **own, site=site, new=new)
         key, size = check_key("key", key), check_count("chunk_size", chunk_size)
@@ -301,9 +320,8 @@ class Posterior(Fitted):
         neighbours : int, optional
             Rows that each row is given of a process by neighbours: the nearest 64 in lengthscales of the posterior.
         """
-        self._check_taken("function_draws", args, gp=gp, num_samples=num_samples, neighbours=neighbours)
-        given = args or any(name in kwargs for name in argument_names(self.model)[:1])
-        call = call_of(self.model, args if given else (X,), kwargs)
+        args = args if args or kwargs.keys() & argument_names(self.model)[:1] else (X,)
+        call = self._call("function_draws", args, kwargs, gp=gp, num_samples=num_samples, neighbours=neighbours)
         return draw_functions(self, key, X, call, gp, num_samples, neighbours)
 
     def functions(
@@ -339,15 +357,16 @@ class Posterior(Fitted):
             Random features of each kernel: cosines and sines of half as many frequencies. A product of kernels has
             the product of their numbers for each frequency.
         """
-        self._check_taken("functions", args, num_samples=num_samples, gp=gp, num_features=num_features)
-        return posterior_functions(self, key, num_samples, call_of(self.model, args, kwargs), gp, num_features)
+        call = self._call("functions", args, kwargs, num_samples=num_samples, gp=gp, num_features=num_features)
+        return posterior_functions(self, key, num_samples, call, gp, num_features)
 
     def holds_data(self, *args: object, **kwargs: object) -> bool:
         """Whether the model, called with the arguments of its fit, has its data for `predict_at`."""
         call = call_of(self.model, args, kwargs)
         with recorded_processes() as found:
             look(self.fitted_model, call)
-        return any(is_conditioned(process) or isinstance(process, LocalProcess) for process in found.values())
+        # A process that `gp_regression` made knows the noise of its data.
+        return any(process.noise is not None or isinstance(process, LocalProcess) for process in found.values())
 
     @overload
     def predict_at(
@@ -402,8 +421,7 @@ class Posterior(Fitted):
             Of the new data, where `observe` had one for those of the fit.
         """
         own = {"gp": gp, "noise_variance": noise_variance, "num_samples": num_samples, "chunk_size": chunk_size}
-        self._check_taken("predict_at", args, **own, neighbours=neighbours, offset=offset)
-        call = call_of(self.model, args, kwargs)
+        call = self._call("predict_at", args, kwargs, **own, neighbours=neighbours, offset=offset)
         rows = predictor_of_process(self, key, call, gp, num_samples, chunk_size, neighbours)
         if not isinstance(X, Iterator):
             return rows.once(X, noise_variance=noise_variance, offset=offset)
@@ -425,8 +443,7 @@ class Posterior(Fitted):
         num_samples : int, optional
             All stored draws, or 1000 from a guide. Of chains, as many of each.
         """
-        self._check_taken("draws", args, num_samples=num_samples)
-        call = call_of(self.model, args, kwargs)
+        call = self._call("draws", args, kwargs, num_samples=num_samples)
         return training_draws(self, draws_at_data(self, key, call, num_samples), call)
 
     def hyperparameters(
@@ -436,9 +453,16 @@ class Posterior(Fitted):
 
         Those in plates, as of groups, are in ``draws(key, *args).latent``.
         """
-        self._check_taken("hyperparameters", args, num_samples=num_samples)
-        call = call_of(self.model, args, kwargs)
-        return hyperparameter_draws(self, draws_at_data(self, key, call, num_samples, is_whole=False), call)
+        call = self._call("hyperparameters", args, kwargs, num_samples=num_samples)
+        draws = draws_at_data(self, key, call, num_samples, is_whole=False)
+        sites = look(self.fitted_model, call).sites
+
+        def one(own: Fitted, draw: Draw, arrays: list[Array]) -> dict[str, Array]:
+            values = own.source.training_values(*draw, call.at(arrays))
+            return {name: x for name, x in values.items() if name in sites and is_hyperparameter(sites[name])}
+
+        inside = {n for n, s in sites.items() if is_latent(s) and role(s) is None and s["cond_indep_stack"]}
+        return GlobalDraws(at_each_draw(one, self, draws, call.arrays), inside)
 
     def to_arviz(
         self,
@@ -471,18 +495,23 @@ class Posterior(Fitted):
             Values along named dimensions, and names of the dimensions of a site or argument where the
             names of plates do not do.
         """
-        self._check_taken("to_arviz", args, num_samples=num_samples, coords=coords, dims=dims)
-        found = self.draws(key, *args, num_samples=num_samples, **kwargs)
-        arguments = call_of(self.model, args, kwargs).arguments
-        constant = {n: np.asarray(x) for n, x in arguments.items() if is_data(x) and n not in found.arguments}
+        call = self._call("to_arviz", args, kwargs, num_samples=num_samples, coords=coords, dims=dims)
+        found = training_draws(self, draws_at_data(self, key, call, num_samples), call)
+        constant = {n: np.asarray(x) for n, x in call.arguments.items() if is_data(x) and n not in found.arguments}
         stats = sample_stats(self.extra_fields, stored_index(self, num_samples), self.num_chains)
         return arviz_container(self.kind, found, constant, stats, self.num_chains, coords=coords, dims=dims)
 
     def _check_taken(self, method: str, args: tuple[object, ...], **own: object) -> None:
         """Refuse arguments of the model that a method took for its own ``own``, as far as these are not defaults."""
-        declared = _defaults_of(type(self), method)
-        is_default = lambda name, value: value is declared[name] or (isinstance(value, int) and value == declared[name])  # noqa: E731
-        check_taken(self.model, args, method, {n: x for n, x in own.items() if not is_default(n, x)})
+        declared = inspect.signature(getattr(type(self), method)).parameters
+        pairs = ((name, value, declared[name].default) for name, value in own.items())
+        given = {n: x for n, x, default in pairs if x is not default and not (isinstance(x, int) and x == default)}
+        check_taken(self.model, args, method, given)
+
+    def _call(self, method: str, args: tuple[object, ...], kwargs: dict[str, object], **own: object) -> Call:
+        """The arguments of the model in a call of a method that has keywords ``own``."""
+        self._check_taken(method, args, **own)
+        return call_of(self.model, args, kwargs)
 
     def save(self, path: str | os.PathLike) -> None:
         """Write everything but the model and the guide to one file (NumPy's format, no pickle).
@@ -540,9 +569,3 @@ def _unpickled(is_double: bool, kind: type[Posterior], fields: tuple[Any, ...]) 
     if is_double and not jax.config.jax_enable_x64:
         refuse_narrowed("the pickle", "a posterior ", "one, of float64")
     return kind(*fields)
-
-
-@functools.cache
-def _defaults_of(kind: type, method: str) -> dict[str, object]:
-    """Defaults of the arguments of a method."""
-    return {name: one.default for name, one in inspect.signature(getattr(kind, method)).parameters.items()}

@@ -52,20 +52,13 @@ def _mixture_of_draws(means: Array, variances: Array) -> tuple[Array, Array]:
 
 
 @compiled
-def mixture_density(chunk: Observation, y: Array) -> Array:
-    """``log p(y_n)`` of each datum."""
-    each = _each_draw(lambda o, own: o.predictive_log_prob(own), chunk, y)
-    return logsumexp(each, axis=0) - math.log(each.shape[0])
-
-
-@compiled
-def log_density_error(chunk: Observation, y: Array) -> Array:
-    """Standard error of `mixture_density` over the draws; infinite of one."""
+def mixture_density(chunk: Observation, y: Array) -> tuple[Array, Array]:
+    """``log p(y_n)`` of each datum, and its standard error over the draws, infinite of one."""
     each = _each_draw(lambda o, own: o.predictive_log_prob(own), chunk, y)
     count, share = each.shape[0], jax.nn.softmax(each, axis=0)
-    if count == 1:
-        return jnp.full(each.shape[1:], jnp.inf)
-    return jnp.sqrt(jnp.maximum(count * jnp.sum(share**2, axis=0) - 1, 0) / (count - 1))
+    squares = jnp.maximum(count * jnp.sum(share**2, axis=0) - 1, 0)
+    error = jnp.sqrt(squares / (count - 1)) if count > 1 else jnp.full(each.shape[1:], jnp.inf)
+    return logsumexp(each, axis=0) - math.log(count), error
 
 
 @compiled
@@ -120,11 +113,6 @@ def is_discrete(chunk: Observation) -> bool:
 
     jax.eval_shape(jax.vmap(one), chunk)
     return found[0]
-
-
-def quantiles_of_draws(draws: Array, probabilities: Array, is_whole: bool) -> Array:
-    """Of draws ``(S, ...)``: of whole numbers one of them, which the mean of two that are next to each other is not."""
-    return jnp.quantile(draws, probabilities, axis=0, method="lower" if is_whole else "linear")
 
 
 @jax.jit
@@ -216,8 +204,6 @@ class Prediction:
     ((4,), (4,), (2, 4))
     """
 
-    _labels: Labels | None = None  # of pickles of before, too
-
     def __init__(
         self,
         chunks: Sequence[Observation],
@@ -251,13 +237,12 @@ class Prediction:
         own = to_pickle("likelihood", self.likelihood, "Means and variances are in the pickle", cure)
         return vars(self) | ({"_held": own} if isinstance(own, Absent) else {})
 
-    def __copy__(self) -> "Prediction":
+    def __copy__(self, memo: object = None) -> "Prediction":
         found = object.__new__(Prediction)
         vars(found).update(vars(self))
         return found
 
-    def __deepcopy__(self, memo: dict[int, object]) -> "Prediction":
-        return self.__copy__()  # nothing in it changes
+    __deepcopy__ = __copy__  # nothing in it changes
 
     @property
     def _chunks(self) -> Sequence[Observation]:
@@ -294,8 +279,14 @@ class Prediction:
         return jax.tree.map(lambda *own: on_device(package.concatenate(own, axis=axis)), *cut)
 
     def _check(self, y: ArrayLike) -> Array:
-        if self._labels is not None and is_known(y):
-            y = self._coded(self._labels, y)
+        if self._labels is not None and is_known(y):  # labels as 0 and 1, by name as the data of the fit had them
+            labels, levels = np.asarray(y), self._labels.levels or ()
+            is_coded = labels.dtype.kind in "fiub" and all(isinstance(level, str) for level in levels)
+            codes = labels if is_coded else self._labels.encode(labels.ravel()).reshape(labels.shape)
+            if not is_coded and (bad := codes == len(levels)).any():
+                others = sorted({repr(one) for one in labels[bad].tolist()})
+                fail("y", f"of the labels {levels}", f"{', '.join(others[:3])}", "Leave out rows with other labels.")
+            y = codes
         data, given = check_array("y", y), known(y)
         if self.level is not None and given is not None and given.shape == self.level.shape:
             data = jnp.asarray((given - np.nan_to_num(self.level)).astype(self.variance.dtype))
@@ -310,25 +301,13 @@ class Prediction:
             values.check_targets(data)
         return data
 
-    @staticmethod
-    def _coded(labels: Labels, y: ArrayLike) -> ArrayLike:
-        """Labels as 0 and 1, by name as the data of the fit had them. Beside names of text numbers are codes."""
-        values, levels = np.asarray(y), labels.levels or ()
-        if values.dtype.kind in "fiub" and all(isinstance(level, str) for level in levels):
-            return y
-        codes = labels.encode(values.ravel())
-        if (bad := codes == len(levels)).any():
-            others = sorted({repr(one) for one in values.ravel()[bad].tolist()})
-            fail("y", f"of the labels {levels}", f"{', '.join(others[:3])}", "Leave out rows with other labels.")
-        return codes.reshape(values.shape)
-
     def log_density(self, y: ArrayLike) -> Array:
         """``log (1/S) sum_s p(y_n | draw s)`` for each datum, shape ``(N,)``.
 
         With few draws the log of the mixture is biased low (Jensen); `log_density_error` says how far off it may be.
         With latent inputs and small noise it is low by many nats: `conditional_density.log_density`.
         """
-        return self._reduce(mixture_density, self._check(y))
+        return self._reduce(mixture_density, self._check(y))[0]
 
     def log_density_error(self, y: ArrayLike) -> Array:
         """Monte-Carlo standard error of `log_density` of each datum in nats, ``(N,)``; infinite for a single draw.
@@ -336,7 +315,7 @@ class Prediction:
         It is that of an average over draws, divided by the average (mathematics.md section 11.1). `log_density` is low
         by about half of its square.
         """
-        return self._reduce(log_density_error, self._check(y))
+        return self._reduce(mixture_density, self._check(y))[1]
 
     def sample(self, num_samples: int = 1000, key: Array | None = None) -> Array:
         """Draws of new data, shape ``(num_samples, N, ...)``; each takes one draw of the posterior in turn.
@@ -345,15 +324,12 @@ class Prediction:
         under one key. Pass a key where such draws are to be independent, as rows predicted one by one and then added.
         """
         count = check_count("num_samples", num_samples)
-        key = self._key_of("sample", key)
+        # By a name, and not by a number: those are of the draws of the posterior, under the same key.
+        key = key_of(self._key if key is None else check_key("key", key), "sample")
         every = -(-count // self.num_draws) * self.num_draws
         order = jax.random.permutation(jax.random.fold_in(key, len(self._sizes)), every)
         parts = [self._draws(number, count, key, order) for number in range(len(self._sizes))]
         return self._lifted(jnp.concatenate(parts, axis=1 + self._axis))
-
-    def _key_of(self, name: str, key: Array | None = None) -> Array:
-        """By a name, and not by a number: those are of the draws of the posterior, under the same key."""
-        return key_of(self._key if key is None else check_key("key", key), name)
 
     def _draws(self, number: int, count: int, key: Array, order: Array) -> Array:
         """Draws for one chunk; the same order of posterior draws in each, so that a row of draws is of one of them."""
@@ -380,11 +356,12 @@ class Prediction:
         if isinstance(self.likelihood.uncensored, Gaussian):
             rows = self._reduce(partial(gaussian_quantiles, probabilities=probabilities))
             return self._lifted(jnp.moveaxis(rows, -1, 0))
-        key = self._key_of("quantiles")
+        key = key_of(self._key, "quantiles")
         order = jnp.arange(-(-count // self.num_draws) * self.num_draws)
         every = (self._draws(number, order.size, key, order) for number in range(len(self._sizes)))
-        is_whole = is_discrete(self._chunks[0])
-        parts = [quantiles_of_draws(draws, probabilities, is_whole) for draws in every]
+        # Of whole numbers one of the draws, which the mean of two that are next to each other is not.
+        method = "lower" if is_discrete(self._chunks[0]) else "linear"
+        parts = [jnp.quantile(draws, probabilities, axis=0, method=method) for draws in every]
         return self._lifted(jnp.concatenate(parts, axis=1 + self._axis))
 
     def survival(self, times: ArrayLike) -> Array:
@@ -398,9 +375,9 @@ class Prediction:
         times : array (T,)
         """
         found, of_rows = self._times(times)
-        if of_rows is not None:
-            return jnp.moveaxis(self._reduce(lambda chunk, own: mixture_survival(chunk, own.T), of_rows), -1, 0)
-        return jnp.moveaxis(self._reduce(lambda chunk: mixture_survival(chunk, found)), -1, 0)
+        rows = () if of_rows is None else (of_rows,)
+        values = self._reduce(lambda chunk, *own: mixture_survival(chunk, own[0].T if own else found), *rows)
+        return jnp.moveaxis(values, -1, 0)
 
     def survival_draws(self, times: ArrayLike, num_samples: int = 200, key: Array | None = None) -> Array:
         """``P(Y > t | f)`` at draws of the function and of all else, shape ``(num_samples, T, N, ...)``.
@@ -408,7 +385,7 @@ class Prediction:
         Their mean is `survival`, and their quantiles say how well the curve is known: `ngp.plots.survival` draws them.
         """
         (times, of_rows), count = self._times(times), check_count("num_samples", num_samples)
-        key = self._key_of("survival", key)
+        key = key_of(self._key if key is None else check_key("key", key), "survival")
         each = -(-count // self.num_draws)
         keys = [jax.random.split(jax.random.fold_in(key, number), self.num_draws) for number in range(len(self._sizes))]
         parts, start = [], 0

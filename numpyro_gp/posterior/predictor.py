@@ -319,10 +319,11 @@ def predictor_of_process(
     neighbours: int | str | None,
 ) -> Predictor:
     """Of a process that its model, called with its data, conditions on them: what `Posterior.predict_at` says."""
-    if isinstance(neighbours, str) and neighbours != "auto":
-        cure = "Pass neighbours='auto', or a number such as 256."
-        fail("neighbours", "a number or 'auto'", repr(neighbours), cure)
     if neighbours not in (None, "auto"):
+        if isinstance(neighbours, str):
+            fail(
+                "neighbours", "a number or 'auto'", repr(neighbours), "Pass neighbours='auto', or a number such as 256."
+            )
         neighbours = check_count("neighbours", neighbours)
     view = tracing.plates_at(posterior, call)
     asked = tracing.AskedProcess(posterior, call, view.plates, gp, conditioned=True)
@@ -351,17 +352,16 @@ def predictor_of_process(
         # Neighbours are found before anything is traced.
         (finder,) = kept or (finder_of(asked, key, X, index, neighbours),)
         X = X if finder is None else finder(X)
-        if is_traced():  # rows without neighbours, which the program itself finds
-            start, reused = None, Reused()
+        # Of rows without neighbours the program itself finds them.
+        start, reused = (None, Reused()) if is_traced() else (start, reused)
         # Rows of functionals are cut as those of inputs are, and so are the neighbours of rows.
         arrays, whole = split_arrays(X)
         rows = {f"X{number}": array for number, array in enumerate(arrays)}
-        places = tuple(rows)
+        places, shape = tuple(rows), arrays[0].shape[:-1]
         if noise_variance is not None:
-            variance = check_positive("noise_variance", noise_variance)
-            rows["noise_variance"] = jnp.broadcast_to(variance, arrays[0].shape[:-1])
+            rows["noise_variance"] = jnp.broadcast_to(check_positive("noise_variance", noise_variance), shape)
         if offset is not None:
-            rows["offset"] = _of_each_row(offset, arrays[0].shape[:-1])
+            rows["offset"] = _of_each_row(offset, shape)
 
         def one_draw(
             fixed: tuple[Source, list[Array]], draw: tracing.Draw, part: tuple[dict[str, Array], object]
@@ -370,10 +370,11 @@ def predictor_of_process(
             own = whole([part[0][place] for place in places])
             return conditioned_observation(process, own, part[0].get("noise_variance"), part[0].get("offset"))
 
-        fixed, place = (posterior.source, call.arrays), arrays[0].ndim - 2
-        axes, total = dict.fromkeys(rows, place), arrays[0].shape[place]
-        chunks = predict_chunks(one_draw, fixed, (key, index), rows, total, size, axes, start, reused)
-        return _with_numbers(Prediction.of_chunks(chunks, key, -1, start, gp), X), (finder,)
+        fixed, axes = (posterior.source, call.arrays), dict.fromkeys(rows, len(shape) - 1)
+        chunks = predict_chunks(one_draw, fixed, (key, index), rows, shape[-1], size, axes, start, reused)
+        prediction = Prediction.of_chunks(chunks, key, -1, start, gp)
+        _refuse_before_origin(prediction.function_mean if isinstance(X, NewTimes) else None)
+        return prediction, (finder,)
 
     return Predictor(key, chunk_size, predict)
 
@@ -403,16 +404,9 @@ def _line_of(asked: tracing.AskedProcess, key: Array, index: np.ndarray) -> Line
     return lines[of[0]] if of else None
 
 
-def _with_numbers(prediction: Prediction, X: object) -> Prediction:
-    """A prediction, refused where it is of times that have none."""
-    if isinstance(X, NewTimes):
-        _refuse_before_origin(prediction.function_mean)
-    return prediction
-
-
-def _refuse_before_origin(values: ArrayLike) -> None:
+def _refuse_before_origin(values: ArrayLike | None) -> None:
     """Refuse times before the origin of a walk on a line, where its kernel is another process, and gives no number."""
-    found = known(values)
+    found = None if values is None else known(values)
     if found is not None and np.isnan(found).any():
         cure = "Pass an earlier origin= to the kernel, or later times; in single precision try float64."
         fail("X", "at or behind the origin of the kernel", "times whose moments are no numbers", cure)

@@ -3,7 +3,6 @@
 import copy
 import warnings
 from collections.abc import Callable, Mapping
-from types import MethodType
 from typing import Any, ClassVar
 
 import jax
@@ -15,18 +14,17 @@ from numpyro import handlers
 from numpyro.contrib.einstein import SteinVI
 from numpyro.infer.autoguide import AutoDelta, AutoGuide, AutoGuideList, AutoLaplaceApproximation, AutoSemiDAIS
 
-from numpyro_gp.arrays import Array, ArrayLike, Model, is_key, value_type
+from numpyro_gp.arrays import Array, ArrayLike, is_key, value_type
 from numpyro_gp.checks import check_finite, fail, is_known
 from numpyro_gp.guides.auto import AutoGP, FittedParams
 from numpyro_gp.guides.natural import NATURAL_MARK
 from numpyro_gp.guides.other_sites import READ_THE_DENSITY
 from numpyro_gp.posterior.storage import refuse_narrowed
-from numpyro_gp.primitives.inducing import Inducing, sites_at_start
 from numpyro_gp.programs.handler_lock import alone
-from numpyro_gp.programs.private import arguments_of_run, unused
+from numpyro_gp.programs.private import unused
 from numpyro_gp.programs.set_up import NEEDS_VALUES, abstract_trace, swapped
 from numpyro_gp.rows.call import Arguments, call_of
-from numpyro_gp.sites import Site, Trace, is_latent, role
+from numpyro_gp.sites import Trace, is_latent, role
 
 # --------------------------------------------------------------------------------------
 # Whether parameters are those of a guide: all of them, finite, of its shapes and its precision.
@@ -59,7 +57,14 @@ def check_params(guide: Callable[..., object], params: Mapping[str, object], cal
         cure = "Pass svi.get_params(state), or result.params, of the fit of this model and this guide."
         cure += "" if missing else " A guide keeps the shapes of its first run by SVI.run: make one for each fit."
         fail("params", required, f"{got}; others are {others}" if others else got, cure)
-    if strange := [name for name in others if isinstance(guide, AutoGP) and _is_of_a_belief(name, guide)]:
+    traced = guide.prototype_trace or {} if isinstance(guide, AutoGP) else {}
+    strange = []  # names that only beliefs have: of a factor, of points of a mean, or a moment's
+    for name in others:
+        site, _, own = name.rpartition("/")
+        is_process = site in traced and role(traced[site]) == "gp"
+        if is_process and ("tril" in own or own.startswith("Z_") or name.startswith(f"{site}{NATURAL_MARK}")):
+            strange.append(name)
+    if strange:
         cure = "Build the guide with the recipes of the fit: they are those of another belief."
         fail("params", f"the parameters of the guide: {sorted(wanted)}", f"others as well: {strange}", cure)
 
@@ -91,14 +96,6 @@ def check_whitened_precision(value: object, name: str, dtype: DTypeLike) -> None
         fail(f"the model's site {name!r}", required, f"{now}", cure, TypeError)
 
 
-def _is_of_a_belief(name: str, guide: AutoGP) -> bool:
-    """Whether a parameter has a name that only beliefs have: of a factor, of points of a mean, or a moment's."""
-    site, _, own = name.rpartition("/")
-    known = guide.prototype_trace or {}
-    is_process = site in known and role(known[site]) == "gp"
-    return is_process and ("tril" in own or own.startswith("Z_") or name.startswith(f"{site}{NATURAL_MARK}"))
-
-
 @alone
 def shapes_of_params(guide: AutoGuide) -> dict[str, Any]:
     """Shapes of the parameters of an autoguide about global sites, by name."""
@@ -125,8 +122,6 @@ def _run_autoguide(guide: AutoGuide) -> None:
 
 # How often a particle of average weight is repeated: a weight is then right to a twentieth of that of one particle.
 COPIES = 10
-# Parameters of NumPyro's guides by the ends of their names, and numbers in the largest that is copied to be checked.
-NUMPYROS, FEW = ("auto_loc", "auto_scale"), 4096
 
 
 @value_type(static=("guide",))
@@ -154,7 +149,10 @@ class GuideDraws:
         if isinstance(guide, AutoGP):
             return guide.values_outside(plates, key, self.params, *call)
         if isinstance(guide, AutoGuideList):
-            return self._of_parts(guide, key, lambda part, own: part.values(own, index, call, plates))
+            # A key for each part: under one key, as NumPyro has it, they would go together.
+            pairs = zip(guide, jax.random.split(key, len(guide)), strict=True)
+            drawn = [GuideDraws(part, self.params).values(own, index, call, plates) for part, own in pairs]
+            return {name: value for one in drawn for name, value in one.items()}
         if isinstance(guide, AutoGuide):
             return dict(guide.sample_posterior(key, self.params, *call.args, **call.kwargs))
         return self.training_values(key, index, call)
@@ -164,33 +162,17 @@ class GuideDraws:
         """One draw of all latent sites, those of the training data in ``call`` included."""
         guide, params = self.guide, self.params
         if isinstance(guide, AutoGuideList):
-            return self._of_parts(guide, key, lambda part, own: part.training_values(own, index, call))
+            pairs = zip(guide, jax.random.split(key, len(guide)), strict=True)
+            drawn = [GuideDraws(part, params).training_values(own, index, call) for part, own in pairs]
+            return {name: value for one in drawn for name, value in one.items()}
         if isinstance(guide, AutoLaplaceApproximation):  # its program is the point that it was fitted with
-            drawn = guide.sample_posterior(key, params, *call.args, **call.kwargs)
-            return {name: value for name, value in drawn.items() if guide.prototype_trace[name]["type"] == "sample"}
+            found = guide.sample_posterior(key, params, *call.args, **call.kwargs)
+            return {name: value for name, value in found.items() if guide.prototype_trace[name]["type"] == "sample"}
         # A parameter of this guide that is missing would stand where it starts.
         given = {"substitute_fn": FittedParams(params).of_site} if isinstance(guide, AutoGP) else {"data": params}
         with handlers.block(), handlers.seed(rng_seed=key), handlers.substitute(**given):
             trace = handlers.trace(guide).get_trace(*call.args, **call.kwargs)
         return {name: s["value"] for name, s in trace.items() if s["type"] == "sample" and not s["is_observed"]}
-
-    def _of_parts(
-        self, guide: AutoGuideList, key: Array, draw: Callable[["GuideDraws", Array], dict[str, Any]]
-    ) -> dict[str, Any]:
-        """Draws of the parts of a list, a key for each: under one key, as NumPyro has it, they would go together."""
-        found: dict[str, Any] = {}
-        for part, own in zip(guide, jax.random.split(key, len(guide)), strict=True):
-            found |= draw(GuideDraws(part, self.params), own)
-        return found
-
-    def by_numpy(self) -> "GuideDraws":
-        """With NumPy's arrays in NumPyro's distributions, which it then checks without a program for each operation."""
-
-        def own(name: str, value: Any) -> object:
-            is_one = name.endswith(NUMPYROS) and isinstance(value, jax.Array) and is_known(value)
-            return np.asarray(value) if is_one and value.size <= FEW else value
-
-        return GuideDraws(self.guide, {name: own(name, value) for name, value in self.params.items()})
 
 
 @value_type()
@@ -212,10 +194,6 @@ class StoredDraws:
         return jax.tree.map(lambda leaf: leaf[index], dict(self.samples))
 
     training_values = values
-
-    def by_numpy(self) -> "StoredDraws":
-        """Itself: no distribution is made of them."""
-        return self
 
 
 Source = GuideDraws | StoredDraws
@@ -240,7 +218,7 @@ def of_guide(guide: Callable[..., object], params: Any, *args: object, **kwargs:
             got = f"one with {type(part).__name__}, which reads the density of its part of the model: without the data"
             fail("guide", required, got, cure)
     check_params(guide, params, None)
-    _warn_of_nan("params", params, "Look at the losses: ngp.fit stops at the first NaN, and svi.run goes on.")
+    warn_of_nan("params", params, "Look at the losses: ngp.fit stops at the first NaN, and svi.run goes on.")
     return GuideDraws(guide, dict(params))
 
 
@@ -255,7 +233,6 @@ def set_up_by_shapes(guide: object, given: Arguments) -> Any:
     if not isinstance(guide, AutoGuide) or guide.prototype_trace is not None or reads_density:
         return guide
     fresh = unused(guide)
-
     leaves, structure = jax.tree.flatten(tuple(given))
     shapes = {number: leaf for number, leaf in enumerate(leaves) if isinstance(leaf, jax.ShapeDtypeStruct)}
 
@@ -268,22 +245,22 @@ def set_up_by_shapes(guide: object, given: Arguments) -> Any:
         jax.eval_shape(run, shapes)
     except NEEDS_VALUES:
         return guide
-    bounds = [leaf for site in _own_sites(fresh) for leaf in jax.tree.leaves(site["fn"].support)]
+    every = [fresh]
+    for part in every:  # and parts of parts
+        if isinstance(part, AutoGuideList):
+            every += part
+        elif isinstance(part, AutoGP):
+            every.append(part.rest)
+    sites = [site for part in every for site in (getattr(part, "prototype_trace", None) or {}).values()]
+    own = [site for site in sites if is_latent(site) and role(site) is None]
+    bounds = [leaf for site in own for leaf in jax.tree.leaves(site["fn"].support)]
     if any(isinstance(leaf, (jax.core.Tracer, jax.ShapeDtypeStruct)) for leaf in bounds):
         return guide  # its coordinates have the bounds of the data
     swapped(fresh, lambda tracer: jax.random.key(0) if is_key(tracer) else jnp.zeros(tracer.shape, tracer.dtype))
     return fresh
 
 
-def _own_sites(guide: object) -> list[Site]:
-    """The user's own latent sites of a guide and of its parts."""
-    parts = [*(guide if isinstance(guide, AutoGuideList) else ()), getattr(guide, "rest", None)]
-    sites = (getattr(guide, "prototype_trace", None) or {}).values()
-    own = [site for site in sites if is_latent(site) and role(site) is None]
-    return own + [site for part in parts if part is not None for site in _own_sites(part)]
-
-
-def _warn_of_nan(what: str, values: Mapping[str, object], cure: str) -> None:
+def warn_of_nan(what: str, values: Mapping[str, object], cure: str) -> None:
     """Say which entries hold NaN: predictions would show it late, and need not read that entry."""
     found = []
     for name, tree in values.items():
@@ -291,30 +268,26 @@ def _warn_of_nan(what: str, values: Mapping[str, object], cure: str) -> None:
         if any(bool(np.isnan(x).any()) for x in known if jnp.issubdtype(x.dtype, jnp.floating)):
             found.append(name)
     if found:
-        warnings.warn(f"{what} hold NaN at {found}, and so will all that reads them. {cure}", stacklevel=4)
-
-
-def of_chains(mcmc: Any) -> tuple[StoredDraws, int, dict[str, object]]:
-    """Those of NumPyro's ``MCMC`` or a dictionary, the number of chains, and what the sampler recorded beside them."""
-    draws = mcmc if isinstance(mcmc, Mapping) else mcmc.get_samples()
-    found = stored(draws, {})
-    _warn_of_nan("draws", draws, "Leave these draws out, or run the chain again.")
-    return (found, 1, {}) if isinstance(mcmc, Mapping) else (found, mcmc.num_chains, dict(mcmc.get_extra_fields()))
-
-
-def inducing_of_run(model: Model, mcmc: object) -> Inducing:
-    """Inducing inputs that the model was given in a run of ``MCMC``; none where a sampler had another model."""
-    given, other = arguments_of_run(mcmc), getattr(getattr(mcmc, "sampler", None), "model", None)
-    # A method is made anew whenever it is asked for.
-    is_same = other is model or (isinstance(other, MethodType) and other == model)
-    return {} if given is None or not is_same else sites_at_start(model, *given)[1] or {}
+        warnings.warn(f"{what} hold NaN at {found}, and so will all that reads them. {cure}", stacklevel=3)
 
 
 def of_particles(
     svgd: Any, params_or_state: object, args: tuple[object, ...], kwargs: dict[str, object], weights: object
 ) -> tuple[StoredDraws, dict[str, np.ndarray]]:
     """The particles of an engine, with the parameters of the model that they share, and which are stranded if known."""
-    particles, shared = _particles_of(svgd, params_or_state)
+    if hasattr(svgd, "particles"):  # constrained particles by site
+        particles = svgd.particles(params_or_state)
+        shared = svgd.shared(params_or_state) if hasattr(svgd, "shared") else {}
+    else:  # NumPyro's own engine
+        if isinstance(svgd, SteinVI) and not isinstance(svgd.guide, AutoDelta):
+            got = f"a {type(svgd).__name__} whose components are guides, {type(svgd.guide).__name__}"
+            cure = "Predict by numpyro.contrib.einstein.MixtureGuidePredictive."
+            fail("svgd", "an engine whose particles are points", got, cure, TypeError)
+        if svgd.guide_sites is None:
+            fail("svgd", "an engine that was run", "one that has seen no model arguments", "Call svgd.run first.")
+        params, end = params_of(svgd, params_or_state), f"_{svgd.guide.prefix}_loc"
+        particles = {name.removesuffix(end): value for name, value in params.items() if name in svgd.guide_sites}
+        shared = {name: value for name, value in params.items() if name not in svgd.guide_sites}
     for site, values in particles.items():
         check_finite(f"the particles' {site!r}", values)
     found = getattr(svgd, "judgement", None)
@@ -346,23 +319,6 @@ def of_particles(
 def params_of(engine: Any, given: object) -> Any:
     """Parameters of an engine, of themselves or of its state."""
     return given if isinstance(given, Mapping) or not hasattr(engine, "get_params") else engine.get_params(given)
-
-
-def _particles_of(svgd: Any, given: object) -> tuple[dict[str, Array], dict[str, Array]]:
-    """Constrained particles by site, of our engine or NumPyro's own, and what they share."""
-    if hasattr(svgd, "particles"):
-        return svgd.particles(given), svgd.shared(given) if hasattr(svgd, "shared") else {}
-    if isinstance(svgd, SteinVI) and not isinstance(svgd.guide, AutoDelta):
-        required = "an engine whose particles are points"
-        got = f"a {type(svgd).__name__} whose components are guides, {type(svgd.guide).__name__}"
-        cure = "Predict by numpyro.contrib.einstein.MixtureGuidePredictive."
-        fail("svgd", required, got, cure, TypeError)
-    if svgd.guide_sites is None:
-        fail("svgd", "an engine that was run", "one that has seen no model arguments", "Call svgd.run first.")
-    params = params_of(svgd, given)
-    end = f"_{svgd.guide.prefix}_loc"
-    particles = {name.removesuffix(end): value for name, value in params.items() if name in svgd.guide_sites}
-    return particles, {name: value for name, value in params.items() if name not in svgd.guide_sites}
 
 
 def stored(samples: Mapping[str, ArrayLike], params: Mapping[str, object]) -> StoredDraws:

@@ -18,14 +18,7 @@ from numpyro_gp.arrays import Array, ArrayLike, Model, T, set_to
 from numpyro_gp.beliefs import MeanField, PseudoRows
 from numpyro_gp.checks import check_count, check_key, fail, is_known
 from numpyro_gp.guides.other_sites import data_plates
-from numpyro_gp.posterior.conditioned import is_conditioned
-from numpyro_gp.posterior.sources import (
-    Source,
-    check_params,
-    check_precision,
-    check_state,
-    check_whitened_precision,
-)
+from numpyro_gp.posterior.sources import Source, check_params, check_precision, check_state, check_whitened_precision
 from numpyro_gp.primitives.inducing import Inducing, compared_with
 from numpyro_gp.primitives.neighbours.local_process import LocalProcess, SeenProcesses
 from numpyro_gp.primitives.neighbours.row_sites import RowPrior
@@ -43,6 +36,8 @@ from numpyro_gp.sites import Observation, Site, Trace, fits, in_plate, in_scan, 
 
 
 DEFAULT_DRAWS = 100
+# Parameters of NumPyro's guides by the ends of their names, and numbers in the largest that is copied to be checked.
+NUMPYROS, FEW = ("auto_loc", "auto_scale"), 4096
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -212,13 +207,15 @@ def key_of(key: Array, name: str) -> Array:
     return jax.random.fold_in(key, zlib.crc32(name.encode()) >> 1)  # a number that 32 bits with a sign hold
 
 
-def at_each_draw(function: Callable[..., T], posterior: Fitted, draws: Draw, *rest: object) -> T:
+def at_each_draw(
+    function: Callable[..., T], posterior: Fitted, draws: Draw, *rest: object, by: Callable[..., T] = run
+) -> T:
     """``function(posterior, draw, *rest)`` at each of some draws, which results have on their first axis."""
 
     def every(source: Source, draws: Draw, *rest: object) -> T:
         return jax.lax.map(lambda draw: function(posterior.at(source), draw, *rest), draws)
 
-    return run(every, posterior.source, draws, *rest)
+    return by(every, posterior.source, draws, *rest)
 
 
 class AskedProcess(NamedTuple):
@@ -239,7 +236,7 @@ class AskedProcess(NamedTuple):
             trace = trace_at(posterior, draw, self.call.at(arrays), self.plates)
         wanted = found = dict[str, Process](recorded)
         if self.conditioned:
-            wanted = {name: own for name, own in recorded.items() if is_conditioned(own)}
+            wanted = {name: own for name, own in recorded.items() if own.noise is not None}  # made by `gp_regression`
             fns = {name: unwrap(site["fn"]) for name, site in trace.items() if site["type"] == "sample"}
             seen = {name: fn.seen_of for name, fn in fns.items() if isinstance(fn, Observation)}
             wanted |= {name: one for name, one in seen.items() if isinstance(one, SeenProcesses)}
@@ -341,17 +338,22 @@ def check_source(posterior: Fitted, call: Call, trace: Trace, plates: frozenset[
         is no draw: it is in closed form.
     """
     bound, source, guide = call.at(call.arrays), posterior.source, posterior.guide
+    # With NumPy's arrays in NumPyro's distributions, which it then checks without a program for each operation.
+    params = dict(source.params)
+    for name, value in params.items():
+        if name.endswith(NUMPYROS) and isinstance(value, jax.Array) and is_known(value) and value.size <= FEW:
+            params[name] = np.asarray(value)
+    few = dataclasses.replace(source, params=params)
     values: dict[str, Any] = {}
-    few = source.by_numpy()
 
-    def find(key: Array) -> None:
-        found = few.training_values(key, 0, bound) if plates is None else few.values(key, 0, bound, plates)
-        values.update(found)
+    def find(seed: int) -> None:
+        key = jax.random.key(seed)
+        values.update(few.training_values(key, 0, bound) if plates is None else few.values(key, 0, bound, plates))
 
     try:
         if guide is not None:
             check_params(guide, source.params, bound)
-        jax.eval_shape(lambda seed: find(jax.random.key(seed)), 0)
+        jax.eval_shape(find, 0)
     except (TypeError, ValueError) as error:  # a guide written by hand may have parameters for each row
         if guide is None or plates is None or isinstance(guide, AutoGuide):
             raise

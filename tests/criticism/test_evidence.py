@@ -53,6 +53,10 @@ def test_what_is_left_unexplained_is_that_of_dense_matrices():
     cross, inner = (np.asarray(kernel.matrix(at, CLUSTERED)) for at in (X, CLUSTERED))
     explained = np.einsum("nm,mn->n", cross, np.linalg.solve(inner, cross.T))
     np.testing.assert_allclose(fact.left, np.mean(0.8 - explained), rtol=1e-4)
+    kernel = faults.kernel(0.8, 0.5)
+    cross, inner = (np.asarray(kernel.matrix(at, CLUSTERED)) for at in (X, CLUSTERED))
+    explained = np.einsum("nm,mn->n", cross, np.linalg.solve(inner, cross.T))
+    np.testing.assert_allclose(fact.at_half, np.mean(0.8 - explained), rtol=1e-4)
     for found, wanted in ((fact.prior, 0.8), (fact.lengthscales, 1.0), (fact.extent, 6.0)):
         np.testing.assert_allclose(found, wanted)
 

@@ -15,31 +15,32 @@ from numpyro_gp.criticism.evidence import Fact, FitEvidence
 from numpyro_gp.criticism.fit_checks import Case
 from numpyro_gp.criticism.leave_one_out import Seen
 from tests.criticism import faults
-from tests.criticism.faults import CURVE, DRAWS, X, Z, around, hyperparameters, posterior, y
+from tests.criticism.faults import CURVE, DRAWS, X, around, hyperparameters, posterior, y
 
+EMPTY = FitEvidence({}, {}, {}, {}, {}, None, False)
 SHORT = np.asarray(hyperparameters()["lengthscale"] < 0.85)
 
 
 def test_without_evidence_nothing_is_found():
-    empty = Case(FitEvidence({}, {}, {}, {}, {}, None, False))
+    empty = Case(EMPTY)
     every = [looks.r_hat, looks.divergences, looks.stranded, looks.no_numbers, looks.effective_draws, looks.noise]
     every += [looks.inducing, looks.long_lengthscale, looks.not_normal, looks.follow, looks.miscalibrated]
     assert [list(look(empty)) for look in every] == [[]] * 11
 
 
-def test_the_parameter_of_divergences_is_named(capsys):
+def test_the_parameter_of_divergences_is_named():
     """Draws diverge where the lengthscale is short, and nothing else is common to them."""
-    found = ngp.diagnose.verdict(posterior(diverging=SHORT), X, y, Z=Z)[0]
+    evidence = EMPTY._replace(parameters=hyperparameters())
+    (found,) = looks.divergences(Case(evidence, posterior(diverging=SHORT)))
     assert "most of them where lengthscale is small" in found.sentence
-    scattered = ngp.diagnose.verdict(posterior(diverging=np.arange(DRAWS) % 20 == 0), X, y, Z=Z)[0]
+    (scattered,) = looks.divergences(Case(evidence, posterior(diverging=np.arange(DRAWS) % 20 == 0)))
     assert "most of them" not in scattered.sentence
     assert (scattered.number, scattered.threshold) == (10.0, 0.0)
 
 
-def test_stranded_particles_are_told_before_all_that_they_spoil():
+def test_stranded_particles_are_told():
     far = np.arange(DRAWS) % 90 == 7
-    fit = dataclasses.replace(posterior(), kind="stein", extra_fields={"stranded": far})
-    found = ngp.diagnose.verdict(fit, X, y, Z=Z)[0]
+    (found,) = looks.stranded(Case(EMPTY, dataclasses.replace(posterior(), extra_fields={"stranded": far})))
     assert (found.fault, found.number) == ("stranded particles", far.sum())
     assert found.sentence.startswith(f"{far.sum()} of {DRAWS} particles are stranded far below the others: [7, 97,")
 
@@ -48,7 +49,7 @@ def test_bounds_that_rounding_has_exchanged_prove_nothing():
     """An upper bound 7.4 nats per datum below the lower one, as of collapsed bounds in float32 with little noise."""
     for gap, count in ((-7.4, 1), (0.001, 0), (-0.001, 0), (np.nan, 1)):
         fact = Fact(np.full(3, 0.2), np.ones(3), np.zeros(3), None, None, np.full(3, gap), 5, (), False)
-        found = list(looks.inducing(Case(FitEvidence({}, {"f": fact}, {}, {}, {}, None, False))))
+        found = list(looks.inducing(Case(EMPTY._replace(processes={"f": fact}))))
         assert len(found) == count
         assert not any("nats" in one.sentence for one in found)
 
@@ -56,7 +57,7 @@ def test_bounds_that_rounding_has_exchanged_prove_nothing():
 def test_residuals_that_are_all_one_number_have_no_shape():
     equal = np.zeros(40, np.float32)
     seen = Seen(equal, np.arange(40), 40, equal, 1 + equal, 0.5 + equal, equal, None, True)
-    assert list(looks.not_normal(Case(FitEvidence({"y": seen}, {}, {}, {}, {}, None, False)))) == []
+    assert list(looks.not_normal(Case(EMPTY._replace(sites={"y": seen})))) == []
 
 
 def test_a_draw_under_which_a_covariance_has_no_factor_is_told(capsys):
@@ -81,7 +82,7 @@ def test_residuals_follow_inputs_of_many_columns_one_of_which_is_constant(dtype)
     z, rows = np.sin(20 * x), np.arange(500)
     seen = Seen(z, rows, 500, 0 * z, 1 + 0 * z, np.full(500, 0.5), z, None, True)
     tracemalloc.start()
-    (found,) = looks.follow(Case(FitEvidence({"y": seen}, {}, {}, {}, {}, inputs, False)))
+    (found,) = looks.follow(Case(EMPTY._replace(sites={"y": seen}, inputs=inputs)))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert found.number > 0.99
@@ -107,7 +108,7 @@ def test_noise_is_small_beside_most_data_or_beside_all_where_most_are_equal():
     def found(y, noise):
         numbers = np.full(len(y), np.nan)
         site = Seen(y, np.arange(len(y)), len(y), numbers, numbers, numbers, numbers, np.full(3, noise), True)
-        return [one.number for one in looks.noise(Case(FitEvidence({"y": site}, {}, {}, {}, {}, None, False)))]
+        return [one.number for one in looks.noise(Case(EMPTY._replace(sites={"y": site})))]
 
     assert found(np.append(np.linspace(0.0, 1.0, 99), 1e6), looks.FLOOR) == []
     equal = np.append(np.zeros(99), 1.0)

@@ -6,16 +6,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
-import numpyro.distributions as dist
 import pytest
 from scipy import stats
 
 import numpyro_gp as ngp
 from numpyro_gp.criticism.compare import loo_per_datum
-from numpyro_gp.criticism.leave_one_out import pareto_k, psis_left_out
+from numpyro_gp.criticism.leave_one_out import pareto_k, psis_left_out, smoothed
 from numpyro_gp.posterior.arviz import arviz
 from numpyro_gp.posterior.draws import TrainingDraws
-from tests.fits import at_start, chain, trained
+from tests.fits import chain, trained
 from tests.oracles.problems import gram
 
 # Evenly spaced, smooth, noisy and with bounded residuals: the posterior variance of each f_n is at most a third of
@@ -64,14 +63,6 @@ def test_leave_one_out_in_float32_is_that_of_float64(scale, is_reliable):
     assert np.all(single.k <= single.good_k) == is_reliable
 
 
-def test_leave_one_out_of_beliefs_without_hyper_parameters():
-    """Draws of a belief are independent."""
-    guide = ngp.AutoGP(known, {"f": ngp.guides.orthogonal(X[::2])})
-    data = at_start(known, guide, X, jnp.asarray(Y)).draws(jax.random.key(0), X, jnp.asarray(Y))
-    assert data.log_likelihood["y"].shape == (1000, 20)
-    assert np.isfinite(loo_per_datum(data, None)[0].value)
-
-
 @pytest.mark.skipif(arviz().__version__ >= "1", reason="its results have other names in ArviZ 1")
 @pytest.mark.parametrize("is_slow", [False, True])
 def test_leave_one_out_of_chains_is_that_of_arviz(is_slow):
@@ -88,18 +79,6 @@ def test_leave_one_out_of_chains_is_that_of_arviz(is_slow):
     found = loo_per_datum(draws, None, chains=4)[0]
     np.testing.assert_allclose(found.value, theirs.elpd_loo / 5, rtol=1e-3)
     np.testing.assert_allclose(found.error, theirs.se / 5, rtol=1e-3)
-
-
-def test_leave_one_out_of_exact_regression_averages_over_hyper_parameters():
-    """Draws of almost one noise: LOO is the closed form itself."""
-
-    def exact(X, y=None):
-        noise = numpyro.sample("noise", dist.LogNormal(-1.5, 0.3))
-        ngp.gp_regression("y", KERNEL, X, noise, obs=y)
-
-    posterior = ngp.Posterior.from_mcmc(exact, {"noise": jnp.linspace(0.49999, 0.50001, 50)})
-    terms = posterior.draws(jax.random.key(0), X, jnp.asarray(Y)).log_likelihood["y"]
-    np.testing.assert_allclose(psis_left_out(np.asarray(terms)).pointwise, closed_form(), atol=1e-4)
 
 
 def test_leaving_out_what_is_certain_changes_nothing():
@@ -120,3 +99,46 @@ def test_pareto_k_of_known_tails():
     assert pareto_k(0.4 * np.log(u)) < 0.1
     with pytest.raises(ValueError, match="log_weights must be at least 25 finite numbers"):
         pareto_k([0.0, np.inf])
+
+
+RNG = np.random.default_rng(0)
+LOGS = np.column_stack([RNG.normal(size=400), 3 * RNG.normal(size=400), RNG.standard_t(2, size=400)])
+
+
+@pytest.mark.skipif(arviz().__version__ >= "1", reason="its function has another place in ArviZ 1")
+def test_weights_and_shapes_are_those_of_arviz():
+    ties = np.concatenate([LOGS, np.maximum(LOGS[:, :1], 1.5), np.minimum(LOGS[:, :1], 0.5)], axis=1)
+    found = smoothed(ties)
+    for at, own in enumerate(ties.T):
+        logs, k = arviz().psislw(own.copy())
+        np.testing.assert_allclose(found.log_weights[:, at], logs, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(found.k[at], k, rtol=1e-9)
+    assert np.isinf(found.k[4])  # the largest are all one number
+
+
+def test_left_out_densities_of_a_normal_mean():
+    """A mean with a flat prior and unit noise: the rest of the data says ``N(mean of the rest, 1 + 1/(n-1))``."""
+    y = RNG.normal(size=20)
+    draws = y.mean() + RNG.normal(size=(4000, 1)) / np.sqrt(20)
+    found = psis_left_out(-0.5 * ((y - draws) ** 2 + np.log(2 * np.pi)))
+    rest, variance = (y.sum() - y) / 19, 1 + 1 / 19
+    wanted = -0.5 * ((y - rest) ** 2 / variance + np.log(2 * np.pi * variance))
+    np.testing.assert_allclose(found.pointwise, wanted, atol=0.02)
+    inside = -0.5 * ((y - y.mean()) ** 2 / (1 + 1 / 20) + np.log(2 * np.pi * (1 + 1 / 20)))
+    assert np.abs(inside - wanted).max() > 0.1
+    assert found.good_k == 0.7
+    assert np.all(found.k < 0.5)
+
+
+def test_weights_of_which_one_is_all_overflow_nothing():
+    """Log weights that fall by 7000: quantiles of their tail would be beyond all numbers, and one draw has all mass."""
+    with np.errstate(over="raise", invalid="raise"):
+        found = smoothed(-np.linspace(0, 7000, 1000)[:, None])
+    np.testing.assert_allclose(np.exp(found.log_weights).sum(), 1.0)
+    assert found.k[0] > 100
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-15, 1e-5])
+def test_weights_that_are_equal_but_for_rounding_have_no_tail(size):
+    """Those of a belief that is the posterior: ``k`` of their last digits was infinite, and the belief "poor"."""
+    assert pareto_k(-7.0 + size * RNG.normal(size=4000)) == 0

@@ -1,12 +1,14 @@
 """Scores against numerical integrals, SciPy, double sums and numbers worked out by hand."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 from scipy import integrate, stats
 
 from numpyro_gp.criticism import metrics
-from numpyro_gp.criticism.metrics import predicted_class
+from numpyro_gp.criticism.metrics import check_censored, predicted_class
 
 
 def test_means_and_standard_errors(rng):
@@ -83,3 +85,103 @@ def test_the_class_that_is_predicted(rng):
     table = rng.uniform(size=(5, 3))
     np.testing.assert_array_equal(predicted_class(jnp.asarray(table)), table.argmax(axis=1))
     np.testing.assert_array_equal(predicted_class(jnp.array([0.2, 0.5, 0.7])), [0, 0, 1])
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_scores_can_be_traced_and_their_type_follows_the_inputs(rng, dtype):
+    mean, y = (jnp.asarray(rng.uniform(size=8), dtype) for _ in range(2))
+    samples, labels = jnp.asarray(rng.uniform(size=(5, 8)), dtype), jnp.asarray(rng.integers(0, 2, size=8))
+    calls = {
+        "mean_log_density": (y,),
+        "rmse": (mean, y),
+        "mae": (mean, y),
+        "crps_gaussian": (mean, jnp.asarray(0.4, dtype), y),
+        "crps_samples": (samples, y),
+        "interval_coverage": (y - 0.1, y, mean),
+        "pit_gaussian": (mean, jnp.asarray(0.4, dtype), y),
+        "pit_samples": (samples, y),
+        "pit_uniformity": (y,),
+        "calibration_curve": (mean, y),
+        "calibration_error": (mean, y),
+        "accuracy": (y, labels),
+        "expected_calibration_error": (y, labels),
+        "concordance": (mean, y, labels == 1),
+        "survival_calibration": (y, labels == 1),
+    }
+    assert set(calls) == {name for name in metrics.__all__ if name.islower()}
+    for name, inputs in calls.items():
+        score = getattr(metrics, name)
+        assert {leaf.dtype for leaf in jax.tree.leaves(jax.eval_shape(score, *inputs))} == {jnp.dtype(dtype)}, name
+
+
+ONE, TWO, NAN = jnp.full(4, 0.5), jnp.full((4, 1), 0.5), jnp.full(4, 0.5).at[2].set(jnp.nan)
+LABELS = jnp.zeros(4, int)
+OF_DRAWS, OF_CLASSES = (
+    (metrics.crps_samples, metrics.pit_samples),
+    (metrics.accuracy, metrics.expected_calibration_error),
+)
+
+
+@pytest.mark.parametrize(
+    ("scores", "given", "message"),
+    [
+        (OF_DRAWS, (jnp.ones((3, 4, 1)), ONE), r"samples must be of shape \(S, 4,\), but got shape \(3, 4, 1\)"),
+        (OF_DRAWS, (jnp.zeros((0, 4)), ONE), r"samples must be of shape \(S, 4,\), but got shape \(0, 4\)"),
+        (OF_DRAWS, (jnp.full((3, 4), jnp.nan), ONE), "samples must be finite"),
+        (OF_CLASSES, (ONE, LABELS[:, None]), r"labels must be of shape \(4,\), but got shape \(4, 1\)"),
+        (OF_CLASSES, (ONE, ONE), "labels must be whole numbers, but got dtype float64"),
+        (OF_CLASSES, (ONE, LABELS.at[1].set(2)), "labels must be between 0 and 1, but got labels from 0 to 2"),
+        (OF_CLASSES, (ONE, ["cat", "dog"]), "labels must be an array of real numbers, but got a list"),
+        (OF_CLASSES, (ONE, None), "labels must be an array of real numbers, but got None"),
+        (OF_CLASSES, (ONE.at[0].set(-1.0), LABELS), r"must be between 0 and 1, but got values from -1 to 0\.5"),
+        (OF_CLASSES, (jnp.full((4, 3), 0.3), LABELS), r"rows that sum to 1, but got a row that sums to 0\.9"),
+        (OF_CLASSES, (TWO, LABELS), r"probabilities must be of shape \(N,\) or \(N, C\) with C > 1"),
+        (OF_CLASSES, (NAN, LABELS), "probabilities must be finite"),
+        ((metrics.mean_log_density,), (None,), "log_density must be an array of real numbers, but got None"),
+        ((metrics.calibration_error,), (TWO, ONE), r"levels must be of shape \(L,\), but got shape \(4, 1\)"),
+        ((metrics.crps_gaussian,), (ONE, 0.0, ONE), r"scale must be positive \(a standard deviation\), but got 0"),
+        ((metrics.concordance,), (ONE, ONE, LABELS), "censored must be boolean, but got dtype int64"),
+    ],
+)
+def test_wrong_draws_classes_and_scales_are_named(scores, given, message):
+    for score in scores:
+        with pytest.raises((ValueError, TypeError), match=message):
+            score(*given)
+
+
+def test_censored_is_one_mark_for_each_datum():
+    marks = jnp.array([True, False, True])
+    assert check_censored(marks, jnp.zeros(3)) is marks
+    for shape in ((4,), (3, 1)):
+        with pytest.raises(ValueError, match=r"censored must be of shape \(3,\), one for each datum, but got shape"):
+            check_censored(jnp.zeros(shape, bool), jnp.zeros(3))
+
+
+def test_concordance_counts_pairs_of_known_order(rng):
+    y, hidden = np.round(rng.exponential(size=25), 1), rng.uniform(size=25) < 0.4
+    predicted = np.round(y + rng.normal(size=25), 1)
+
+    def by_pairs(kept):
+        good, pairs = 0.0, 0
+        for i in kept:
+            for j in kept:
+                if not hidden[i] and (y[i] < y[j] or (y[i] == y[j] and hidden[j])):
+                    pairs += 1
+                    good += 0.5 * (1 + np.sign(predicted[j] - predicted[i]))
+        return good / pairs
+
+    found = metrics.concordance(predicted, y, hidden)
+    assert_allclose(found.value, by_pairs(range(25)))
+    without = np.array([by_pairs([i for i in range(25) if i != left]) for left in range(25)])
+    assert_allclose(found.standard_error, np.sqrt(24 / 25 * np.sum((without - without.mean()) ** 2)))
+    assert metrics.concordance(y, y, np.zeros(25, bool)).value == 1.0
+
+
+def test_right_survival_fills_bins_equally_with_any_censoring(rng):
+    """And by hand: of survival 0.45 that is censored, 0.2 / 0.45 lies in each of two bins of 0.2, the rest above."""
+    by_hand = metrics.survival_calibration(jnp.array([0.45, 0.9]), jnp.array([True, False]), bins=5)
+    assert_allclose(by_hand, np.array([0.2 / 0.45, 0.2 / 0.45, 0.05 / 0.45, 0, 1]) / 2)
+    times, limits = rng.exponential(size=20000), rng.exponential(size=20000)
+    shares = metrics.survival_calibration(np.exp(-np.minimum(times, limits)), times > limits)
+    assert_allclose(shares, 0.1, atol=0.01)  # five standard errors
+    assert metrics.survival_calibration(np.exp(-0.5 * np.minimum(times, limits)), times > limits)[0] < 0.08

@@ -26,17 +26,7 @@ def test_weights_at_the_optimum_are_the_bound_itself():
     found = importance_weights(posterior, jax.random.key(1), X, Y, num_samples=200)
     np.testing.assert_allclose(found.log_weights, bound, atol=1e-6)
     assert found.verdict == "good"
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("scale", "verdict"), [(1.0, "good"), (0.4, "poor")])
-def test_a_posterior_that_is_too_narrow_is_found_out(scale, verdict):
-    """The tail of the weights has the shape ``1 - 0.4^2``."""
-    belief = fit("optimum").guide.beliefs(fit("optimum").params)["f"]
-    narrow = with_belief(ngp.beliefs.Coupled(belief.mean, scale * belief.scale_tril))
-    found = importance_weights(narrow, jax.random.key(1), X, Y, num_samples=4000)
-    assert found.verdict == verdict, str(found)
-    assert f"k = {found.pareto_k:.2f} from 4000 draws" in str(found)
+    assert f"k = {found.pareto_k:.2f} from 200 draws" in str(found)
 
 
 @pytest.mark.long

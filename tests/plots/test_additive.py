@@ -1,17 +1,14 @@
 """Effect plots: every panel is there, with its labels."""
 
 import jax
-import jax.numpy as jnp
 import matplotlib as mpl
 import numpy as np
-import numpyro
 import pytest
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt
 
 import numpyro_gp as ngp
-from numpyro_gp.likelihoods import Gaussian
 from tests.oracles.additive import design_posterior
 
 
@@ -32,25 +29,7 @@ def test_one_call_draws_every_panel():
     assert [text.get_text() for text in sex.get_xticklabels()] == shares
     figure.canvas.draw()
     plt.close(figure)
-
-
-@pytest.mark.long
-def test_without_a_design():
-
-    X = np.random.default_rng(0).uniform(size=(20, 2))
-
-    def model(X, y=None):
-        line = jnp.linspace(0, 1, 3)[:, None] * jnp.ones((1, 2))
-        kernels = {name: ngp.kernels.RBF(1.0, 0.4).on(d) for d, name in enumerate("ab")}
-        f = ngp.additive_gp("f", kernels, {"a": line, "b": line})
-        with numpyro.plate("data", len(X)):
-            ngp.observe("y", f(X), Gaussian(0.1), obs=y)
-
-    posterior = ngp.Posterior.from_mcmc(model, {"f": jnp.ones((2, 6))})
-    figure = ngp.plot_effects(posterior, jax.random.key(0), X, names=["u", "v"], indices=False, grid=5)
-    assert [axis.get_xlabel() for axis in figure.axes] == ["u", "v"]
-    plt.close(figure)
-    with pytest.raises(ValueError, match="names must be 2 names, one for each column of X"):
-        ngp.plot_effects(posterior, jax.random.key(0), X, names=["u"], indices=False)
+    with pytest.raises(ValueError, match="names must be 3 names, one for each column of X"):
+        ngp.plot_effects(posterior, key, X, names=["u"], indices=False)
     with pytest.raises(ValueError, match="level must be less than 1"):
-        ngp.plot_effects(posterior, jax.random.key(0), X, level=90)
+        ngp.plot_effects(posterior, key, X, design=layout, level=90)

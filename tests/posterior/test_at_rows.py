@@ -8,22 +8,17 @@ import numpyro.distributions as dist
 import pytest
 
 import numpyro_gp as ngp
-from numpyro_gp.posterior import predictor as module
 from tests.compiling import counted
 from tests.posterior.test_near import KEY, NEW, X, Y, by_numpy, model, posterior
 
 
-def test_a_predictor_by_neighbours_says_what_predict_at_does_and_looks_once(monkeypatch):
-    near, own, looks = ngp.neighbours(X, 5), posterior(3), []
-    finder_of, plates_at = module.finder_of, module.tracing.plates_at
-    monkeypatch.setattr(module, "finder_of", lambda *asked: looks.append("rows") or finder_of(*asked))
-    monkeypatch.setattr(module.tracing, "plates_at", lambda *asked: looks.append("model") or plates_at(*asked))
+def test_a_predictor_by_neighbours_says_what_predict_at_does():
+    near, own = ngp.neighbours(X, 5), posterior(3)
     predictor = own.predictor(KEY, near, Y, neighbours=12)
     first = predictor(NEW[:2])
     with counted() as programs:  # by a tree, in the program of the first
         found = [first, predictor(NEW[2:4]), predictor(NEW[4:5])]
     assert programs.count <= 1  # of the moments of one row
-    assert looks == ["model", "rows"]
     mean, variance = by_numpy(NEW[:5], 12)
     np.testing.assert_allclose(np.concatenate([one.mean for one in found]), mean, rtol=1e-7, atol=1e-8)
     np.testing.assert_allclose(np.concatenate([one.variance for one in found]), variance, rtol=1e-7)
@@ -52,29 +47,7 @@ def test_streams_of_rows_with_neighbours_and_without():
     np.testing.assert_allclose(np.concatenate([one.variance for one in found]), exact.variance, rtol=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda own, near: own.predictor(KEY, near, Y, new="data"), "new must be left out where rows have neighbours"),
-        (lambda own, near: own.predictor(KEY, neighbours=4), "neighbours must be left out where there are none"),
-        (lambda own, near: own.predictor(KEY, near, Y, neighbours=0), "neighbours must be at least 1"),
-        (
-            lambda own, near: own.predict_at(KEY, iter([NEW]), near, Y, noise_variance=np.ones(23)),
-            "offset and noise_variance must be None, or one variance, for an iterator",
-        ),
-        (
-            lambda own, near: list(own.predict_at(KEY, iter([(NEW, NEW)]), near, Y)),
-            r"chunks\[0\] must be one array of new rows, but got a tuple of 2",
-        ),
-    ],
-)
-def test_what_is_refused(call, message):
-    with pytest.raises((ValueError, TypeError), match=message):
-        call(posterior(), ngp.neighbours(X, 5))
-
-
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
-def test_the_parts_of_a_stream_are_cut_on_the_axis_of_rows_behind_that_of_groups(dtype):
+def test_the_parts_of_a_stream_are_cut_on_the_axis_of_rows_behind_that_of_groups():
     """Of a process in a plate of groups ``(G, N)``: every part has the rows it was asked for, a last one that is short too."""
 
     def model(X, Y=None):
@@ -88,8 +61,6 @@ def test_the_parts_of_a_stream_are_cut_on_the_axis_of_rows_behind_that_of_groups
     expected = [
         kernel(new, x, s) @ np.linalg.solve(kernel(x, x, s) + 0.1 * np.eye(5), own) for s, own in zip(scales, y)
     ]
-    given = [jnp.asarray(one, dtype) for one in (x[:, None], y)]
-    own = ngp.Posterior.from_mcmc(model, {"scale": jnp.asarray(scales[None], dtype)})
-    parts = own.predict_at(KEY, iter([jnp.asarray(part[:, None], dtype) for part in (new[:4], new[4:])]), *given)
-    found = np.concatenate([part.mean for part in parts], axis=1)
-    np.testing.assert_allclose(found, expected, rtol=2e-4 if dtype == jnp.float32 else 1e-8, atol=1e-6)
+    own = ngp.Posterior.from_mcmc(model, {"scale": jnp.asarray(scales[None])})
+    parts = own.predict_at(KEY, iter([new[:4, None], new[4:, None]]), x[:, None], y)
+    np.testing.assert_allclose(np.concatenate([part.mean for part in parts], axis=1), expected, rtol=1e-8, atol=1e-6)

@@ -32,10 +32,10 @@ def problem(rng):
     return fixed, rows, expected
 
 
-@pytest.mark.parametrize("chunk_size", [1, 3, 7, 100])
+@pytest.mark.parametrize("chunk_size", [3, 7])
 def test_every_way_gives_the_same_numbers(problem, monkeypatch, chunk_size):
     fixed, rows, expected = problem
-    for held, kept in ((2**28, 2**28), (1, 2**28), (2**28, 0), (100, 0)):
+    for held, kept in ((2**28, 2**28), (1, 2**28), (100, 0)):
         monkeypatch.setattr(chunks, "HELD_BYTES", held)
         monkeypatch.setattr(chunks, "KEPT_BYTES", kept)
         found = chunks.predict_chunks(function, fixed, (KEY, INDEX), rows, 7, chunk_size, FIRST)

@@ -11,7 +11,6 @@ import numpyro.distributions as dist
 import pytest
 
 import numpyro_gp as ngp
-from tests import fits
 from tests.oracles.vectors import cases
 
 CASE = cases("collapsed")[0]
@@ -48,7 +47,7 @@ def test_a_function_is_the_same_whatever_rows_come_together():
     """
     f, order = functions(), jnp.array([3, 0, 2, 1])
     values = f(NEW)
-    assert values.shape == (6, 4, 2)
+    assert values.shape == POSTERIOR.function_draws(KEY, NEW).shape == (6, 4, 2)
     same = {
         "order": f(NEW[order])[:, jnp.argsort(order)],
         "alone": jnp.concatenate([f(row[None]) for row in NEW], axis=1),
@@ -104,12 +103,8 @@ def process_of(name, dtype):
         posterior = ngp.Posterior.from_mcmc(exact, {"none": jnp.zeros(2000)})
         return posterior, (DATA.astype(dtype), Y), ngp.gp_regression("y", KERNEL, DATA, 0.1, obs=Y)
     belief = ngp.beliefs.Coupled(VALUE.astype(dtype), 0.3 * jnp.eye(4, dtype=dtype))
-    value = {"point": VALUE, "belief": belief}[name]
-    with numpyro.handlers.substitute(data={"f": value}):
+    with numpyro.handlers.substitute(data={"f": belief}):
         f = ngp.gp("f", KERNEL, Z, mean=0.5, jitter=1e-4)
-    if name == "point":
-        draws = {"f": jnp.broadcast_to(VALUE, (2000, 4)).astype(dtype)}
-        return ngp.Posterior.from_mcmc(sparse, draws), (DATA.astype(dtype),), f
     guide = lambda *args: numpyro.sample("f", ngp.Belief(belief))  # noqa: E731
     return ngp.Posterior.from_svi(sparse, guide, {}), (DATA.astype(dtype),), f
 
@@ -121,7 +116,7 @@ PLACES = jnp.concatenate([Z[:2], Z[1:3] + 0.3, NEW[:2] + 3.0])
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "dtype"),
-    [("point", jnp.float64), ("belief", jnp.float64), ("belief", jnp.float32), ("exact", jnp.float64)],
+    [("belief", jnp.float64), ("belief", jnp.float32), ("exact", jnp.float64)],
 )
 def test_moments_are_those_of_the_process(name, dtype):
     """2000 functions of 256 features; starved variances, or a prior without its correction, are 20 errors away."""
@@ -129,17 +124,6 @@ def test_moments_are_those_of_the_process(name, dtype):
     found = posterior.functions(jax.random.key(1), 2000, *args, num_features=256)(PLACES.astype(dtype))
     assert found.dtype == dtype
     is_close(np.asarray(found, float), f(PLACES).mean, f.process.joint(f.basis, PLACES).covariance)
-
-
-@pytest.mark.long
-def test_layers_are_composed_and_particles_serve():
-    """The engine of the posterior is that of Stein, whose draws are stored like those of a chain."""
-    posterior = ngp.Posterior(fits.deep, "stein", fits.fit("deep").source)
-    f, g = (posterior.functions(KEY, 3, fits.X, gp=name, num_features=32) for name in ("inner", "outer"))
-    hidden = f(fits.NEW)
-    np.testing.assert_allclose(g(hidden), jnp.stack([g[s](hidden[s]) for s in range(3)]), rtol=1e-9)
-    with pytest.raises(ValueError, match="gp must be the name of one process of the model"):
-        posterior.functions(KEY, 3, fits.X)
 
 
 @pytest.mark.long
@@ -171,6 +155,8 @@ def test_kernels_without_features_remember_what_they_were_asked():
     f, g = (posterior.functions(KEY, 400, NEW) for _ in range(2))
     assert len(f) == 400
     first = f(NEW[:2])
+    with pytest.raises(ValueError, match=f"X must be an array with {NEW.shape[1]} columns"):  # and it leaves nothing
+        f(jnp.zeros((2, NEW.shape[1] + 1)))
     both = f(jnp.concatenate([NEW[2:3], NEW[:2], NEW[2:3]]))
     np.testing.assert_array_equal(both[:, 1:3], first)
     np.testing.assert_array_equal(both[:, 0], both[:, 3])
@@ -189,20 +175,3 @@ def test_refusals():
         POSTERIOR.functions(KEY, 2, NEW, num_features=0)
     with pytest.raises(TypeError, match="arguments of the model"):
         POSTERIOR.functions(KEY, 2)
-
-
-@pytest.mark.long
-def test_a_call_that_fails_leaves_nothing_behind(monkeypatch):
-    """Rows whose values were never drawn had those of the last row that was, and wrong columns came to stay."""
-    posterior = ngp.Posterior.from_mcmc(by_callable, {"f": fits.normal(3, 4)})
-    first, second = NEW[:2], NEW[2:4]
-    wanted, f = (posterior.functions(KEY, 3, first) for _ in range(2))
-    wanted(first), f(first)
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(f, "_draw", lambda rows: (_ for _ in ()).throw(KeyboardInterrupt))
-        f(second)
-    for _ in range(2):
-        with pytest.raises(ValueError, match=f"X must be an array with {NEW.shape[1]} columns"):
-            f(jnp.zeros((2, NEW.shape[1] + 1)))
-    np.testing.assert_allclose(f(second), wanted(second), rtol=1e-6)
-    assert float(jnp.abs(f(second)[:, 0] - f(second)[:, 1]).max()) > 1e-3

@@ -13,7 +13,6 @@ from numpyro.infer import SVI, Trace_ELBO
 from numpyro.infer.autoguide import (
     AutoGuideList,
     AutoLaplaceApproximation,
-    AutoLowRankMultivariateNormal,
     AutoNormal,
 )
 
@@ -52,12 +51,8 @@ def belief():
     return ngp.AutoGP(model)
 
 
-def low_rank():
-    return ngp.AutoGP(model, rest=AutoLowRankMultivariateNormal)
-
-
 @pytest.mark.long
-@pytest.mark.parametrize("make", [belief, low_rank, listed])
+@pytest.mark.parametrize("make", [belief, listed])
 def test_a_fit_is_loaded_into_a_new_guide_without_its_data(make, tmp_path):
     whole, guide = fitted(make), make()
     whole.save(tmp_path / "fit.npz")

@@ -13,7 +13,6 @@ import pytest
 import numpyro_gp as ngp
 from numpyro_gp.criticism.fit_checks import Case
 from numpyro_gp.criticism.posterior_checks import more_neighbours, repeated_rows
-from numpyro_gp.posterior import near as module
 from numpyro_gp.posterior import tracing
 from numpyro_gp.posterior.near import near_in_units
 from numpyro_gp.rows.call import call_of
@@ -75,6 +74,7 @@ def test_rows_are_predicted_from_the_nearest_in_the_lengthscales_of_the_posterio
     noisy = predict(near, Y, neighbours=12, noise_variance=0.5)
     np.testing.assert_allclose(noisy.variance, by_numpy(NEW, 12)[1] + 0.41, rtol=1e-8)
     assert own.holds_data(near, Y)
+    assert [posterior(40).predict_at(KEY, NEW, near, Y, num_samples=n).num_draws for n in (None, 30)] == [16, 30]
 
 
 def test_a_process_finds_its_own_of_several_neighbours():
@@ -94,17 +94,16 @@ def left_out(count, y=Y):
     return np.array(found)
 
 
-@pytest.mark.parametrize("least", [2, 16])
-def test_left_out_rows_say_how_many_neighbours_are_enough(monkeypatch, least):
-    monkeypatch.setattr("numpyro_gp.posterior.near.LEAST", least)
-    count = least
+def test_left_out_rows_say_how_many_neighbours_are_enough(monkeypatch):
+    monkeypatch.setattr("numpyro_gp.posterior.near.LEAST", 2)
+    count = 2
     while count < 59:
         more = min(4 * count, 59)
         gain = left_out(more) - left_out(count)
         if gain.mean() <= max(0.005, gain.std() / np.sqrt(60)):
             break
         count = more
-    assert count > least or least == 16  # two are too few here
+    assert count > 2
     found = posterior().predict_at(KEY, NEW, ngp.neighbours(X, 5), Y, neighbours="auto")
     np.testing.assert_allclose(found.mean, by_numpy(NEW, count)[0], rtol=1e-8, atol=1e-9)
 
@@ -125,11 +124,6 @@ def test_enough_neighbours_are_enough_for_the_process_that_is_asked_for(monkeypa
     assert np.abs(np.asarray(found.mean - few)).max() > 0.01  # two are too few here
 
 
-def test_many_draws_are_some_draws_unless_more_are_asked_for():
-    near, own = ngp.neighbours(X, 5), posterior(40)
-    assert [own.predict_at(KEY, NEW, near, Y, num_samples=n).num_draws for n in (None, 30)] == [16, 30]
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -139,6 +133,17 @@ def test_many_draws_are_some_draws_unless_more_are_asked_for():
         (lambda own, near: own.predict_at(KEY, NEW, near, Y, neighbours=0), "neighbours must be at least 1"),
         (lambda own, near: own.predict_at(KEY, NEW, near, Y, neighbours="all"), "neighbours must be a number or 'auto'"),
         (lambda own, near: own.predict(KEY, near), "near must be new rows where they are predicted"),
+        (lambda own, near: own.predictor(KEY, near, Y, new="data"), "new must be left out where rows have neighbours"),
+        (lambda own, near: own.predictor(KEY, neighbours=4), "neighbours must be left out where there are none"),
+        (lambda own, near: own.predictor(KEY, near, Y, neighbours=0), "neighbours must be at least 1"),
+        (
+            lambda own, near: own.predict_at(KEY, iter([NEW]), near, Y, noise_variance=np.ones(23)),
+            "offset and noise_variance must be None, or one variance, for an iterator",
+        ),
+        (
+            lambda own, near: list(own.predict_at(KEY, iter([(NEW, NEW)]), near, Y)),
+            r"chunks\[0\] must be one array of new rows, but got a tuple of 2",
+        ),
     ],
 )  # fmt: skip
 def test_what_is_refused(call, message):
@@ -194,13 +199,3 @@ def test_of_several_processes_new_rows_are_near_in_the_shortest_lengthscales_and
     np.testing.assert_allclose(found[1], [0.1, 5.0])
     with pytest.raises(ValueError, match=r"processes that data are seen through must be on the same rows.*kernel\.on"):
         near_in_units(asked(near, other), KEY, np.arange(1))
-
-
-def test_rows_that_say_how_many_are_enough_are_of_all_groups_that_stand_in_turns(monkeypatch):
-    """Every second row was left out, and so the rows of one of two groups alone."""
-    asked = []
-    monkeypatch.setattr(module, "gain_of_neighbours", lambda *arguments: asked.append(arguments[3]) or (0.0, 0.0))
-    near = ngp.neighbours(np.linspace(0, 1, 600)[:, None], 3)
-    assert module.enough_neighbours(None, KEY, near) == 16
-    assert len(set(asked[0].tolist())) == module.LEFT_OUT
-    assert 100 < (asked[0] % 2).sum() < 200

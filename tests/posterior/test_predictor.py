@@ -1,6 +1,6 @@
 """Inputs that come one after the other: the numbers of `predict`, one factorisation, and refusals.
 
-Streams, which are made of it: ``test_new_data.py``.
+Streams, which are made of it: ``test_posterior.py``.
 """
 
 import copy

@@ -77,23 +77,6 @@ def test_regressions_with_a_function_inside_have_many_draws():
     assert posterior.predict_at(KEY, ROWS, ROWS, jnp.zeros(5), gp="y").num_draws == 100
 
 
-@pytest.mark.long
-def test_additive_processes_with_a_function_inside_have_many_draws():
-    def additive(X, y=None):
-        g = ngp.gp("g", ngp.kernels.RBF(1.0, 1.0), Z).function("draw", num_features=16)
-        kernel = ngp.kernels.ZeroMean(ngp.kernels.RBF(jnp.exp(g(Z)[0]), 0.3), ngp.kernels.Uniform())
-        f = ngp.additive_gp("f", {"a": kernel.on(0), "b": kernel.on(1)}, {"a": jnp.eye(2), "b": jnp.eye(2)})
-        with numpyro.plate("data", len(X)):
-            ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=y)
-
-    pairs = jnp.hstack([ROWS, ROWS])
-    posterior = at_start(additive, None, pairs, jnp.zeros(5))
-    variance = ngp.sobol.each_draw(posterior, KEY, lambda f, key: ngp.sobol.plug_in(f).variance["a"], pairs)
-    assert variance.shape == (100,)
-    assert not np.any(variance)  # a belief that is the prior has the mean 0
-    assert ngp.sobol.sample(posterior, KEY, pairs, num_samples=100).index["a"].shape == (100,)
-
-
 def two_levels(X, code, z=None, y=None):
     """Members with data of their own, and rows that belong to them."""
     f = ngp.gp("f", ngp.kernels.RBF(1.0, 0.5), Z)
