@@ -236,16 +236,6 @@ class _Samples(Messenger):
 # ------------------------------------------------------------------------------- weights
 
 
-def _log_prob(fn: object, value: object) -> Array:
-    """``log p`` where either the value or the distribution has the axis of K samples."""
-    if not isinstance(value, jax.Array):
-        return fn.log_prob(value)
-    extra = value.ndim - len(fn.shape())
-    if extra == 1:
-        return jax.vmap(fn.log_prob)(value)
-    return fn.log_prob(jnp.broadcast_to(value, fn.shape()) if extra < 0 else value)
-
-
 def _weigh(trace: Trace, proposal: Trace, plate: str) -> WeightedSamples:
     """Collect ``log r`` of each datum and the terms that belong to no datum."""
     terms, scales, values = [], {}, {}
@@ -255,7 +245,11 @@ def _weigh(trace: Trace, proposal: Trace, plate: str) -> WeightedSamples:
         for name, site in sites.items():
             if name in ignored or (sign < 0 and site["is_observed"]):
                 continue
-            density, scale = _log_prob(site["fn"], site["value"]), 1.0 if site["scale"] is None else site["scale"]
+            fn, value, scale = site["fn"], site["value"], 1.0 if site["scale"] is None else site["scale"]
+            # Either the value or the distribution has the axis of K samples.
+            more = value.ndim - len(fn.shape()) if isinstance(value, jax.Array) else 0
+            value = jnp.broadcast_to(value, fn.shape()) if more < 0 else value
+            density = jax.vmap(fn.log_prob)(value) if more == 1 else fn.log_prob(value)
             if not in_plate(site, plate):
                 remainder = remainder + sign * jnp.sum(scale * density)
                 continue

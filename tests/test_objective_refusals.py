@@ -132,7 +132,6 @@ def test_renyis_bound_is_refused_where_inner_functions_are_drawn():
 @pytest.mark.parametrize(
     ("run", "message"),
     [
-        (lambda: evaluate(toy, plate="rows"), r"plate must be a plate of the model: \['data'\], but got 'rows'"),
         (lambda: evaluate(placed(None, "data")), "the latent site 'w' must be inside the data plate 'data'"),
         (lambda: evaluate(placed("data", None)), "the observed site 'y' must be inside the data plate 'data'"),
         (lambda: evaluate(placed("other", "data")), "the latent site 'w' must be inside the data plate 'data'"),
