@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpyro.distributions as dist
 from jax import lax
 from jax.scipy.special import logsumexp
 from jax.sharding import NamedSharding, PartitionSpec
@@ -20,9 +21,9 @@ from numpyro.primitives import Messenger
 
 from numpyro_gp.arrays import Array, set_to
 from numpyro_gp.checks import check_count, check_shared, fail
-from numpyro_gp.guides import other_sites as weighted_sites
 from numpyro_gp.primitives.function_draw import NOISE_IS_FREE
 from numpyro_gp.programs.private import Message, mask_of
+from numpyro_gp.programs.trace import sources, traced
 from numpyro_gp.sites import Observation, Site, Trace, in_plate, is_latent, local_sites, role, unwrap
 
 
@@ -163,12 +164,18 @@ def weighted_samples(
         return handlers.trace(sampler).get_trace(*args, **kwargs)
 
     proposal = propose({})
-    weighted_sites.refuse_points(proposal, plate, num_samples)
+    local = local_sites(proposal, plate)
+    for name, site in local.items() if num_samples > 1 else ():
+        # Of a point all weights would be equal. One that was computed from samples has their axis.
+        if isinstance(unwrap(site["fn"]), dist.Delta) and len(site["fn"].batch_shape) == 1:
+            cure = f"Give it a width: ngp.AutoGP(model, {{{name!r}: ngp.guides.free_latent()}}), or rest=AutoNormal."
+            required = f"a distribution with a width, as the {num_samples} samples of its weights need"
+            fail(f"the guide at the local site {name!r}", required, "a point (Delta)", cure)
     is_asked = doubly_reparametrised is not False and (bool(doubly_reparametrised) or num_samples > 1)
-    depends = weighted_sites.dependent_site(propose, proposal, plate) if is_asked else None
-    is_separable = [is_asked and depends is None]
+    depends = _dependent_site(propose, proposal, plate) if is_asked else None
+    fixed = [n for n, s in local.items() if isinstance(unwrap(s["fn"]), dist.Delta) or not s["fn"].has_rsample]
 
-    def run(proposal: Trace) -> WeightedSamples:
+    def run(proposal: Trace) -> tuple[WeightedSamples, str | None]:
         def from_guide(site: Site) -> Any:  # not noise sites, which the model samples in their own shape
             is_open = is_latent(site) and role(site) != "noise" and site["value"] is None
             is_held = site["name"] in proposal and (site["type"] == "plate" or is_open)
@@ -177,22 +184,22 @@ def weighted_samples(
         held = handlers.substitute(handlers.seed(model, key_model), substitute_fn=from_guide)
         with set_to(NOISE_IS_FREE, True):
             trace = handlers.trace(handlers.substitute(held, data=dict(params))).get_trace(*args, **kwargs)
-        weighted_sites.check_model(trace, proposal, plate)
-        if sharding is not None:
+        _check_model(trace, proposal, plate)
+        # A noise site of a layer above the latent inputs takes all samples of a datum together.
+        noise = [name for name, site in sampled_sites(trace).items() if role(site) == "noise"]
+        joint = next((name for name in noise if len(trace[name]["fn"].batch_shape) > 1), None)
+        if joint is not None and sharding is not None:
             cure = "Share the rows among the devices: ngp.fit(..., sharding=...)."
-            weighted_sites.refuse_joint_noise(trace, "sharding", "None", "one", cure)
+            _refuse_joint("sharding", "None", "one", joint, cure)
         if doubly_reparametrised:
-            weighted_sites.check_separable(trace, proposal, plate, depends)
-        is_separable[0] &= (
-            weighted_sites.joint_noise(trace) is None and weighted_sites.not_reparametrised(proposal, plate) is None
-        )
-        return _weigh(_observed_at_samples(trace, proposal, plate, num_samples), proposal, plate)
+            _check_separable(proposal, depends, joint, fixed)
+        return _weigh(_observed_at_samples(trace, proposal, plate, num_samples), proposal, plate), joint
 
-    drawn = run(proposal)
-    if is_separable[0] and drawn.log_weights.ndim == 2:
+    drawn, joint = run(proposal)
+    if is_asked and depends is None and joint is None and not fixed and drawn.log_weights.ndim == 2:
         # The second run repeats the first one's arithmetic, so that the compiler merges the two.
         weights = lax.stop_gradient(jax.nn.softmax(drawn.log_weights, axis=0))
-        return run(_scale_paths(proposal, plate, weights))
+        return run(_scale_paths(proposal, plate, weights))[0]
     return drawn
 
 
@@ -229,36 +236,45 @@ class _Samples(Messenger):
 # ------------------------------------------------------------------------------- weights
 
 
-def _log_prob(fn: object, value: object) -> Array:
-    """``log p`` where either the value or the distribution has the axis of K samples."""
-    if not isinstance(value, jax.Array):
-        return fn.log_prob(value)
-    extra = value.ndim - len(fn.shape())
-    if extra == 1:
-        return jax.vmap(fn.log_prob)(value)
-    return fn.log_prob(jnp.broadcast_to(value, fn.shape()) if extra < 0 else value)
-
-
 def _weigh(trace: Trace, proposal: Trace, plate: str) -> WeightedSamples:
     """Collect ``log r`` of each datum and the terms that belong to no datum."""
     terms, scales, values = [], {}, {}
     remainder: object = 0.0
-    ignored = {name for name, site in weighted_sites.sampled_sites(trace).items() if role(site) == "noise"}
-    for sign, sites in ((1, weighted_sites.sampled_sites(trace)), (-1, weighted_sites.sampled_sites(proposal))):
+    ignored = {name for name, site in sampled_sites(trace).items() if role(site) == "noise"}
+    for sign, sites in ((1, sampled_sites(trace)), (-1, sampled_sites(proposal))):
         for name, site in sites.items():
             if name in ignored or (sign < 0 and site["is_observed"]):
                 continue
-            density, scale = _log_prob(site["fn"], site["value"]), 1.0 if site["scale"] is None else site["scale"]
+            fn, value, scale = site["fn"], site["value"], 1.0 if site["scale"] is None else site["scale"]
+            # Either the value or the distribution has the axis of K samples.
+            more = value.ndim - len(fn.shape()) if isinstance(value, jax.Array) else 0
+            value = jnp.broadcast_to(value, fn.shape()) if more < 0 else value
+            density = jax.vmap(fn.log_prob)(value) if more == 1 else fn.log_prob(value)
             if not in_plate(site, plate):
                 remainder = remainder + sign * jnp.sum(scale * density)
                 continue
-            terms.append(sign * weighted_sites.check_local(name, site, density))
+            frames = site["cond_indep_stack"]
+            if len(frames) != 1 or frames[0].dim != -1 or density.ndim > 2 or density.shape[-1:] != (frames[0].size,):
+                cure = "Make further axes part of the event with .to_event, and let K samples be the only batch axis."
+                required = "inside the data plate alone, the plate on the last axis, with one term for each datum"
+                got = f"plates {[frame.name for frame in frames]} and terms of shape {density.shape}"
+                fail(f"site {name!r}", required, got, cure)
+            terms.append(sign * density)
             scales[name] = scale
             if sign > 0 and not site["is_observed"]:
                 values[name] = site["value"]
     total = jnp.broadcast_shapes(*[term.shape for term in terms])
     log_weights = sum(jnp.broadcast_to(term, total) for term in terms)
-    return WeightedSamples(log_weights, values, remainder, _common_scale(scales))
+    # ``N / N_b``, which all local sites share: it multiplies the logarithm and not the weights inside it.
+    scale, *others = scales.values()
+    if not all(other is scale for other in others):
+        unknown = [name for name, other in scales.items() if isinstance(other, jax.core.Tracer)]
+        if unknown or any(float(other) != float(scale) for other in others):
+            got = f"{dict.fromkeys(unknown, 'a traced value') or scales}"
+            cure = "Take handlers.scale off single sites (it tempers the weights), subsample guide and model alike."
+            fail("the scales of sites in the data plate", "one number that they share, N / N_b", got, cure)
+        scale = float(scale)
+    return WeightedSamples(log_weights, values, remainder, scale)
 
 
 def _observed_at_samples(trace: Trace, proposal: Trace, plate: str, count: int) -> dict[str, Any]:
@@ -267,7 +283,7 @@ def _observed_at_samples(trace: Trace, proposal: Trace, plate: str, count: int) 
     changed = dict(trace)
     if not any(jnp.ndim(site["value"]) > len(site["fn"].shape()) for site in local):
         return changed
-    for name, site in weighted_sites.sampled_sites(trace).items():
+    for name, site in sampled_sites(trace).items():
         inner, batch = unwrap(site["fn"]), site["fn"].batch_shape
         if isinstance(inner, Observation) and in_plate(site, plate) and len(batch) == 1 and inner.batch_shape == batch:
             mask, wide = mask_of(site["fn"]), inner.repeated(count)
@@ -276,23 +292,10 @@ def _observed_at_samples(trace: Trace, proposal: Trace, plate: str, count: int) 
     return changed
 
 
-def _common_scale(scales: dict[str, object]) -> Any:
-    """``N / N_b``, which all local sites share; it multiplies the logarithm and not the weights inside it."""
-    numbers = list(scales.values())
-    if all(number is numbers[0] for number in numbers):
-        return numbers[0]
-    traced = [name for name, scale in scales.items() if isinstance(scale, jax.core.Tracer)]
-    if traced or any(float(number) != float(numbers[0]) for number in numbers):
-        got = f"{dict.fromkeys(traced, 'a traced value') or scales}"
-        cure = "Take handlers.scale off single sites (it would temper the weights), subsample guide and model alike."
-        fail("the scales of sites in the data plate", "one number that they share, N / N_b", got, cure)
-    return float(numbers[0])
-
-
 def _scale_paths(proposal: Trace, plate: str, weights: Array) -> dict[str, Any]:
     """Multiply the gradient of each local value by its weight, and hold the parameters inside ``log q`` fixed."""
     changed = dict(proposal)
-    for name, site in weighted_sites.sampled_sites(proposal).items():
+    for name, site in sampled_sites(proposal).items():
         if in_plate(site, plate) and not site["is_observed"] and role(site) != "noise":
             value, event = site["value"], site["fn"].event_dim
             fixed = lax.stop_gradient(value)
@@ -302,3 +305,71 @@ def _scale_paths(proposal: Trace, plate: str, weights: Array) -> dict[str, Any]:
 
 
 # -------------------------------------------------------------------------------- checks
+
+
+def _check_model(trace: Trace, proposal: Trace, plate: str) -> None:
+    """Refuse models whose bound would not be the one that is documented."""
+    plates = [name for name, site in trace.items() if site["type"] == "plate"]
+    if plate not in plates:
+        fail("plate", f"a plate of the model: {plates}", repr(plate), 'Pass plate="name" of the data plate.')
+    for name, site in [*sampled_sites(trace).items(), *sampled_sites(proposal).items()]:
+        kind = role(site) or ("observed" if site["is_observed"] else None)
+        local, others = in_plate(site, plate), [f.name for f in site["cond_indep_stack"] if f.name != plate]
+        if kind in ("observed", "latent") and not local and name in trace:
+            required = f"inside the data plate {plate!r}"
+            cure = "The bound is a sum over one plate: put it there, or use Trace_ELBO."
+            fail(f"the {kind} site {name!r}", required, f"inside {others or 'no plate'}", cure)
+        if kind == "noise" and others:
+            fail(f"the noise site {name!r}", f"in no plate but {plate!r}", f"inside {others}", "Use one data plate.")
+        if local and not site["is_observed"] and site["fn"].is_discrete:
+            fail(f"the local site {name!r}", "continuous", "a discrete one", "Sum it out in the likelihood.")
+        if name not in proposal and kind not in ("observed", "noise"):
+            fail("the guide", "one for every latent site of the model", f"none for {name!r}", "Use ngp.AutoGP(model).")
+    if not any(site["is_observed"] for site in sampled_sites(trace).values()):
+        fail("the model", "called with data", "no observed site", "Pass the observations: svi.update(state, X, y).")
+    if mutable := [name for name, site in {**trace, **proposal}.items() if site["type"] == "mutable"]:
+        fail("the model and guide", "without mutable state", f"{mutable}", "Use networks without running averages.")
+
+
+def _check_separable(proposal: Trace, depends: str | None, joint: str | None, fixed: list[str]) -> None:
+    """The squared-weights gradient needs ``log r_k`` to depend on sample k alone (mathematics.md section 10.3)."""
+    if depends is not None:
+        cure = "Pass doubly_reparametrised=None: the gradient is the ordinary one there, and not biased."
+        required = "None or False for a guide in which a local site depends on another"
+        fail("doubly_reparametrised", required, f"True with such a site {depends!r}", cure)
+    if joint is not None:
+        cure = "Pass doubly_reparametrised=None: the other gradient would be biased."
+        _refuse_joint("doubly_reparametrised", "None or False", "True", joint, cure)
+    if fixed:
+        cure = "Use ngp.guides.free_latent or amortised, or the ordinary gradient."
+        required = "None or False unless the guide samples each local site by reparametrisation"
+        got = f"True with {type(unwrap(proposal[fixed[0]]['fn'])).__name__} at site {fixed[0]!r}"
+        fail("doubly_reparametrised", required, got, cure)
+
+
+def _refuse_joint(argument: str, value: str, got: str, noise: str, cure: str) -> None:
+    required = f"{value} for a model that samples a layer above its latent inputs"
+    fail(argument, required, f"{got} with the noise site {noise!r} drawn jointly over the samples", cure)
+
+
+def _dependent_site(propose: Callable[[Mapping[str, object]], Trace], proposal: Trace, plate: str) -> str | None:
+    """A local site of a guide whose distribution depends on the value of another local site."""
+    local = local_sites(proposal, plate)
+    if len(local) < 2:
+        return None
+
+    def distributions(values: Mapping[str, object]) -> list[list[Any]]:
+        with handlers.block():
+            found = local_sites(propose(values), plate)
+        return [jax.tree.leaves(found[name]["fn"]) for name in values]
+
+    program, constants, structure = traced(distributions, {name: local[name]["value"] for name in sorted(local)})
+    each = jax.tree.unflatten(structure, sources(program))
+    is_value = range(len(constants), len(program.invars)).__contains__
+    named = zip(sorted(local), each, strict=True)
+    return next((name for name, leaves in named if any(map(is_value, frozenset().union(*leaves)))), None)
+
+
+def sampled_sites(trace: Trace) -> dict[str, Site]:
+    """The sites of a trace that have a distribution."""
+    return {name: site for name, site in trace.items() if site["type"] == "sample"}

@@ -278,26 +278,21 @@ def _orthogonal(
     # ``a`` with a derivative that is its preconditioned gradient, and the probe that brings the preconditioner.
     axes, members = prior.event_dim, start.ndim - prior.own_dim
     if gamma == "newton":
-        shift, precision = _newton_params(name, prior, start, jnp.asarray(at.points, prior.dtype))
+        # ``(Q a, Q)``, with the prior variance times I for the first ``Q``: below the curvature, as the prior is.
+        points = jnp.asarray(at.points, prior.dtype)
+
+        def variance(_: Array) -> Array:
+            return jnp.broadcast_to(jnp.mean(prior.basis.diagonal(points)), start.shape)
+
+        eye = identity_factor(start.shape, 1.0, prior.dtype)
+        shift = natural_param(name, "gamma_shift", lambda key: variance(key) * start, axes)
+        precision = natural_param(name, "gamma_precision", lambda key: variance(key)[..., None] * eye, axes + 1)
         a, weight, covariance = newton_coefficients(shift, precision, step, eps, members)
         return Orthogonal(inputs, a, own.mean, own.scale_tril, drawn, Probe(weight, covariance, of_data=True))
     eps = DIAGONAL_EPS if gamma == "diagonal" and eps is None else eps
     stored = natural_param(name, "gamma", start, axes)
     a, weight, covariance, top = natural_coefficients(stored, gamma, step, eps, members)
     return Orthogonal(inputs, a, own.mean, own.scale_tril, drawn, Probe(weight, covariance, False, top, eps))
-
-
-def _newton_params(name: str, prior: InducingPrior, start: Array, points: Array) -> tuple[Array, Array]:
-    """``(Q a, Q)``, with the prior variance times I for the first ``Q``: below the curvature, as the prior is."""
-
-    def first(_: Array) -> Array:
-        return jnp.broadcast_to(jnp.mean(prior.basis.diagonal(points)), start.shape)
-
-    def matrix(key: Array) -> Array:
-        return first(key)[..., None] * identity_factor(start.shape, 1.0, prior.dtype)
-
-    shift = natural_param(name, "gamma_shift", lambda key: first(key) * start, prior.event_dim)
-    return shift, natural_param(name, "gamma_precision", matrix, prior.event_dim + 1)
 
 
 def _beta_from(name: str, prior: InducingPrior, *, start: Orthogonal, natural: bool) -> Coupled:

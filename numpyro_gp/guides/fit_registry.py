@@ -5,6 +5,7 @@ data of another size too. So each fit leaves here, as long as its guide lives, w
 ended with.
 """
 
+from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -23,6 +24,7 @@ from numpyro_gp.sites import Trace, is_latent, role, unwrap
 MOST = 64
 
 
+@dataclass(eq=False)
 class FitRecord:
     """One fit of a guide.
 
@@ -38,8 +40,10 @@ class FitRecord:
         Names and numbers of its parameters, empty while nobody knows them: a run of NumPyro's own ``SVI`` ends unseen.
     """
 
-    def __init__(self, guide: Any, inducing: Inducing, given: dict[str, object] | None = None) -> None:
-        self.guide, self.inducing, self.given, self.arrays = guide, inducing, given, frozenset[Any]()
+    guide: Any
+    inducing: Inducing
+    given: dict[str, object] | None = None
+    arrays: frozenset[Any] = frozenset()
 
 
 _fits: WeakKeyDictionary[object, list[FitRecord]] = WeakKeyDictionary()

@@ -235,28 +235,21 @@ class _LowerFactor(constraints.ParameterFreeConstraint):
         return jnp.broadcast_to(jnp.eye(jnp.shape(prototype)[-1]), jnp.shape(prototype))
 
 
-def _softplus(package: Any, value: Any) -> Any:
-    return package.logaddexp(value, 0)
-
-
-def _inverse_softplus(package: Any, value: Any) -> Any:
-    return value + package.log(-package.expm1(-value))
-
-
-def _on_diagonal(package: Any, function: Callable[[Any, Any], Any], matrix: Any) -> Any:
-    """What lies below the diagonal of ``(..., M, M)``, and a function of the diagonal, by NumPy or JAX."""
+def _by_diagonal(package: Any, matrix: Any, is_inverse: bool) -> Any:
+    """What lies below the diagonal of ``(..., M, M)``, and the softplus of the diagonal, by NumPy or JAX."""
     eye = package.eye(matrix.shape[-1], dtype=matrix.dtype)[(None,) * (matrix.ndim - 2)]
-    diagonal = function(package, package.diagonal(matrix, axis1=-2, axis2=-1))
+    free = package.diagonal(matrix, axis1=-2, axis2=-1)
+    diagonal = free + package.log(-package.expm1(-free)) if is_inverse else package.logaddexp(free, 0)
     return package.tril(matrix, -1) + diagonal[..., None] * eye
 
 
 # One program for all factors of a step.
-_in_program = jax.jit(partial(_on_diagonal, jnp), static_argnums=0)
+_in_program = jax.jit(partial(_by_diagonal, jnp), static_argnums=1)
 
 
-def _mapped(function: Callable[[Any, Any], Any], matrix: Array) -> Array:
+def _mapped(matrix: Array, is_inverse: bool) -> Array:
     package, own = at_hand(matrix)
-    return on_device(_on_diagonal(np, function, own)) if package is np else _in_program(function, own)
+    return on_device(_by_diagonal(np, own, is_inverse)) if package is np else _in_program(own, is_inverse)
 
 
 class _LowerFactorTransform(ParameterFreeTransform):
@@ -269,10 +262,10 @@ class _LowerFactorTransform(ParameterFreeTransform):
     codomain = _LowerFactor()
 
     def __call__(self, x: Array) -> Array:
-        return _mapped(_softplus, x)
+        return _mapped(x, False)
 
     def _inverse(self, y: Array) -> Array:
-        return _mapped(_inverse_softplus, y)
+        return _mapped(y, True)
 
     def log_abs_det_jacobian(self, x: Array, y: Array, intermediates: object = None) -> Array:  # noqa: ARG002
         """Of the diagonal, the only entries that are not kept as they are."""

@@ -16,7 +16,6 @@ from numpyro import handlers
 from numpyro.infer import autoguide, init_to_median, init_to_uniform
 
 from numpyro_gp.arrays import Array, Model, Shape
-from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.checks import fail, when_known
 from numpyro_gp.programs.private import (
     Args,
@@ -29,18 +28,13 @@ from numpyro_gp.programs.private import (
     starts_well,
 )
 from numpyro_gp.programs.set_up import UnfitStart, is_set_up_here
-from numpyro_gp.programs.trace import sources, traced
 from numpyro_gp.rows.batch_plates import BatchPlate, inside_blocks
 from numpyro_gp.sites import (
-    Belief,
     Observation,
     Site,
     Trace,
-    in_plate,
     is_latent,
-    local_sites,
     role,
-    standard_normal,
     unwrap,
 )
 
@@ -147,20 +141,6 @@ def call_rest(
     return result
 
 
-def joint_size(rest: Any) -> int:
-    """How many numbers the other sites have, in whose coordinates pseudo-data are to move."""
-    if not isinstance(rest, autoguide.AutoMultivariateNormal):
-        got = "no other sites" if rest is None else type(rest).__name__
-        cure = "Pass it to AutoGP, or leave joint=True out."
-        fail("rest", "AutoMultivariateNormal, as pseudo-data with joint=True move with its coordinates", got, cure)
-    return int(rest.latent_dim)
-
-
-def is_point(rest: object) -> bool:
-    """Whether all draws of the other sites are one."""
-    return rest is None or isinstance(rest, autoguide.AutoDelta)
-
-
 def _latent_values(rest: object, args: Args, kwargs: Kwargs) -> dict[str, object]:
     """What a guide that is a plain function samples; it need not return it."""
     trace = handlers.trace(rest).get_trace(*args, **kwargs)
@@ -220,30 +200,6 @@ def quantiles_of_rest(rest: Any, params: Mapping[str, object], levels: Array) ->
 # What ``AutoGP`` makes of the recipe of one site, and what it answers about that site.
 
 
-def described_site(name: str, kind: str | None, value: object) -> dist.Distribution:
-    """What a recipe returned, as the distribution of its site: a belief, or a distribution where that is enough."""
-    if isinstance(value, AbstractBelief):
-        return Belief(value)
-    if not isinstance(value, dist.Distribution):
-        required, got = "a function that returns a belief or a NumPyro distribution", type(value).__name__
-        cure = "Return a belief, such as ngp.beliefs.Coupled(mean, scale_tril): help(ngp.guides) says what a recipe is."
-        fail(f"the recipe of site {name!r}", required, f"one that returned a {got}", cure, TypeError)
-    if kind == "gp" and not isinstance(unwrap(value), (Belief, dist.Delta)):
-        # The process would be drawn in training, and stand at the mean of its values in predictions.
-        required, got = "one that returns a belief, or a Delta: the site is a process", type(unwrap(value)).__name__
-        cure = "Return a belief with these moments: ngp.beliefs.MeanField(mean, scale) or Coupled(mean, scale_tril)."
-        fail(f"the recipe of site {name!r}", required, f"one that returned a {got}", cure, TypeError)
-    return value
-
-
-def standard_normal_of(site: Site) -> dist.Distribution:
-    """The noise of a function draw in the guide: its own prior, of the site's event shape."""
-    fn, value = site["fn"], site["value"]
-    in_plates = {frame.dim for frame in site["cond_indep_stack"]}
-    batch = [1 if -i in in_plates else size for i, size in zip(range(len(fn.batch_shape), 0, -1), fn.batch_shape)]
-    return standard_normal(tuple(batch) + fn.event_shape, value.dtype, fn.event_dim)
-
-
 def data_plates(trace: Trace, site: str | None = None) -> frozenset[str]:
     """The rightmost plate around sites that `observe` opened: what stands in it belongs to single data.
 
@@ -254,12 +210,6 @@ def data_plates(trace: Trace, site: str | None = None) -> frozenset[str]:
     data = [trace[site]] if site is not None else [s for s in data if is_latent(s)] or data
     frames = [max(s["cond_indep_stack"], key=lambda frame: frame.dim) for s in data if s["cond_indep_stack"]]
     return frozenset(frame.name for frame in frames)
-
-
-def shared_sites(sites: Trace, plates: frozenset[str]) -> dict[str, Site]:
-    """The user's own latent sites that belong to no single data: those outside of the ``plates`` of data."""
-    frames = {name: {frame.name for frame in site["cond_indep_stack"]} for name, site in sites.items()}
-    return {n: s for n, s in sites.items() if is_latent(s) and role(s) is None and not frames[n] & plates}
 
 
 def site_quantiles(name: str, fn: dist.Distribution, levels: Array) -> Array:
@@ -305,111 +255,3 @@ def check_masks(trace: Trace) -> None:
         if is_latent(site) and role(site) not in (None, "gp") and mask_of(site["fn"]) is not True:
             cure = "Put handlers.mask around ngp.observe alone: latent values of rows without data stay at their prior."
             fail(f"site {name!r}", "outside of handlers.mask", "a mask over it", cure)
-
-
-# --------------------------------------------------------------------------------------
-# What a model and a guide must be for samples that are weighted: refusals of importance-weighted bounds.
-
-
-def check_local(name: str, site: Site, density: Array) -> Array:
-    """The log density of a local site, refused if it is not one number for each datum of one plate."""
-    frames = site["cond_indep_stack"]
-    if len(frames) != 1 or frames[0].dim != -1 or density.ndim > 2 or density.shape[-1:] != (frames[0].size,):
-        cure = "Make further axes part of the event with .to_event, and let K samples be the only batch axis."
-        required = "inside the data plate alone, the plate on the last axis, with one term for each datum"
-        got = f"plates {[frame.name for frame in frames]} and terms of shape {density.shape}"
-        fail(f"site {name!r}", required, got, cure)
-    return density
-
-
-def check_model(trace: Trace, proposal: Trace, plate: str) -> None:
-    """Refuse models whose bound would not be the one that is documented."""
-    plates = [name for name, site in trace.items() if site["type"] == "plate"]
-    if plate not in plates:
-        fail("plate", f"a plate of the model: {plates}", repr(plate), 'Pass plate="name" of the data plate.')
-    for name, site in [*sampled_sites(trace).items(), *sampled_sites(proposal).items()]:
-        kind = role(site) or ("observed" if site["is_observed"] else None)
-        local, others = in_plate(site, plate), [f.name for f in site["cond_indep_stack"] if f.name != plate]
-        if kind in ("observed", "latent") and not local and name in trace:
-            required = f"inside the data plate {plate!r}"
-            cure = "The bound is a sum over one plate: put it there, or use Trace_ELBO."
-            fail(f"the {kind} site {name!r}", required, f"inside {others or 'no plate'}", cure)
-        if kind == "noise" and others:
-            fail(f"the noise site {name!r}", f"in no plate but {plate!r}", f"inside {others}", "Use one data plate.")
-        if local and not site["is_observed"] and site["fn"].is_discrete:
-            fail(f"the local site {name!r}", "continuous", "a discrete one", "Sum it out in the likelihood.")
-        if name not in proposal and kind not in ("observed", "noise"):
-            fail("the guide", "one for every latent site of the model", f"none for {name!r}", "Use ngp.AutoGP(model).")
-    if not any(site["is_observed"] for site in sampled_sites(trace).values()):
-        fail("the model", "called with data", "no observed site", "Pass the observations: svi.update(state, X, y).")
-    if mutable := [name for name, site in {**trace, **proposal}.items() if site["type"] == "mutable"]:
-        fail("the model and guide", "without mutable state", f"{mutable}", "Use networks without running averages.")
-
-
-def joint_noise(trace: Trace) -> str | None:
-    """A noise site of a layer above the latent inputs, which takes all samples of a datum together."""
-    noise = (name for name, site in sampled_sites(trace).items() if role(site) == "noise")
-    return next((name for name in noise if len(trace[name]["fn"].batch_shape) > 1), None)
-
-
-def refuse_joint_noise(trace: Trace, argument: str, value: str, given: str, cure: str) -> None:
-    """Refuse an argument that noise of a layer above the latent inputs does not allow."""
-    if (name := joint_noise(trace)) is not None:
-        required = f"{value} for a model that samples a layer above its latent inputs"
-        fail(argument, required, f"{given} with the noise site {name!r} drawn jointly over the samples", cure)
-
-
-def not_reparametrised(proposal: Trace, plate: str) -> str | None:
-    """A local site of a guide without a path from its parameters to its value."""
-    for name, site in local_sites(proposal, plate).items():
-        if isinstance(unwrap(site["fn"]), dist.Delta) or not site["fn"].has_rsample:
-            return name
-    return None
-
-
-def dependent_site(propose: Callable[[Mapping[str, object]], Trace], proposal: Trace, plate: str) -> str | None:
-    """A local site of a guide whose distribution depends on the value of another local site."""
-    local = local_sites(proposal, plate)
-    if len(local) < 2:
-        return None
-
-    def distributions(values: Mapping[str, object]) -> list[list[Any]]:
-        with handlers.block():
-            found = local_sites(propose(values), plate)
-        return [jax.tree.leaves(found[name]["fn"]) for name in values]
-
-    program, constants, structure = traced(distributions, {name: local[name]["value"] for name in sorted(local)})
-    each = jax.tree.unflatten(structure, sources(program))
-    is_value = range(len(constants), len(program.invars)).__contains__
-    named = zip(sorted(local), each, strict=True)
-    return next((name for name, leaves in named if any(map(is_value, frozenset().union(*leaves)))), None)
-
-
-def refuse_points(proposal: Trace, plate: str, num_samples: int) -> None:
-    """Refuse several samples of a point: all weights would be equal, and the bound that of one sample for every K."""
-    for name, site in local_sites(proposal, plate).items() if num_samples > 1 else ():
-        # A point that was computed from samples has their axis.
-        if isinstance(unwrap(site["fn"]), dist.Delta) and len(site["fn"].batch_shape) == 1:
-            cure = f"Give it a width: ngp.AutoGP(model, {{{name!r}: ngp.guides.free_latent()}}), or rest=AutoNormal."
-            required = f"a distribution with a width, as the {num_samples} samples of its weights need"
-            fail(f"the guide at the local site {name!r}", required, "a point (Delta)", cure)
-
-
-def check_separable(trace: Trace, proposal: Trace, plate: str, depends: str | None) -> None:
-    """The squared-weights gradient needs ``log r_k`` to depend on sample k alone (mathematics.md section 10.3)."""
-    if depends is not None:
-        cure = "Pass doubly_reparametrised=None: the gradient is the ordinary one there, and not biased."
-        required = "None or False for a guide in which a local site depends on another"
-        fail("doubly_reparametrised", required, f"True with such a site {depends!r}", cure)
-    cure = "Pass doubly_reparametrised=None: the other gradient would be biased."
-    refuse_joint_noise(trace, "doubly_reparametrised", "None or False", "True", cure)
-    if (name := not_reparametrised(proposal, plate)) is not None:
-        cure = "Use ngp.guides.free_latent or amortised, or the ordinary gradient."
-        required = "None or False unless the guide samples each local site by reparametrisation"
-        got = f"True with {type(unwrap(proposal[name]['fn'])).__name__} at site {name!r}"
-        fail("doubly_reparametrised", required, got, cure)
-
-
-def sampled_sites(trace: Trace) -> dict[str, Site]:
-    """The sites of a trace that have a distribution."""
-    return {name: site for name, site in trace.items() if site["type"] == "sample"}

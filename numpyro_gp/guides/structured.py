@@ -173,35 +173,36 @@ def _start_of_W(rank: int, W: ArrayLike | None, inputs: ArrayLike | None, curvat
     check_count("rank", rank)
     if W is not None and inputs is not None:
         fail("inputs", "left out where W is given", "both", "Pass W, or inputs from which it is made.")
-    if W is not None:
-        return partial(_given_start, W=W, rank=rank)
-    if inputs is not None:
-        points = check_points("inputs", inputs)
-        return partial(_spectral_start, rank=rank, inputs=points, curvature=check_positive("curvature", curvature))
-    return partial(_random_start, rank=rank)
+    if inputs is None:
+        return partial(_start, rank=rank, W=W)
+    points = check_points("inputs", inputs)
+    return partial(_start, rank=rank, inputs=points, curvature=check_positive("curvature", curvature))
 
 
-def _random_start(name: str, prior: InducingPrior, key: Array, *, rank: int) -> Array:  # noqa: ARG001
-    return START * jax.random.normal(key, (*prior.shape(), rank), prior.dtype)
-
-
-def _given_start(name: str, prior: InducingPrior, key: Array, *, W: ArrayLike, rank: int) -> Array:  # noqa: ARG001
-    shape = (prior.event_shape if len(jnp.shape(W)) == 2 else prior.shape()) + (rank,)
-    array = check_shape(f"W of the recipe for {name!r}", W, shape, "whitened values by rank", "Start from a good fit.")
-    return jnp.broadcast_to(array.astype(prior.dtype), (*prior.shape(), rank))
-
-
-def _spectral_start(
-    name: str, prior: InducingPrior, key: Array, *, rank: int, inputs: Array, curvature: Array
+def _start(
+    name: str,
+    prior: InducingPrior,
+    key: Array,
+    *,
+    rank: int,
+    W: ArrayLike | None = None,
+    inputs: Array | None = None,
+    curvature: Array | None = None,
 ) -> Array:
-    """Leading left singular vectors of ``A diag(lambda)^(1/2)`` times their singular values, and a small rest."""
+    """What is given; leading left singular vectors of ``A diag(lambda)^(1/2)`` times their singular values; noise."""
+    shape = prior.shape()
+    if W is not None:
+        shape = prior.event_shape if len(jnp.shape(W)) == 2 else shape
+        words = f"W of the recipe for {name!r}", W, (*shape, rank), "whitened values by rank", "Start from a good fit."
+        return jnp.broadcast_to(check_shape(*words).astype(prior.dtype), (*prior.shape(), rank))
+    if inputs is None or curvature is None:
+        return START * jax.random.normal(key, (*shape, rank), prior.dtype)
     weights = jnp.broadcast_to(jnp.sqrt(curvature), inputs.shape[:1]).astype(prior.dtype)
-    features = prior.basis.features(inputs) * weights[None]
-    vectors, values, _ = jnp.linalg.svd(features, full_matrices=False)
-    leading = jnp.broadcast_to(vectors[:, :rank] * values[None, :rank], (*prior.shape(), min(rank, values.size)))
+    vectors, values, _ = jnp.linalg.svd(prior.basis.features(inputs) * weights[None], full_matrices=False)
+    leading = jnp.broadcast_to(vectors[:, :rank] * values[None, :rank], (*shape, min(rank, values.size)))
     # Columns beyond the rank of the features would be zero, where the gradient of W vanishes.
     missing = rank - leading.shape[-1]
-    return jnp.concatenate([leading, _random_start(name, prior, key, rank=missing)], -1) if missing > 0 else leading
+    return jnp.concatenate([leading, _start(name, prior, key, rank=missing)], -1) if missing > 0 else leading
 
 
 def _low_rank(
@@ -227,7 +228,7 @@ def _low_rank(
             W = start(name, prior, key)
             if spare <= 0:
                 return W
-            return jnp.concatenate([W, _random_start(name, prior, jax.random.fold_in(key, 1), rank=spare)], -1)
+            return jnp.concatenate([W, _start(name, prior, jax.random.fold_in(key, 1), rank=spare)], -1)
 
         W = natural_param(name, "W", columns, 2)
         own = None if scale is None else blocks("own", scale**-2)

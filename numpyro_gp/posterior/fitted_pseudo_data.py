@@ -19,8 +19,8 @@ from numpyro_gp.beliefs.members import each_member
 from numpyro_gp.beliefs.neighbours.pseudo_rows import PseudoRows
 from numpyro_gp.checks import check_points, check_symmetric, fail, known
 from numpyro_gp.guides import AutoGP
+from numpyro_gp.guides.auto import OnBases
 from numpyro_gp.guides.fit_registry import as_fitted, inducing_of_sites, is_same
-from numpyro_gp.guides.own_sites import OnBases
 from numpyro_gp.kernels.functionals import Functional, OfFunctionals, as_functionals
 from numpyro_gp.posterior.sources import check_precision, check_whitened_precision, shapes_of_params
 from numpyro_gp.posterior.storage import read_arrays, write_arrays

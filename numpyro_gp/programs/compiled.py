@@ -6,7 +6,6 @@ program.
 """
 
 import functools
-import itertools
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, cast
 
@@ -30,9 +29,6 @@ from numpyro_gp.programs.trace import WHOLE, as_function, bytes_of, is_traced, s
 
 
 NUMBERS = (jax.Array, np.ndarray, np.generic, float, int)
-# Trees that are made of this library alone.
-_known: set[Any] = set()
-MOST_KNOWN = 1000
 # Numbers in the arguments of a program that is optimised less: an array of all pairs of them runs for milliseconds.
 FEW = 2000
 
@@ -80,21 +76,14 @@ def is_of_library(structure: PyTreeDef) -> bool:
     """Whether a tree is made of containers and classes of this library, and holds no function.
 
     A function of the user's own may read globals that change, and so may the methods of a class: nothing compiled for
-    one tree then serves an equal one. Nor is such a tree remembered, or all that it holds would stay.
+    one tree then serves an equal one.
     """
-    if structure in _known:
-        return True
     node = structure.node_data()
     if node is not None and node[0] not in (tuple, list, dict, type(None)):
         is_own = getattr(node[0], "is_users_own", False) or not node[0].__module__.startswith("numpyro_gp.")
         if is_own or _holds_function(node[1]):
             return False
-    if not all(map(is_of_library, structure.children())):
-        return False
-    if len(_known) >= MOST_KNOWN:
-        _known.clear()
-    _known.add(structure)
-    return True
+    return all(map(is_of_library, structure.children()))
 
 
 def _holds_function(fixed: object) -> bool:
@@ -179,14 +168,11 @@ class Same:
 
 
 Program = Callable[..., list[Array]]
-# How many programs are kept: those used last.
+# How many programs are kept: those made last.
 SIZE = 64
 # A program with an array of more numbers than this (512 points by 20 000 rows) is optimised even if it runs once.
 LARGE = 10_000_000
-# What was made of each program, and when it was used last. That is no order of the dictionary: to move a program in
-# there, all of its key would be looked at again.
-_programs: dict[object, list[Any]] = {}
-_uses = itertools.count()
+_programs: dict[object, Any] = {}
 # Why programs could not be kept: a parameter of an operation that has no hash. Of the last of them, and not themselves.
 without_key: list[str] = []
 
@@ -207,12 +193,10 @@ def kept(program: Jaxpr, extra: object, build: Callable[[], T]) -> T:
         del without_key[:-SIZE]
         return build()
     if found is None:
-        found = _programs[key] = [build(), 0]
-    found[1] = next(_uses)
-    while len(_programs) > SIZE:
-        oldest = min([*_programs.items()], key=lambda item: item[1][1])[0]  # of a copy: other threads keep theirs
-        _programs.pop(oldest, None)
-    made: T = found[0]
+        found = _programs[key] = build()
+        for oldest in [*_programs][:-SIZE]:  # of a copy: other threads keep theirs
+            _programs.pop(oldest, None)
+    made: T = found
     return made
 
 
@@ -221,23 +205,17 @@ def run(function: Callable[..., T], *arguments: object) -> T:
 
     Where a derivative or another program is being traced it is the function itself, whose rules of derivatives stay.
     """
-    return function(*arguments) if is_traced() else _prepared(optimised, function, arguments)(*arguments)
+    return function(*arguments) if is_traced() else prepared(function, *arguments, is_fast=True)(*arguments)
 
 
 def run_quickly(function: Callable[..., T], *arguments: object) -> T:
     """`run` of what compiles for longer than it runs, as `quickly` compiles it."""
-    return function(*arguments) if is_traced() else _prepared(quickly, function, arguments)(*arguments)
+    return function(*arguments) if is_traced() else prepared(function, *arguments)(*arguments)
 
 
-def prepared(function: Callable[..., T], *like: object) -> Callable[..., T]:
-    """`run_quickly` of arguments like these: traced once for many calls, outside of any other program."""
-    return _prepared(quickly, function, like)
-
-
-def _prepared(
-    build: Callable[[Jaxpr], Program], function: Callable[..., T], like: tuple[object, ...]
-) -> Callable[..., T]:
-    found = traced(function, *like)
+def prepared(function: Callable[..., T], *like: object, is_fast: bool = False) -> Callable[..., T]:
+    """`run_quickly`, or `run`, of arguments like these: traced once for many calls, outside of any other program."""
+    found, build = traced(function, *like), optimised if is_fast else quickly
     compiled = kept(found.program, build, lambda: build(found.program))
 
     def call(*arguments: object) -> T:

@@ -9,7 +9,7 @@ Arguments stay known while the code runs, and checks of other values follow at t
 import functools
 import types
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, cast
@@ -203,49 +203,40 @@ def swapped(value: object, swap: Callable[[Any], object], seen: dict[int, tuple[
         return swap(value)
     if isinstance(value, ATOMS):
         return value
-    if id(value) not in seen:
-        seen[id(value)] = value, value  # held, so that no other object takes its address
-        seen[id(value)] = value, _swapped_inside(value, lambda item: swapped(item, swap, seen))
-    return seen[id(value)][1]
-
-
-def _swapped_inside(value: object, again: Callable[[Any], Any]) -> object:
+    if id(value) in seen:
+        return seen[id(value)][1]
+    seen[id(value)] = value, value  # held, so that no other object takes its address
+    again = functools.partial(swapped, swap=swap, seen=seen)
+    container: Any = None
+    items: Iterable[tuple[Any, object]] = ()
     if isinstance(value, dict):
-        _update(value, value.items(), again)
+        container, items = value, value.items()
     elif isinstance(value, list):
-        _update(value, enumerate(value), again)
+        container, items = value, enumerate(value)
     elif isinstance(value, tuple):
-        items = [again(item) for item in value]
-        if any(new is not old for new, old in zip(items, value, strict=True)):
-            return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+        new = [again(item) for item in value]
+        if any(one is not old for one, old in zip(new, value, strict=True)):
+            made = type(value)(*new) if hasattr(value, "_fields") else type(value)(new)
+            seen[id(value)] = value, made
     elif isinstance(value, functools.partial):
-        parts = value.func, value.args, value.keywords
-        new = tuple(again(part) for part in parts)
-        cast("Any", value).__setstate__((*new, vars(value)))
+        parts = tuple(again(part) for part in (value.func, value.args, value.keywords))
+        cast("Any", value).__setstate__((*parts, vars(value)))
     elif isinstance(value, types.MethodType):
         again(value.__self__)
     elif isinstance(value, types.FunctionType):
         for cell in value.__closure__ or ():
-            _swap_cell(cell, again)
+            try:
+                held = cell.cell_contents
+            except ValueError:  # a name that is assigned later
+                continue
+            if (one := again(held)) is not held:
+                cell.cell_contents = one
     elif type(value).__module__.partition(".")[0] in ("jax", "jaxlib", "optax"):  # no tree, or a state of an optimiser
-        return value if jax.tree_util.all_leaves([value]) else jax.tree.map(again, value)
+        if not jax.tree_util.all_leaves([value]):
+            seen[id(value)] = value, jax.tree.map(again, value)
     elif isinstance(getattr(value, "__dict__", None), dict):
-        _update(vars(value), vars(value).items(), again)
-    return value
-
-
-def _update(container: Any, items: Any, again: Callable[[Any], object]) -> None:
+        container, items = vars(value), vars(value).items()
     for key, item in list(items):
-        new = again(item)
-        if new is not item:
-            container[key] = new
-
-
-def _swap_cell(cell: types.CellType, again: Callable[[Any], object]) -> None:
-    try:
-        held = cell.cell_contents
-    except ValueError:  # a name that is assigned later
-        return
-    new = again(held)
-    if new is not held:
-        cell.cell_contents = new
+        if (one := again(item)) is not item:
+            container[key] = one
+    return seen[id(value)][1]

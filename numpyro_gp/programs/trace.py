@@ -155,21 +155,18 @@ def aval_of(atom: Any) -> ShapedArray:
     return atom.aval
 
 
-def size_of(program: Jaxpr) -> int:
-    """Numbers in the largest array that a program makes, also inside of loops and branches."""
-    return _largest_array(program, lambda array: int(getattr(array, "size", 0)))
+def size_of(program: Jaxpr, in_bytes: bool = False) -> int:
+    """Numbers in the largest array that a program makes, or its bytes, also inside of loops and branches."""
+    made = {id(var.aval): var.aval for equation in program.eqns for var in equation.outvars}
+    inside = {id(body): body for equation in program.eqns for body in bodies_of(equation)}
+    arrays: list[Any] = [array for array in made.values() if hasattr(array, "size")]
+    sizes = [array.size * array.dtype.itemsize if in_bytes else int(array.size) for array in arrays]
+    return max([*sizes, *(size_of(body, in_bytes) for body in inside.values())], default=0)
 
 
 def bytes_of(program: Jaxpr) -> int:
-    """The same in bytes."""
-    return _largest_array(program, lambda array: array.size * array.dtype.itemsize if hasattr(array, "size") else 0)
-
-
-def _largest_array(program: Jaxpr, measure: Callable[[Any], int]) -> int:
-    made = {id(var.aval): var.aval for equation in program.eqns for var in equation.outvars}
-    inside = {id(body): body for equation in program.eqns for body in bodies_of(equation)}
-    sizes = [*map(measure, made.values()), *(_largest_array(body, measure) for body in inside.values())]
-    return max(sizes, default=0)
+    """Bytes of the largest array that a program makes."""
+    return size_of(program, in_bytes=True)
 
 
 def bodies_of(equation: JaxprEqn) -> Iterator[Jaxpr]:
@@ -212,7 +209,17 @@ def split(program: Jaxpr, count: int) -> tuple[Jaxpr, Jaxpr]:
         ``handed = first(*early)`` and ``second(*early, *handed, *late)`` for inputs ``early + late``.
     """
     early, late = program.invars[:count], program.invars[count:]
-    known, cheap = _determined(program, early)
+    # What the early inputs determine; and of all values those that are copies of smaller ones, or of numbers alone.
+    known, cheap, bare = set(early), set[Var](), set[Var]()
+    for equation in program.eqns:
+        inputs, name = set(variables_of(equation.invars)), equation.primitive.name
+        if inputs <= known and not equation.effects:
+            known.update(equation.outvars)
+        is_bare = inputs <= bare and name not in COSTLY
+        if is_bare:
+            bare.update(equation.outvars)
+        if is_bare or name in SPREADING or (name in ELEMENTWISE and inputs & cheap):
+            cheap.update(equation.outvars)
     wanted, handed, after = set(variables_of(program.outvars)), [], []
     for equation in reversed(program.eqns):
         made = [var for var in equation.outvars if var in wanted]
@@ -235,23 +242,6 @@ def needed(program: Jaxpr, results: Iterable[Any]) -> Jaxpr:
             wanted.update(variables_of(equation.invars))
     inputs = [var for var in (*program.constvars, *program.invars) if var in wanted]
     return _part(program, inputs, equations, results)
-
-
-def _determined(program: Jaxpr, early: list[Var]) -> tuple[set[Var], set[Var]]:
-    """What the early inputs determine, and of all values those that are copies of smaller ones or of numbers alone."""
-    known = set(early)
-    cheap: set[Var] = set()
-    bare: set[Var] = set()
-    for equation in program.eqns:
-        inputs, name = set(variables_of(equation.invars)), equation.primitive.name
-        if inputs <= known and not equation.effects:
-            known.update(equation.outvars)
-        is_bare = inputs <= bare and name not in COSTLY
-        if is_bare:
-            bare.update(equation.outvars)
-        if is_bare or name in SPREADING or (name in ELEMENTWISE and inputs & cheap):
-            cheap.update(equation.outvars)
-    return known, cheap
 
 
 def variables_of(atoms: Iterable[Any]) -> list[Var]:

@@ -106,7 +106,8 @@ def auto(
         now = [(table.mean(0), table.std(0)) for table in tables]
         if before is not None:
             # What a short last block moves is taken as a part of what a whole one would.
-            moved = max(_apart(*pair) for pair in zip(now, before, strict=True)) * BLOCK / steps
+            pairs = [pair for site in zip(now, before, strict=True) for pair in zip(*site, strict=True)]
+            moved = max(float(np.sqrt(np.mean((a - b) ** 2))) for a, b in pairs) * BLOCK / steps
             if moved < STILL:
                 break
         before = now
@@ -148,8 +149,3 @@ def _guide_draws(
         shift = target.past[name].shift
         draws[f"{name}_conditioned"] = jax.random.normal(key_of_site, count + shift.shape, shift.dtype)
     return target, draws
-
-
-def _apart(now: tuple[np.ndarray, np.ndarray], before: tuple[np.ndarray, np.ndarray]) -> float:
-    """Root mean square change of the means and spreads of a site's coordinates."""
-    return max(float(np.sqrt(np.mean((a - b) ** 2))) for a, b in zip(now, before, strict=True))

@@ -1,6 +1,5 @@
 """How good a set of particles is, and how it got there: kernelised Stein discrepancy, particle paths, figures."""
 
-import functools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -49,22 +48,21 @@ def ksd(particles: Particles, scores: Particles, kernel: ParticleKernel = IMQ(ba
         fail("kernel", "one of distances alone", f"{kernel!r:.60}", "Pass the kernel that it contains, such as RBF().")
     total: Any = 0
     for x, score, radial in split_blocks(particles, scores, kernel)[0]:
-        parts = by_distance(radial, x), by_distance(radial, score)
-        total += jnp.sum(jax.vmap(functools.partial(_squared_discrepancy, radial))(*parts))
+
+        def squared_discrepancy(x: Array, score: Array, radial: Radial = radial) -> Array:
+            """Mean of ``u`` over all pairs, for one distance."""
+            centred = x - jnp.mean(x, axis=0, keepdims=True)
+            squared = particle_distances(centred)
+            value, slope, curvature = radial.profile(squared, bandwidth(radial, squared))
+            inner = matmul(score, score.T)
+            cross = matmul(centred, score.T)  # x_i . s_j
+            same = jnp.diagonal(cross)  # x_i . s_i
+            difference = cross - same[None, :] - same[:, None] + cross.T  # (s_j - s_i) . (x_i - x_j)
+            terms = value * inner + 2 * slope * difference - 2 * x.shape[1] * slope - 4 * curvature * squared
+            return jnp.mean(terms)
+
+        total += jnp.sum(jax.vmap(squared_discrepancy)(by_distance(radial, x), by_distance(radial, score)))
     return jnp.sqrt(jnp.maximum(total, 0.0))
-
-
-def _squared_discrepancy(kernel: Radial, x: Array, score: Array) -> Array:
-    """Mean of ``u`` over all pairs, for one distance."""
-    centred = x - jnp.mean(x, axis=0, keepdims=True)
-    squared = particle_distances(centred)
-    value, slope, curvature = kernel.profile(squared, bandwidth(kernel, squared))
-    inner = matmul(score, score.T)
-    cross = matmul(centred, score.T)  # x_i . s_j
-    same = jnp.diagonal(cross)  # x_i . s_i
-    difference = cross - same[None, :] - same[:, None] + cross.T  # (s_j - s_i) . (x_i - x_j)
-    terms = value * inner + 2 * slope * difference - 2 * x.shape[1] * slope - 4 * curvature * squared
-    return jnp.mean(terms)
 
 
 class Paths(NamedTuple):

@@ -13,7 +13,7 @@ from jax.flatten_util import ravel_pytree
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import fail
 from numpyro_gp.linalg import matmul
-from numpyro_gp.stein.kernels import RBF, Moments, ParticleKernel, Radial, check_blocks
+from numpyro_gp.stein.kernels import RBF, Moments, ParticleKernel, Radial, check_kernel
 
 # Coordinates with the particle axis first: one array, or one for each site.
 Particles = ArrayLike | Mapping[str, ArrayLike]
@@ -30,10 +30,8 @@ class Forces(NamedTuple):
 def svgd_direction(particles: Particles, scores: Particles, kernel: ParticleKernel = RBF()) -> Values:  # noqa: B008
     """One step of Stein variational gradient descent: the direction that raises the target fastest for a kernel.
 
-    ``phi_i = (1/n) sum_j [ k(x_j, x_i) s_j + grad_{x_j} k(x_j, x_i) ]`` (mathematics.md section 9.1).
-
-    ``phi_i = (1/n) sum_j [ k(x_j, x_i) s_j + grad_{x_j} k(x_j, x_i) ]``; step *along* it. The second term
-    pushes particles apart.
+    ``phi_i = (1/n) sum_j [ k(x_j, x_i) s_j + grad_{x_j} k(x_j, x_i) ]`` (mathematics.md section 9.1); step *along* it.
+    The second term pushes particles apart.
 
     Parameters
     ----------
@@ -96,28 +94,19 @@ def forces(
     healthy = healthy_particles([x for x, _, _ in tables], [s for _, s, _ in tables])
     parts = [_block_forces(x, s, radial, healthy) for x, s, radial in tables]
     if isinstance(kernel, Moments):
+        # Forces of ``1 + (x - m).(y - m) / v``, all blocks: ``m`` the mean, ``v`` the variance averaged over ``size``.
         size = sum(x.shape[1] for x, _, _ in tables) - sum(jnp.sum(part) for part in (absent or {}).values())
-        affine = _affine_forces([x for x, _, _ in tables], [s for _, s, _ in tables], kernel.weight, healthy, size)
-        parts = [(a + b, r + q) for (a, r), (b, q) in zip(parts, affine, strict=True)]
+        seen, count = healthy[:, None], jnp.sum(healthy).astype(tables[0][0].dtype)
+        centred = [jnp.where(seen, x - healthy_mean(x, healthy)[None], 0) for x, _, _ in tables]
+        width = sum(jnp.sum(c**2) for c in centred) / (count * jnp.maximum(size, 1))
+        width = lax.stop_gradient(jnp.where(width > jnp.finfo(width.dtype).tiny, width, 1.0))
+        inner = sum(matmul(c, c.T) for c in centred) / width
+        inner = jnp.where(seen & seen.T, 1 + inner, 0) / count
+        for number, ((x, score, _), c) in enumerate(zip(tables, centred, strict=True)):
+            pull, push = matmul(inner, jnp.where(seen, score, 0)), c / width
+            more = [mark_faults(kernel.weight * force, x, score, healthy) for force in (pull, push)]
+            parts[number] = parts[number][0] + more[0], parts[number][1] + more[1]
     return Forces(values([a for a, _ in parts]), values([r for _, r in parts]))
-
-
-def _affine_forces(
-    tables: list[Array], scores: list[Array], weight: float, healthy: Array, size: int | Array
-) -> list[tuple[Array, Array]]:
-    """Forces of ``1 + (x - m).(y - m) / v``, all blocks: ``m`` the mean, ``v`` the variance averaged over ``size``."""
-    seen, count = healthy[:, None], jnp.sum(healthy).astype(tables[0].dtype)
-    centred = [jnp.where(seen, x - healthy_mean(x, healthy)[None], 0) for x in tables]
-    width = sum(jnp.sum(c**2) for c in centred) / (count * jnp.maximum(size, 1))
-    width = lax.stop_gradient(jnp.where(width > jnp.finfo(width.dtype).tiny, width, 1.0))
-    inner = sum(matmul(c, c.T) for c in centred) / width
-    inner = jnp.where(seen & seen.T, 1 + inner, 0) / count
-    parts = []
-    for x, c, score in zip(tables, centred, scores, strict=True):
-        pull = matmul(inner, jnp.where(seen, score, 0))
-        pull, push = (mark_faults(weight * force, x, score, healthy) for force in (pull, c / width))
-        parts.append((pull, push))
-    return parts
 
 
 def _block_forces(x: Array, score: Array, kernel: Radial, healthy: Array) -> tuple[Array, Array]:
@@ -182,7 +171,8 @@ def split_blocks(
     for name, array in (*x.items(), *s.items()):
         if not jnp.issubdtype(array.dtype, jnp.floating):  # a direction of whole numbers would be zero
             fail(name, "floating point", f"dtype {array.dtype}", f"Convert it: {name}.astype(float).", TypeError)
-    check_blocks("kernel", kernel, "RBF, IMQ, PerSite, Groups or Moments", "Call the class: stein.RBF().")
+    required = "RBF, IMQ, PerSite, Groups or Moments"
+    check_kernel("kernel", kernel, "blocks", required, "Call the class: stein.RBF().")
     if set(x) != set(s) or any(jnp.shape(x[name]) != jnp.shape(s[name]) for name in x):
         shapes = [{name: jnp.shape(leaf) for name, leaf in tree.items()} for tree in (x, s)]
         fail("scores", f"of the shapes of the particles, {shapes[0]}", f"{shapes[1]}", "Pass one for each coordinate.")

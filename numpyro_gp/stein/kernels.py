@@ -41,6 +41,15 @@ class Radial(ABC):
     bandwidth: float | str
     per_coordinate: bool
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.bandwidth, str) or self.bandwidth != MEDIAN:
+            cure = "Pass a positive number, which divides the *squared* distance, or leave it out."
+            required = '"median" or a positive number'
+            store(self, bandwidth=_number("bandwidth", self.bandwidth, 0, math.inf, required, cure))
+        if not isinstance(self.per_coordinate, bool):
+            cure = "Pass per_coordinate=True, or leave it out."
+            fail("per_coordinate", "True or False", f"{self.per_coordinate!r:.60}", cure, TypeError)
+
     @abstractmethod
     def profile(self, squared: Array, h: Array) -> tuple[Array, Array, Array]:
         """``g``, ``g'`` and ``g''`` at squared distances, for bandwidth ``h``."""
@@ -74,26 +83,14 @@ def _number(argument: str, value: object, low: float, high: float, required: str
     return number
 
 
-def _check_fields(kernel: Radial) -> None:
-    """Check what all kernels have."""
-    if not isinstance(kernel.bandwidth, str) or kernel.bandwidth != MEDIAN:
-        cure = "Pass a positive number, which divides the *squared* distance, or leave it out."
-        number = _number("bandwidth", kernel.bandwidth, 0, math.inf, '"median" or a positive number', cure)
-        store(kernel, bandwidth=number)
-    if not isinstance(kernel.per_coordinate, bool):
-        cure = "Pass per_coordinate=True, or leave it out."
-        fail("per_coordinate", "True or False", f"{kernel.per_coordinate!r:.60}", cure, TypeError)
-
-
-def check_blocks(argument: str, kernel: object, required: str, cure: str) -> None:
-    """Refuse what divides no sites, above all a class in place of its value."""
-    if isinstance(kernel, type) or not hasattr(kernel, "blocks"):
+def check_kernel(argument: str, kernel: object, method: str, required: str, cure: str) -> None:
+    """Refuse what divides no sites ("blocks"), or is no kernel of a distance ("profile"): a class, above all."""
+    if isinstance(kernel, type) or not hasattr(kernel, method):
         fail(argument, required, f"{kernel!r:.60}", cure, TypeError)
 
 
 def _check_radial(argument: str, kernel: object) -> None:
-    if isinstance(kernel, type) or not hasattr(kernel, "profile"):
-        fail(argument, "RBF or IMQ", f"{kernel!r:.60}", "Call the class: RBF(). Do not nest site groups.", TypeError)
+    check_kernel(argument, kernel, "profile", "RBF or IMQ", "Call the class: RBF(). Do not nest site groups.")
 
 
 def _check_known(argument: str, named: Iterable[str], sites: tuple[str, ...]) -> None:
@@ -126,9 +123,6 @@ class RBF(Radial):
 
     bandwidth: float | str = MEDIAN
     per_coordinate: bool = False
-
-    def __post_init__(self) -> None:
-        _check_fields(self)
 
     def profile(self, squared: Array, h: Array) -> tuple[Array, Array, Array]:
         """``exp(-r/h)`` and its two derivatives in ``r``."""
@@ -165,7 +159,7 @@ class IMQ(Radial):
     per_coordinate: bool = False
 
     def __post_init__(self) -> None:
-        _check_fields(self)
+        super().__post_init__()
         c = _number("c", self.c, 0, math.inf, "a positive number", "Pass 1.0.")
         store(self, c=c, power=_number("power", self.power, -1, 0, "between -1 and 0", "Pass power=-0.5."))
 

@@ -130,12 +130,6 @@ def _in_units(matrix: Array) -> tuple[Array, Array]:
     return units, matrix / units[:, None] / units[None]
 
 
-def absolute(matrix: Array) -> Array:
-    """The matrix of absolute eigenvalues, in units of its own."""
-    units, balanced = _in_units(matrix)
-    return units[:, None] * symmetric_power(balanced, 1.0) * units[None]
-
-
 def root_of_absolute(matrix: Array) -> Array:
     """``R`` with ``R R^T`` the absolute matrix."""
     units, balanced = _in_units(matrix)
@@ -169,24 +163,14 @@ def average_curvature(log_target: Callable[[dict[str, Array]], Array], particles
         density = log_target(unravel(row))
         hessian = jax.jacfwd(jax.grad(lambda row: log_target(unravel(row))))(row)
         is_flat = jnp.all(hessian == 0, axis=1)
-        return absolute(jnp.where(jnp.isfinite(density), hessian, jnp.nan)), is_flat
+        # The matrix of absolute eigenvalues, in units of its own.
+        units, balanced = _in_units(jnp.where(jnp.isfinite(density), hessian, jnp.nan))
+        return units[:, None] * symmetric_power(balanced, 1.0) * units[None], is_flat
 
     sizes, flat = lax.map(size, to_rows(particles))
     healthy = jnp.isfinite(sizes).all((1, 2))
     is_flat = jnp.all(flat | ~healthy[:, None], axis=0)
     return jnp.where(is_flat[:, None] | is_flat[None], 0, healthy_mean(sizes, healthy)), is_flat, healthy.any()
-
-
-def blended(before: Array, new: Array, is_flat: Array, memory: float) -> Array:
-    """``memory`` of what was measured before with what was found; coordinates without curvature keep theirs, or 1.
-
-    Taken for flat, as wide as rounding lets them be, they would run away at the next step.
-    """
-    is_first = ~jnp.any(before)
-    before = jnp.where(is_first, jnp.eye(*before.shape, dtype=before.dtype), before)
-    kept = jnp.where(is_first, 0.0, memory).astype(before.dtype)
-    side = jnp.sqrt(jnp.where(is_flat, 1, kept))  # on both sides: the sum stays positive definite
-    return side[:, None] * before * side[None] + (1 - kept) * new
 
 
 class Moved(NamedTuple):
@@ -263,8 +247,14 @@ class Moving:
             params = self.get_params(state)
             particles = {name: params.pop(name) for name in state.origin}
             average, is_flat, is_found = average_curvature(lambda particle: log_target(particle, params), particles)
-            curvature = blended(state.curvature, average, is_flat, self.metric.memory)
-            root = inverse_root_of(jnp.where(is_found, curvature, jnp.eye(*average.shape, dtype=average.dtype)))
+            # ``memory`` of what was measured before with what was found. Coordinates without curvature keep theirs, or
+            # 1: taken for flat, as wide as rounding lets them be, they would run away at the next step.
+            is_first, identity = ~jnp.any(state.curvature), jnp.eye(*average.shape, dtype=average.dtype)
+            before = jnp.where(is_first, identity, state.curvature)
+            kept_share = jnp.where(is_first, 0.0, self.metric.memory).astype(before.dtype)
+            side = jnp.sqrt(jnp.where(is_flat, 1, kept_share))  # on both sides: the sum stays positive definite
+            curvature = side[:, None] * before * side[None] + (1 - kept_share) * average
+            root = inverse_root_of(jnp.where(is_found, curvature, identity))
             new = self.turned(state, root)
             kept = functools.partial(jnp.where, is_found)
             origin = jax.tree.map(kept, new.origin, state.origin)

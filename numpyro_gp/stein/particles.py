@@ -130,17 +130,3 @@ def _check_fixed(site: str, bound: np.ndarray, other: np.ndarray) -> None:
     if np.any(bound != other):
         cure = "Sample it in fixed coordinates, such as a fraction of the other site."
         fail(f"site {site!r}", "of one fixed support", "a support that depends on another site", cure)
-
-
-def check_resumed(resumed: object, like: object) -> None:
-    """Refuse a state of other particles, sites, optimiser or metric than those of the engine, whose are ``like`` it."""
-    there, here = (
-        {jax.tree_util.keystr(path): jnp.shape(leaf) for path, leaf in jax.tree.leaves_with_path(state.optim_state)}
-        for state in (resumed, like)
-    )
-    for name in (*here, *there):
-        if there.get(name) != here.get(name):
-            shapes = [shape.get(name, "none") for shape in (there, here)]
-            required = "of an engine with as many particles and the same model, optimiser and metric"
-            got = f"one with {shapes[0]} for {shapes[1]} at optim_state{name}"
-            fail("init_state", required, got, "Pass result.state of a run of such an engine.")

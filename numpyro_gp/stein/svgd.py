@@ -25,9 +25,9 @@ from numpyro_gp.programs.set_up import Feasible, abstract_trace, in_one_program
 from numpyro_gp.rows.call import call_of
 from numpyro_gp.rows.model_trace import check_rows_of
 from numpyro_gp.stein.direction import forces, healthy_mean, healthy_particles
-from numpyro_gp.stein.kernels import RBF, ParticleKernel, check_blocks
+from numpyro_gp.stein.kernels import RBF, ParticleKernel, check_kernel
 from numpyro_gp.stein.metric import Curvature, Moving, Spread, in_coordinates
-from numpyro_gp.stein.particles import Around, check_resumed, check_supports, init_to_draw, starting_values
+from numpyro_gp.stein.particles import Around, check_supports, init_to_draw, starting_values
 from numpyro_gp.stein.target import Judgement, Target, copied, not_finite, scores_of_particles, site_of
 
 EVALUATIONS = ("vmap", "map")
@@ -115,7 +115,10 @@ class SVGD(SteinHooks):
     ) -> None:
         check_shared("num_stein_particles", num_stein_particles, sharding)
         cure = "Pass ngp.stein.RBF() or ngp.stein.IMQ(), in place of NumPyro's kernels too."
-        check_blocks("kernel_fn", kernel_fn, "a kernel of ngp.stein", cure)
+        check_kernel("kernel_fn", kernel_fn, "blocks", "a kernel of ngp.stein", cure)
+        if isinstance(optim, type) or not (hasattr(optim, "init") and hasattr(optim, "update")):
+            cure = "Pass optax.adam(0.05)."
+            fail("optim", "a NumPyro or optax optimiser", f"{optim!r:.60}", cure, TypeError)
         if init_particles is not None and not isinstance(init_particles, (Mapping, Around)):
             got, cure = f"a {type(init_particles).__name__}", "Use the names of the sites as keys."
             fail("init_particles", "a dictionary of arrays, or Around(values)", got, cure, TypeError)
@@ -123,7 +126,8 @@ class SVGD(SteinHooks):
             cure = "Pass Curvature(), or Spread(draws)."
             fail("metric", "Curvature, Spread or None", f"{metric!r:.60}", cure, TypeError)
         guide_kwargs = {"init_loc_fn": init_to_draw, **(guide_kwargs or {})}
-        optimiser = _as_optimiser(optim) if metric is None else Moving(_as_optimiser(optim), metric)
+        optimiser: Any = optim if hasattr(optim, "get_params") else optax_to_numpyro(optim)
+        optimiser = optimiser if metric is None else Moving(optimiser, metric)
         super().__init__(model, optimiser, kernel_fn, num_stein_particles, guide_kwargs, **static_kwargs)
         self.loss_temperature = 1.0  # ours multiplies scores, which the direction averages
         self.init_particles, self.metric, self.sharding = init_particles, metric, sharding
@@ -156,7 +160,9 @@ class SVGD(SteinHooks):
         # What NumPyro's init learns about the model: names and transforms of its sites.
         vars(self).update({n: value for n, value in vars(starter).items() if n not in ("kernel_fn", "optim")})
         if self.metric is not None:
-            transforms = {name: (self._site(name), self.particle_transforms[name]) for name in self.guide_sites}
+            transforms = {
+                name: (site_of(self.guide, name), self.particle_transforms[name]) for name in self.guide_sites
+            }
             state = state._replace(optim_state=self.optim.start(state.optim_state, transforms))
         return copied(state, self.sharding)
 
@@ -170,9 +176,9 @@ class SVGD(SteinHooks):
         if self.init_particles is None:
             return params
         declared = declared_parameters(guide, key, args, kwargs)
-        transforms = {self._site(name): get_parameter_transform(declared[name]) for name in params}
+        transforms = {site_of(self.guide, name): get_parameter_transform(declared[name]) for name in params}
         started = starting_values(random.fold_in(key, 1), self.init_particles, self._by_site(params), transforms)
-        return {name: started[self._site(name)] for name in params}
+        return {name: started[site_of(self.guide, name)] for name in params}
 
     # --------------------------------------------------------------------------- the step
 
@@ -200,7 +206,7 @@ class SVGD(SteinHooks):
         root = None if self.metric is None else state.optim_state.root
         places, turned = in_coordinates(root, free, slopes)
         parts = forces(self._by_site(places), self._by_site(turned), self.kernel_fn, self._by_site(absent))
-        both = [{name: part[self._site(name)] for name in free} for part in parts]
+        both = [{name: part[site_of(self.guide, name)] for name in free} for part in parts]
         phi = jax.tree.map(lambda a, r: a + _tempered(state.repulsion_temperature, r), *both)
         norm = jnp.sqrt(sum(jnp.sum(part**2) for part in phi.values()))
         # The norm says that a particle is at fault; the optimiser, which may take norms itself, must not see it.
@@ -221,7 +227,17 @@ class SVGD(SteinHooks):
         if init_state is None:
             return start
         self._check_rows(args, kwargs)
-        check_resumed(init_state, self.state_like)
+        # Refuse a state of other particles, sites, optimiser or metric.
+        there, here = (
+            {jax.tree_util.keystr(path): jnp.shape(leaf) for path, leaf in jax.tree.leaves_with_path(state.optim_state)}
+            for state in (init_state, self.state_like)
+        )
+        for name in (*here, *there):
+            if there.get(name) != here.get(name):
+                shapes = [shape.get(name, "none") for shape in (there, here)]
+                required = "of an engine with as many particles and the same model, optimiser and metric"
+                got = f"one with {shapes[0]} for {shapes[1]} at optim_state{name}"
+                fail("init_state", required, got, "Pass result.state of a run of such an engine.")
         return init_state
 
     def setup_run(self, rng_key: Array, num_steps: int, args: tuple, init_state: object, kwargs: dict) -> tuple:  # noqa: ARG002
@@ -344,10 +360,7 @@ class SVGD(SteinHooks):
         return Judgement(params, np.asarray(self.log_density(params_or_state, *args, **kwargs)), size)
 
     def _by_site(self, params: Mapping[str, Array]) -> dict[str, Array]:
-        return {self._site(name): value for name, value in params.items()}
-
-    def _site(self, name: str) -> str:
-        return site_of(self.guide, name)
+        return {site_of(self.guide, name): value for name, value in params.items()}
 
     def _check_rows(self, args: tuple, kwargs: dict) -> None:
         check_rows_of(self.model, call_of(self.model, args, {**kwargs, **self.static_kwargs}))
@@ -369,9 +382,3 @@ class SVGD(SteinHooks):
 def _tempered(temperature: object, value: Array) -> Array:
     """Product in the type of the particles, whatever the type of the temperature."""
     return jnp.asarray(temperature, value.dtype) * value
-
-
-def _as_optimiser(optim: Any) -> Any:
-    if isinstance(optim, type) or not (hasattr(optim, "init") and hasattr(optim, "update")):
-        fail("optim", "a NumPyro or optax optimiser", f"{optim!r:.60}", "Pass optax.adam(0.05).", TypeError)
-    return optim if hasattr(optim, "get_params") else optax_to_numpyro(optim)

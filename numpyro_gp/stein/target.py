@@ -53,51 +53,40 @@ class Target(NamedTuple):
         with keyed_rows():
             values = trace(seed(substitute(self.guide, data=params), guide_key)).get_trace(*args, **kwargs)
             density, sites = log_density(replay(seed(self.model, model_key), values), args, kwargs, params)
-        check_plate_sizes(values, sites)
+        for name, site in sites.items():
+            if site["type"] != "plate" or name not in values:
+                continue
+            # The guide draws the rows of its start.
+            size, asked = site["args"]
+            held, drawn = values[name]["args"][0], len(site["value"])
+            if size != held or drawn < (asked or size):
+                cure = "Call it with the rows of the start, or start new particles on these rows with svgd.init."
+                required = f"of {drawn} of {held} rows, as at the start of the particles: latent values stand in it"
+                fail(f"plate {name!r}", required, f"{asked or size} of {size}", cure)
         masked = {}
         for name, x in free.items():
-            site = sites[site_of(self.guide, name)]
-            is_masked = mask_of(site["fn"]) is not True
-            if is_masked:
-                density += seen_jacobian(self.transforms[name], site, x, params[name])
-            else:  # whole arrays, never scaled: a site in a subsampled plate is still all there
-                density += jnp.sum(self.transforms[name].log_abs_det_jacobian(x, params[name]))
-            masked[name] = jnp.array(is_masked and jnp.shape(site["value"]) == jnp.shape(params[name]))
+            site, transform, y = sites[site_of(self.guide, name)], self.transforms[name], params[name]
+            mask, batched = mask_of(site["fn"]), site["value"]
+            is_masked, is_whole = mask is not True, jnp.shape(batched) == jnp.shape(y)
+            masked[name] = jnp.array(is_masked and is_whole)
+            if not is_masked:  # whole arrays, never scaled: a site in a subsampled plate is still all there
+                density += jnp.sum(transform.log_abs_det_jacobian(x, y))
+                continue
+            # That of the entries that no mask hides: the others have no density in any coordinates. Of a site in a
+            # subsampled plate ``x`` and ``y`` are all entries, and the mask is of those in the minibatch.
+            transform = of_single_entries(transform)
+            own, seen = (x, y) if is_whole else (transform.inv(batched), batched)
+            terms = transform.log_abs_det_jacobian(own, seen)
+            axes = max(len(site["fn"].batch_shape), jnp.ndim(mask))
+            terms = jnp.sum(terms, axis=tuple(range(axes, jnp.ndim(terms))))
+            shown = jnp.sum(jnp.where(mask, terms, 0.0) if jnp.ndim(terms) >= jnp.ndim(mask) else terms)
+            density += shown * (jnp.size(y) / jnp.size(seen))
         return density, masked
 
 
 def site_of(guide: object, parameter: str) -> str:
     """The site of the model that a parameter of ``AutoDelta`` is the value of."""
     return parameter.removesuffix(f"_{guide.prefix}_loc")
-
-
-def check_plate_sizes(guide: Mapping[str, Any], model: Mapping[str, Any]) -> None:
-    """Refuse a plate of latent values that has other rows than the guide, which draws those of its start."""
-    for name, site in model.items():
-        if site["type"] != "plate" or name not in guide:
-            continue
-        size, asked = site["args"]
-        held, drawn = guide[name]["args"][0], len(site["value"])
-        if size != held or drawn < (asked or size):
-            cure = "Call it with the rows of the start, or start new particles on these rows with svgd.init."
-            required = f"of {drawn} of {held} rows, as at the start of the particles: latent values stand in it"
-            fail(f"plate {name!r}", required, f"{asked or size} of {size}", cure)
-
-
-def seen_jacobian(transform: object, site: dict, x: Array, y: Array) -> Array:
-    """``log|det dT/dx|`` of the entries of a site that no mask hides: the others have no density in any coordinates.
-
-    Of a site in a subsampled plate ``x`` and ``y = T(x)`` are all entries, and the mask is of those in the minibatch.
-    """
-    mask, transform, whole = mask_of(site["fn"]), of_single_entries(transform), jnp.size(y)
-    if jnp.shape(site["value"]) != jnp.shape(y):
-        y = site["value"]
-        x = transform.inv(y)
-    terms = transform.log_abs_det_jacobian(x, y)
-    axes = max(len(site["fn"].batch_shape), jnp.ndim(mask))
-    terms = jnp.sum(terms, axis=tuple(range(axes, jnp.ndim(terms))))
-    seen = jnp.sum(jnp.where(mask, terms, 0.0) if jnp.ndim(terms) >= jnp.ndim(mask) else terms)
-    return seen * (whole / jnp.size(y))
 
 
 def of_single_entries(transform: object) -> Any:
@@ -222,15 +211,12 @@ class Judgement(NamedTuple):
         At draws of a posterior of ``d`` coordinates minus the log density spreads by ``(d/2)^(1/2)`` nats; five times
         that and five nats below the median of all particles is where no draw would be.
         """
-        return self._gaps > 5 * math.sqrt(self.coordinates / 2) + 5
-
-    @property
-    def _gaps(self) -> np.ndarray:
-        return np.median(self.log_density) - self.log_density
+        gaps = np.median(self.log_density) - self.log_density
+        return gaps > 5 * math.sqrt(self.coordinates / 2) + 5
 
     def stranded(self) -> str:
         """A sentence about particles far below the others, and nothing where there are none."""
-        far, gaps = np.flatnonzero(self.is_stranded), self._gaps
+        far, gaps = np.flatnonzero(self.is_stranded), np.median(self.log_density) - self.log_density
         if not far.size:
             return ""
         return (

@@ -125,17 +125,13 @@ def weights(
         got = f"{float(result.effective_sample_size):.0f} of {count}, of {judgement.coordinates} coordinates"
         cure = "Take num_draws=20000, run the particles longer, or leave the weights equal."
         fail("the number of draws that count", f"at least {FEWEST}", got, cure)
-    mode = _modes(*map(np.asarray, links))
+    # Number of the mode of each particle, by the links of a tree ``(n - 1, 2)``.
+    pairs, is_linked = map(np.asarray, links)
+    mode = np.arange(size)
+    for one, other in pairs[is_linked]:
+        mode[mode == mode[one]] = mode[other]
     masses, members = (np.bincount(mode, sums, size) for sums in (np.asarray(result.weights), np.ones(size)))
     return result._replace(weights=jnp.asarray((masses / np.maximum(members, 1))[mode], result.weights.dtype))
-
-
-def _modes(pairs: np.ndarray, is_linked: np.ndarray) -> np.ndarray:
-    """Number of the mode of each particle, by the links of a tree ``(n - 1, 2)``."""
-    mode = np.arange(len(pairs) + 1)
-    for first, other in pairs[is_linked]:
-        mode[mode == mode[first]] = mode[other]
-    return mode
 
 
 class Centres(NamedTuple):

@@ -205,8 +205,14 @@ def starting_position(engine: object, state: object, path: Path | None, resume: 
     source = path if resume is True else None if resume is False else Path(resume)
     if source is None or not source.exists():
         return Position(state, ())
+
+    def decode(stored: dict[str, np.ndarray]) -> tuple:
+        saved = json.loads(str(stored["description"]))
+        leaves = [stored[f"leaf_{number}"] for number in range(len(saved["state"]))]
+        return saved, stored["losses"], leaves, stored.get("rows")
+
     cure = "Delete it, or pass the path of another one."
-    saved, losses, leaves, rows = read_whole(source, "resume", "a checkpoint written by fit", cure, _run_of)
+    saved, losses, leaves, rows = read_whole(source, "resume", "a checkpoint written by fit", cure, decode)
     check_same("resume", saved, describe(engine, state))
     template, tree = jax.tree.flatten(state)
     restored: list[Array] = []
@@ -216,10 +222,3 @@ def starting_position(engine: object, state: object, path: Path | None, resume: 
         else:  # NumPy forgets the name of bfloat16
             restored.append(jnp.asarray(own if own.dtype == leaf.dtype else own.view(leaf.dtype)))
     return Position(jax.tree.unflatten(tree, restored), (losses,), rows)
-
-
-def _run_of(stored: dict[str, np.ndarray]) -> tuple[dict[str, list], np.ndarray, list[np.ndarray], np.ndarray | None]:
-    """Description, losses and leaves of a run, and the rows of its batches."""
-    saved = json.loads(str(stored["description"]))
-    leaves = [stored[f"leaf_{number}"] for number in range(len(saved["state"]))]
-    return saved, stored["losses"], leaves, stored.get("rows")

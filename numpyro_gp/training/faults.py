@@ -9,17 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro.contrib.einstein import ASVGD, SteinVI
 from numpyro.handlers import replay, seed
-from numpyro.infer import SVI, RenyiELBO
+from numpyro.infer import SVI
 from numpyro.infer.util import compute_log_probs
 
 from numpyro_gp.arrays import Array, is_key
 from numpyro_gp.checks import fail
-from numpyro_gp.guides.other_sites import check_renyi
 from numpyro_gp.programs.private import SteinHooks, key_of_stein_step, keys_of_elbo_particles, model_and_guide_keys
-from numpyro_gp.programs.set_up import abstract_trace
 from numpyro_gp.rows.call import argument_names
 from numpyro_gp.rows.feeds import Feed
-from numpyro_gp.rows.model_trace import check_rows_of
 
 # --------------------------------------------------------------------------------------
 # What `fit` has to know about an engine beyond init, update and get_params: one row for each family of engines.
@@ -36,14 +33,13 @@ class Particle(NamedTuple):
 class EngineTraits(NamedTuple):
     """What engines of one kind have in common.
 
-    ``loss_name`` is what ``update`` returns beside the state, ``loss_is_gradient`` whether that is the norm of a
-    gradient; ``particles(engine, state)`` are those of the step that starts at ``state``, None where nobody can say.
+    ``loss_name`` is what ``update`` returns beside the state, a loss or the norm of a gradient;
+    ``particles(engine, state)`` are those of the step that starts at ``state``, None where nobody can say.
     ``can_be_traced``: ``init`` keeps nothing that it computes but in the guide and in attributes of the engine.
     ``judged(engine, state, args, kwargs)`` says what is wrong with a state at the end, or nothing.
     """
 
     loss_name: str
-    loss_is_gradient: bool
     particles: Callable[[Any, Any], list[Particle]] | None
     can_be_traced: bool = False
     judged: Callable[[Any, Any, tuple[object, ...], dict[str, Any]], str] | None = None
@@ -63,21 +59,6 @@ def check_engine(engine: object, reserved: Sequence[str]) -> None:
             required = f"free of arguments named like those of fit ({', '.join(reserved)})"
             cure = f"Rename it, or bind it: functools.partial({role}, {clash[0]}=...)."
             fail(f"the {role}", required, f"an argument {clash[0]!r}", cure, TypeError)
-
-
-def check_rows_of_data(engine: object, feed: Feed) -> None:
-    """Refuse whole data with fewer rows than their plate, under a guide that does not look itself as ours do."""
-    model, guide = getattr(engine, "model", None), getattr(engine, "guide", None)
-    looks_itself = hasattr(guide, "inducing") or hasattr(engine, "inducing")
-    if callable(model) and not feed.changes and not looks_itself:
-        check_rows_of(model, feed.call)
-
-
-def check_objective(engine: object, feed: Feed) -> None:
-    """Refuse the bound of Renyi where it is none, under any guide."""
-    if isinstance(engine, SVI) and isinstance(engine.loss, RenyiELBO):
-        with feed.opened(feed.arrays()) as (args, kwargs):
-            check_renyi(abstract_trace(engine.model, args, {**kwargs, **feed.call.static}))
 
 
 def _judged(engine: Any, state: object, args: tuple[object, ...], kwargs: dict[str, object]) -> str:
@@ -104,16 +85,16 @@ def _stein_particles(engine: SteinVI, state: Any) -> list[Particle]:
 
 
 TRAITS: dict[type, EngineTraits] = {
-    SVI: EngineTraits("loss", False, _elbo_particles, can_be_traced=True),
-    SteinVI: EngineTraits("Stein force", True, _stein_particles),
-    SteinHooks: EngineTraits("Stein force", True, _stein_particles, can_be_traced=True, judged=_judged),
-    ASVGD: EngineTraits("Stein force", True, lambda engine, state: _stein_particles(engine, state.steinvi_state)),
+    SVI: EngineTraits("loss", _elbo_particles, can_be_traced=True),
+    SteinVI: EngineTraits("Stein force", _stein_particles),
+    SteinHooks: EngineTraits("Stein force", _stein_particles, can_be_traced=True, judged=_judged),
+    ASVGD: EngineTraits("Stein force", lambda engine, state: _stein_particles(engine, state.steinvi_state)),
 }
 
 
 def traits_of(engine: object) -> EngineTraits:
     """The family of an engine by its class; one that is in no row has a loss, and sites that cannot be named."""
-    return next((TRAITS[kind] for kind in type(engine).__mro__ if kind in TRAITS), EngineTraits("loss", False, None))
+    return next((TRAITS[kind] for kind in type(engine).__mro__ if kind in TRAITS), EngineTraits("loss", None))
 
 
 # A shorter fit says nothing about where it would end.
@@ -145,7 +126,8 @@ def explain(
     if kind.particles is None:
         return reason, ()
     try:
-        gradients = finite_loss or kind.loss_is_gradient
+        is_gradient = kind.loss_name != "loss"
+        gradients = finite_loss or is_gradient
         faulty, where = faulty_sites(engine, kind.particles(engine, state), arrays, feed, gradients)
     # The failure itself matters more than a failure to explain it.
     except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
@@ -156,7 +138,7 @@ def explain(
     if not faulty:
         return f"{reason} No single site is at fault: look at the objective, or at what the model does not sample.", ()
     what = "gradient of its log density" if finite_loss else "log density or value"
-    what += ", or its gradient," if kind.loss_is_gradient and not finite_loss else ""
+    what += ", or its gradient," if is_gradient and not finite_loss else ""
     listed = ", ".join(f"{name!r} ({detail})" for name, detail in faulty)
     sites = tuple(name for name, _ in faulty)
     return f"{reason} Sites whose {what} is not finite{where}, in model order: {listed}.", sites
@@ -169,7 +151,14 @@ def standstill(before: object, after: object, losses: np.ndarray) -> str:
     the steps is that of the first tenth to four standard errors or a thousandth. A fit that converges in its first
     steps has moved its parameters.
     """
-    moves = [_relative_move(a, b) for a, b in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True)]
+    moves = []
+    for old, new in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
+        if is_key(old) or not jnp.issubdtype(jnp.result_type(old), jnp.inexact) or not np.size(old):
+            moves.append(0.0)  # no optimiser moves these
+            continue
+        # The largest change of an entry, relative to the largest entry or 1.
+        a, b = np.asarray(old), np.asarray(new)
+        moves.append(float(np.max(np.abs(b - a)) / max(1.0, np.max(np.abs(a)))))
     if len(losses) < FEWEST_STEPS or not moves or not np.max(moves) <= SAME:  # nor where a move is NaN
         return ""
     tenth = len(losses) // 10
@@ -183,14 +172,6 @@ def standstill(before: object, after: object, losses: np.ndarray) -> str:
         "follow: often because the inputs lie many lengthscales apart (scale them, or start lengthscales near the "
         "square root of the number of columns). If it began at its optimum, all is well."
     )
-
-
-def _relative_move(before: object, after: object) -> float:
-    """Largest change of an entry, relative to the largest entry or 1; 0 of what no optimiser moves."""
-    if is_key(before) or not jnp.issubdtype(jnp.result_type(before), jnp.inexact) or not np.size(before):
-        return 0.0
-    a, b = np.asarray(before), np.asarray(after)
-    return float(np.max(np.abs(b - a)) / max(1.0, np.max(np.abs(a))))
 
 
 def names_not_finite(params: object) -> list[str]:

@@ -10,22 +10,23 @@ from typing import Any
 
 import numpy as np
 import tqdm
-from numpyro.infer import SVI, Trace_ELBO
+from numpyro.infer import SVI, RenyiELBO, Trace_ELBO
 from numpyro.infer.autoguide import AutoGuide
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_count, check_key, check_nonnegative
 from numpyro_gp.guides import AutoGP
+from numpyro_gp.guides.other_sites import check_renyi
 from numpyro_gp.optim import check_natural_steps, usual
 from numpyro_gp.programs.handler_lock import with_short_errors
+from numpyro_gp.programs.set_up import abstract_trace
 from numpyro_gp.rows.call import Arguments
 from numpyro_gp.rows.feeds import Feed, check_guide, feed_of
+from numpyro_gp.rows.model_trace import check_rows_of
 from numpyro_gp.training.checkpoints import FitResult, Position, check_checkpoint, starting_position
-from numpyro_gp.training.faults import check_engine, check_objective, check_rows_of_data, standstill
-from numpyro_gp.training.first_state import initial_state, parameters_at_start
-from numpyro_gp.training.loop import Job, end_of_particles, loop_of, non_finite, run_chunks, written
-from numpyro_gp.training.neighbour_refresh import Renewal
-from numpyro_gp.training.search import SHORT, best_start
+from numpyro_gp.training.faults import check_engine, explain, standstill
+from numpyro_gp.training.first_state import REMEDY, SHORT, best_start, initial_state, parameters_at_start
+from numpyro_gp.training.loop import Job, NonFiniteLoss, Renewal, end_of_particles, loop_of, run_chunks, written
 
 # --------------------------------------------------------------------------------------
 # Before the first step of a fit: every refusal, the first state, and the program of the steps.
@@ -49,9 +50,14 @@ def prepare(
 ) -> tuple[Job, Position, int, bool, dict[str, object] | None]:
     """What does not change, where it starts, the steps of a chunk, whether these grow, and a new fit's parameters."""
     state, begun = initial_state(key, engine, num_steps, init_params, feed)
-    check_rows_of_data(engine, feed)
+    model, guide = getattr(engine, "model", None), getattr(engine, "guide", None)
+    looks_itself = hasattr(guide, "inducing") or hasattr(engine, "inducing")  # as our guides and particles do
+    if callable(model) and not feed.changes and not looks_itself:
+        check_rows_of(model, feed.call)
     check_guide(engine, feed)
-    check_objective(engine, feed)
+    if isinstance(engine, SVI) and isinstance(engine.loss, RenyiELBO):  # no bound for some models, under any guide
+        with feed.opened(feed.arrays()) as (args, kwargs):
+            check_renyi(abstract_trace(model, args, {**kwargs, **feed.call.static}))
     position = starting_position(engine, state, path, resume)
     if position.steps > num_steps:
         more = f"The run that is resumed has {position.steps} steps already, more than num_steps={num_steps}."
@@ -227,7 +233,10 @@ def fit(
         position, failure = run_chunks(job, position, size, adapts, checkpoint_every, bar)
     result = written(job, position)
     if failure is not None:
-        raise non_finite(job, position, result, *failure)
+        loss, after, arrays = failure
+        reason, sites = explain(svi_or_stein, position.state, loss, after, arrays, feed)
+        message = f"Step {position.steps} of {num_steps} (counted from 0): {reason} {REMEDY}"
+        raise NonFiniteLoss(f"{message} The last good state is {job.place}.", position.steps, sites, result)
     still = "" if start is None else standstill(start, {name: result.params[name] for name in start}, position.losses)
     for message in filter(None, (still, end_of_particles(job, position, result))):
         warnings.warn(message, stacklevel=2)

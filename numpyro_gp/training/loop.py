@@ -16,13 +16,17 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.extend.core import Jaxpr
+from numpyro import handlers
 from numpyro.contrib.einstein import ASVGD, SteinVI
 from numpyro.infer import SVI
 
-from numpyro_gp.arrays import Array
-from numpyro_gp.checks import fail
+from numpyro_gp.arrays import Array, split_arrays
+from numpyro_gp.checks import fail, is_known
 from numpyro_gp.guides.fit_registry import FitRecord, arrays_of, inducing_at_start
-from numpyro_gp.programs.compiled import kept
+from numpyro_gp.neighbours.value import Neighbours, are_neighbours, neighbours_in
+from numpyro_gp.primitives.neighbours.local_process import shortest
+from numpyro_gp.primitives.opening import recorded_processes
+from numpyro_gp.programs.compiled import kept, run_quickly
 from numpyro_gp.programs.private import sites_in_order
 from numpyro_gp.programs.scheduler import compiler_options
 from numpyro_gp.programs.trace import as_function, aval_of, bytes_of, is_traced, size_of, traced
@@ -30,9 +34,7 @@ from numpyro_gp.rows.devices import Placement
 from numpyro_gp.rows.feeds import Feed
 from numpyro_gp.rows.model_trace import without_whole_gathers
 from numpyro_gp.training.checkpoints import FitResult, Position, SetUp, write_checkpoint
-from numpyro_gp.training.faults import FEWEST_STEPS, all_finite, explain, traits_of
-from numpyro_gp.training.first_state import REMEDY
-from numpyro_gp.training.neighbour_refresh import Renewal
+from numpyro_gp.training.faults import FEWEST_STEPS, all_finite, traits_of
 
 # A step with no array of more numbers than this (200 rows by 50 inducing inputs) is optimised less, in half the time.
 # Where that makes it slower, 20 000 steps or more lose the one or two seconds saved: longer fits get all of it.
@@ -98,6 +100,91 @@ def compiled_loop(
         return found
 
     return run
+
+
+# --------------------------------------------------------------------------------------
+# Neighbours found anew while a fit runs: in the lengthscales that it has come to.
+#
+# They are arguments of the model, of the same shapes, so that no program compiles again. What a process is to say of
+# itself is its ``units()``: the neighbours that it stands on, and lengthscales for them; and whether it `is_point`.
+
+
+# Shares of the steps after which neighbours are found anew.
+SHARES = (0.15, 0.5)
+
+
+class Renewal:
+    """When neighbours among the arguments of a fit are found anew, and how; of a fit without any, never.
+
+    Parameters
+    ----------
+    engine, feed
+        Those of the fit.
+    num_steps : int
+        Steps in all.
+    done : int
+        Steps that a resumed fit has behind it: it begins with neighbours found anew where some were found before.
+    """
+
+    def __init__(self, engine: object, feed: Feed, num_steps: int, done: int) -> None:
+        self.engine, self.feed = engine, feed
+        has_any = not feed.changes and bool(neighbours_in(feed.call.arguments))
+        marks = sorted({int(share * num_steps) for share in SHARES} - {0, num_steps}) if has_any else []
+        passed = [mark for mark in marks if mark <= done]
+        self.marks = [*([done] if passed and done < num_steps else []), *marks[len(passed) :]]
+
+    def steps_before(self, step: int, wanted: int) -> int:
+        """No more steps than there are up to the next time."""
+        return min([wanted, *(mark - step for mark in self.marks if mark > step)])
+
+    def at(self, step: int, state: object) -> None:
+        """Find neighbours anew, where it is time."""
+        if not self.marks or step < self.marks[0]:
+            return
+        self.marks = [mark for mark in self.marks if mark > step]
+        arrays = self.feed.arrays()
+        given = self.feed.call.at(arrays)
+        scales = run_quickly(self._lengthscales, state, arrays)
+        renewed: dict[int, Neighbours] = {}
+        for near, scale in zip(neighbours_in(given), scales, strict=True):
+            if scale is not None and all(map(is_known, jax.tree.leaves(near))) and np.isfinite(scale).all():
+                renewed[id(near)] = near.rescaled(scale)
+        tree = jax.tree.map(lambda leaf: renewed.get(id(leaf), leaf), given, is_leaf=are_neighbours)
+        found = split_arrays(tuple(tree))[0]
+        # On the devices that were chosen; an array that JAX had placed is another program elsewhere.
+        pairs = zip(found, arrays, strict=False)
+        placed = [jax.device_put(new, old.sharding) if old.committed else new for new, old in pairs]
+        self.feed.now = [*placed, *arrays[len(placed) :]]
+
+    def _lengthscales(self, state: object, arrays: list[Array]) -> list[Array | None]:
+        """Those of each of the neighbours among the arguments, by the processes that stand on it; None where none does.
+
+        Of a guide at one of its draws, and of particles at their median.
+        """
+        with self.feed.opened(arrays) as given:
+            args, kwargs, engine = given.args, {**given.kwargs, **self.feed.call.static}, self.engine
+            key, params = jax.random.key(0), engine.get_params(state)
+            model = handlers.seed(engine.model, key)
+            if isinstance(engine, SVI):
+                with handlers.block(), handlers.seed(rng_seed=key):
+                    guide = handlers.substitute(engine.guide, data=params)
+                    trace = handlers.trace(guide).get_trace(*args, **kwargs)
+                model = handlers.replay(handlers.substitute(model, data=params), trace)
+            elif hasattr(engine, "particles") and hasattr(engine, "shared"):
+                middle = {name: jnp.median(x, axis=0) for name, x in engine.particles(params).items()}
+                model = handlers.substitute(model, data={**middle, **engine.shared(params)})
+            else:
+                return [None for _ in neighbours_in(given)]
+            with handlers.block(), recorded_processes() as found:
+                model(*args, **kwargs)
+            processes = [process for process in found.values() if hasattr(process, "units")]
+            scales: list[Array | None] = []
+            for near in neighbours_in(given):
+                of_near = [process for process in processes if process.units()[0] is near]
+                # Whitened values by other neighbours would be another function: these stay.
+                stay = any(process.is_point for process in of_near)
+                scales.append(None if stay else shortest([process.units()[1] for process in of_near]))
+            return scales
 
 
 # --------------------------------------------------------------------------------------
@@ -260,37 +347,23 @@ def end_of_particles(job: Job, position: Position, result: FitResult) -> str:
     return message if position.steps >= FEWEST_STEPS else ""
 
 
-def non_finite(
-    job: Job, position: Position, result: FitResult, loss: np.ndarray, after: object, arrays: list[Array]
-) -> NonFiniteLoss:
-    """What a step that failed raises: which it was, and at which sites."""
-    reason, sites = explain(job.engine, position.state, loss, after, arrays, job.feed)
-    message = f"Step {position.steps} of {job.num_steps} (counted from 0): {reason} {REMEDY}"
-    return NonFiniteLoss(f"{message} The last good state is {job.place}.", position.steps, sites, result)
-
-
-def set_up_of(job: Job) -> SetUp | None:
-    """What the posterior of a fit needs beside its parameters; None of an engine that has none."""
-    engine, begun = job.engine, job.begun
-    if not isinstance(engine, (SVI, SteinVI, ASVGD)):
-        return None
-    kind, owner = ("svi", engine.guide) if isinstance(engine, SVI) else ("stein", engine)
-    guide = owner if begun.guide is None else begun.guide
-    return SetUp(kind, engine.model, guide, begun.inducing or inducing_at_start(guide), begun.given)
-
-
 def written(job: Job, position: Position) -> FitResult:
     """The result so far, written to the checkpoint if there is one; a failure to write carries it too."""
     # As the engine finds them: who asks it for those of this state gets the same bits, by which a fit is known again.
-    params = job.engine.get_params(position.state)
-    job.begun.arrays = arrays_of(params)
+    engine, begun = job.engine, job.begun
+    params = engine.get_params(position.state)
+    begun.arrays = arrays_of(params)
     # What a network keeps beside its parameters, as running averages, is as much of the fit as these.
     params = params | (getattr(position.state, "mutable_state", None) or {})
-    rows = job.feed.rows_of(position.steps)
-    result = FitResult(params, jnp.asarray(position.losses), position.state, rows, set_up_of(job))
+    rows, set_up = job.feed.rows_of(position.steps), None
+    if isinstance(engine, (SVI, SteinVI, ASVGD)):  # what its posterior needs beside the parameters
+        kind, owner = ("svi", engine.guide) if isinstance(engine, SVI) else ("stein", engine)
+        guide = owner if begun.guide is None else begun.guide
+        set_up = SetUp(kind, engine.model, guide, begun.inducing or inducing_at_start(guide), begun.given)
+    result = FitResult(params, jnp.asarray(position.losses), position.state, rows, set_up)
     try:
         if job.path is not None and job.is_first:
-            write_checkpoint(job.path, job.engine, position, rows)
+            write_checkpoint(job.path, engine, position, rows)
     except OSError as error:
         error.result = result
         error.add_note(f"The checkpoint could not be written after {position.steps} steps; they are in .result.")

@@ -102,7 +102,6 @@ def test_data_are_found_by_the_names_of_the_model():
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: encoder((0,)), "hidden must be at least 1"),
         (lambda: guide_site(amortised(lambda name, inputs, outputs: inputs)), r"must be of shape \(6, 2\)"),
         (lambda: guide_site(amortised(data=lambda X, y, batch: (X, None))), "inputs and observations, but got None"),
     ],

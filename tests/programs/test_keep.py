@@ -1,16 +1,21 @@
-"""Programs that are kept: nothing is compiled twice, and nothing that changed is missed."""
+"""Programs that are kept, and one where a model runs eagerly: nothing compiled twice, nothing that changed missed."""
 
 import os
 import subprocess
 import sys
+import weakref
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 import pytest
 
+import numpyro_gp as ngp
+from numpyro_gp.checks import waiting_checks
+from numpyro_gp.kernels import Coregion, Matern32
 from numpyro_gp.programs import compiled as keep
-from numpyro_gp.programs.compiled import kept, run
+from numpyro_gp.programs.compiled import is_of_library, kept, one_program, program_key, run
 from numpyro_gp.programs.trace import traced
 
 
@@ -86,6 +91,19 @@ def test_a_program_without_a_key_is_counted_and_compiled_each_time():
     del keep.without_key[:]
 
 
+def test_each_place_of_an_inner_program_counts():
+    """What is said of a loop that stands in several places is found once: one other loop is another program."""
+
+    def twice(one, other):
+        helpers = [jax.jit(lambda x, f=f: jax.lax.fori_loop(0, 3, lambda _, y: f(y), x)) for f in (one, other)]
+        return program_key(traced(lambda x: helpers[1](helpers[0](x)), 1.0).program)
+
+    helper = jax.jit(lambda x: jax.lax.fori_loop(0, 3, lambda _, y: jnp.sin(y), x))
+    assert twice(jnp.sin, jnp.sin) == program_key(traced(lambda x: helper(helper(x)), 1.0).program)
+    keys = [twice(*functions) for functions in ((jnp.sin, jnp.sin), (jnp.sin, jnp.cos), (jnp.cos, jnp.sin))]
+    assert len(set(keys)) == 3
+
+
 FIRST = """
 import jax, numpy as np, numpyro, optax
 import numpyro_gp as ngp
@@ -124,3 +142,56 @@ def test_a_first_fit_and_prediction_compile_few_programs():
     fit, prediction = map(int, done.stdout.split())
     assert fit <= 4
     assert prediction <= 2
+
+
+# ------------------------------------------------------------ one program where a model runs eagerly
+
+Z = jnp.linspace(0.0, 1.0, 3)[:, None]
+
+
+def gram(kernel, X):
+    return kernel.matrix(X)
+
+
+@pytest.mark.long
+def test_values_gradients_and_batches_are_those_of_the_function():
+    single = one_program(gram)
+    for transform in (lambda f: f, jax.jit, lambda f: jax.grad(lambda k, X: f(k, X).sum())):
+        one, other = (transform(f)(Matern32(1.5, 0.4), Z) for f in (single, gram))
+        for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-12)
+    batch = jnp.stack([Z, 2.0 * Z])
+    one, other = (jax.vmap(lambda X, f=f: f(Matern32(1.5, 0.4), X))(batch) for f in (single, gram))
+    np.testing.assert_allclose(one, other, rtol=1e-12)
+
+
+def test_checks_of_values_follow_and_reach_the_block_outside():
+    kernel, codes = Coregion(jnp.ones((2, 1)), 1.0), jnp.array([[0.0], [5.0]])
+    single = one_program(gram)
+    for _ in range(2):  # the second call finds the compiled program
+        with pytest.raises(ValueError, match=r"category codes 0, 1, .*, 1"):
+            single(kernel, codes)
+    single(kernel, codes.at[1].set(1.0))
+
+    def outer(codes):
+        with waiting_checks() as waiting:
+            single(kernel, codes)
+        assert len(waiting) > 0
+        return jnp.zeros(())
+
+    jax.jit(outer)(codes)
+
+
+def test_trees_with_functions_are_not_remembered(collect):
+    """Only those of the library are: a mean function of the user's may hold data."""
+
+    def mean(X):
+        return 0.0 * X[:, 0]
+
+    with numpyro.handlers.seed(rng_seed=0):
+        ngp.gp("f", ngp.kernels.RBF(1.0, 0.5), jnp.zeros((1, 1)), mean=mean)(jnp.zeros((2, 1)))
+    reference = weakref.ref(mean)
+    del mean
+    collect()
+    assert reference() is None
+    assert not is_of_library(jax.tree.structure(jax.tree_util.Partial(jnp.sin)))

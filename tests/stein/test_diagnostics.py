@@ -1,14 +1,15 @@
-"""Stein discrepancy against automatic derivatives of its definition; paths against the run they record."""
+"""Stein discrepancy against automatic derivatives of its definition; paths against the run they record; figures."""
 
 import jax
 import jax.numpy as jnp
+import matplotlib.pyplot as plt
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import optax
 import pytest
 
-from numpyro_gp.stein import IMQ, RBF, SVGD, Moments, PerSite, ksd, particle_paths
+from numpyro_gp.stein import IMQ, RBF, SVGD, Moments, Paths, PerSite, ksd, particle_paths, plot_paths, plot_spread
 
 KEY = jax.random.key(1)
 
@@ -94,3 +95,22 @@ def test_paths_of_a_model_on_minibatches_with_switches():
 def test_discrepancies_are_of_distances_alone():
     with pytest.raises(ValueError, match=r"kernel must be one of distances alone, but got Moments"):
         ksd(jnp.ones((2, 1)), jnp.ones((2, 1)), Moments())
+
+
+def test_paths_have_a_line_for_each_particle(rng):
+    values = rng.normal(size=(4, 3))
+    ax = plot_paths(Paths(np.arange(4), {"a": values}, np.zeros(3), None), "a")
+    np.testing.assert_array_equal(np.stack([line.get_ydata() for line in ax.lines], 1), values)
+    assert "3 particles" in ax.get_title(loc="left")
+    plt.close(ax.figure)
+
+
+def test_spread_shows_particles_and_references(rng):
+    particles, draws = {"a": rng.normal(size=5)}, {"a": rng.normal(size=100)}
+    ax = plot_spread(particles, "a", {"NUTS": draws})
+    np.testing.assert_array_equal(ax.lines[0].get_xdata(), particles["a"])
+    np.testing.assert_allclose(ax.lines[1].get_xdata(), np.quantile(draws["a"], [0.05, 0.95]))
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["5 particles", "NUTS"]
+    plt.close(ax.figure)
+    with pytest.raises(ValueError, match=r"site must be a scalar site, but got values of shape \(3, 2\)"):
+        plot_spread({"a": np.zeros((3, 2))}, "a")

@@ -10,7 +10,6 @@ import pytest
 from numpyro import handlers
 
 from numpyro_gp.stein import IMQ, RBF, SVGD, Curvature, Moments
-from numpyro_gp.stein.metric import blended
 from tests.stein.models import state_of
 
 Y = jnp.array([[1.0, 1.2, 0.8], [-0.5, -0.3, -0.6], [2.0, 1.8, 2.1], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
@@ -68,16 +67,6 @@ def test_a_prior_that_is_masked_away_hides_no_value_that_data_read():
     x = svgd.particles(svgd.update(state, jnp.array(0.0))[0])["x"]
     # Squared distance 4, h = 4 / log 3: the kernel is 1/3, its slope in the other's place 2 * 2 / h / 3 = log(3) / 3.
     np.testing.assert_allclose(x[1], 1 + 0.5 * 0.5 * (-1 + 1 / 3 + np.log(3) / 3), rtol=1e-12)
-
-
-def test_what_a_measurement_says_nothing_of_keeps_its_curvature():
-    """Typed out; as the floor of the largest eigenvalue an entry's width was 400 times too large."""
-    first = jnp.array([[4.0, 0.0], [0.0, 0.0]])
-    no_memory = blended(jnp.zeros((2, 2)), first, jnp.array([False, True]), 0.5)
-    np.testing.assert_allclose(no_memory, [[4.0, 0.0], [0.0, 1.0]])
-    before = jnp.array([[4.0, 1.0], [1.0, 9.0]])
-    found = blended(before, jnp.array([[2.0, 0.0], [0.0, 0.0]]), jnp.array([False, True]), 0.25)
-    np.testing.assert_allclose(found, [[0.25 * 4 + 0.75 * 2, 0.5], [0.5, 9.0]])  # sqrt(0.25) for one of two sides
 
 
 @pytest.mark.long

@@ -30,7 +30,6 @@ def test_messages():
     """What ``contracts/misuses_after.py`` does not have."""
     x = {"b": jnp.zeros((3, 2))}
     for call, message in (
-        (lambda: IMQ(bandwidth="mean"), "bandwidth must be"),
         (lambda: Groups([["a"], []]), "groups must be groups of at least one site"),
         (lambda: Groups(["a"], RBF), "kernels must be RBF or IMQ"),
         (lambda: Groups(["a"], rest=PerSite()), "rest must be RBF or IMQ"),

@@ -18,6 +18,7 @@ import optax
 import pytest
 from numpyro.infer import SVI, Trace_ELBO
 
+from numpyro_gp.programs.files import read_whole, write_whole
 from numpyro_gp.training.fit import fit
 from numpyro_gp.training.loop import NonFiniteLoss
 from tests.oracles.engines import Countdown, data, engine, key, model, same
@@ -194,3 +195,18 @@ def test_two_processes_fit_as_one_and_one_says_that_the_other_is_lost(tmp_path):
         np.testing.assert_allclose(said["stream"], alone["stream"], rtol=1e-8)  # the other half of a batch is 0.1 off
         assert said["unequal"].startswith("the first of the batches must be of as many rows in every process, but got")
         assert said["shorter"].startswith("batches[1] must be of 8 rows, as the first part of this process, but got 7")
+
+
+def test_damage_and_objects_are_refused(tmp_path):
+    path = tmp_path / "arrays.npz"
+    np.savez(path, numbers=np.array([{}], dtype=object))
+    with pytest.raises(ValueError, match=r"path must be a file, but got .* cannot be read .*Write it anew\."):
+        read_whole(path, "path", "a file", "Write it anew.", dict)
+
+
+def test_a_file_has_the_rights_of_a_new_file(tmp_path):
+    """A service that is another user may read it, where files of this user can be read."""
+    (tmp_path / "new").touch()
+    write_whole(tmp_path / "fit.npz", a=np.ones(2))
+    assert (tmp_path / "fit.npz").stat().st_mode == (tmp_path / "new").stat().st_mode
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["fit.npz", "new"]

@@ -14,6 +14,7 @@ import optax
 import pytest
 from numpyro.contrib.einstein import ASVGD, SVGD, RBFKernel
 from numpyro.infer import SVI, Trace_ELBO
+from numpyro.infer.autoguide import AutoDelta
 
 import numpyro_gp as ngp
 from numpyro_gp.training.fit import fit
@@ -49,12 +50,6 @@ def test_stein_engine_equals_its_own_run():
     assert np.all(np.asarray(result.losses) > 0)  # norms of the Stein force
     state = fit(KEY, svgd(ASVGD, num_cycles=2), 6, DATA, progress=False).state
     assert (float(state.num_steps), float(state.step_count)) == (6.0, 6.0)
-
-
-def test_init_params_start_the_run():
-    start = {"centre": jnp.asarray(7.0), "scale": jnp.asarray(2.0)}
-    result = fit(KEY, engine(optax.sgd(1e-12)), 1, DATA, init_params=start, progress=False)
-    np.testing.assert_allclose([result.params["centre"], result.params["scale"]], [7.0, 2.0], atol=1e-6)
 
 
 def test_arrays_are_arguments_and_the_rest_is_fixed():
@@ -154,3 +149,21 @@ def test_model_arguments_cannot_collide_silently():
     odd = lambda key, num_steps: shadowed(key, num_steps)  # noqa: E731  (names of arguments of fit that come by place)
     found = fit(KEY, build(odd), 3, key=DATA, num_steps=2.0, progress=False)
     same(bound.losses, found.losses)
+
+
+@pytest.mark.long
+def test_arguments_that_are_no_arrays_and_handlers_are_part_of_the_program():
+    """Programs are kept for what they are made of. Of other values: ``contracts/test_changes.py``."""
+
+    def plain(y, scale=1.0):
+        level = numpyro.sample("level", dist.Normal(0.0, scale))
+        numpyro.sample("y", dist.Normal(level, 1.0).expand(y.shape).to_event(1), obs=y)
+
+    def level(scale):
+        found = fit(KEY, svi, 60, jnp.ones(8), scale=scale, progress=False)
+        return float(found.params["level_auto_loc"])
+
+    svi = SVI(plain, AutoDelta(plain), optax.sgd(0.1), Trace_ELBO())
+    np.testing.assert_allclose([level(1.0), level(0.5)], [8 / 9, 8 / 12], rtol=1e-6)
+    with numpyro.handlers.condition(data={"y": jnp.full(8, 2.0)}):
+        np.testing.assert_allclose(level(1.0), 16 / 9, rtol=1e-6)

@@ -13,7 +13,7 @@ from numpyro.infer.autoguide import AutoDelta
 import numpyro_gp as ngp
 from numpyro_gp.rows.call import Arguments
 from numpyro_gp.rows.feeds import feed_of
-from numpyro_gp.training.neighbour_refresh import Renewal
+from numpyro_gp.training.loop import Renewal
 from tests.compiling import counted
 
 RNG = np.random.default_rng(5)

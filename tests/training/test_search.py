@@ -20,8 +20,8 @@ import numpyro_gp as ngp
 from numpyro_gp.gam.search.engines import BLOCK
 from numpyro_gp.rows.call import Arguments
 from numpyro_gp.rows.feeds import feed_of
+from numpyro_gp.training.first_state import LENGTHSCALES, NOISES, SHORT, best_start, directions, movable
 from numpyro_gp.training.fit import still_rises
-from numpyro_gp.training.search import LENGTHSCALES, NOISES, SHORT, best_start, directions, movable
 from tests.compiling import counted
 from tests.precision import x64
 

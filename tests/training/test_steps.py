@@ -21,7 +21,7 @@ prepare = importlib.import_module("numpyro_gp.training.fit")  # the package has 
 KEY, DATA = key(), data()
 
 
-@pytest.mark.parametrize("chunk_size", [1, 5, 6, 100])
+@pytest.mark.parametrize("chunk_size", [1, 5, 100])
 @pytest.mark.parametrize("bad_step", [0, 4, 5, 11])
 def test_stops_at_the_first_bad_loss_with_the_state_before_it(chunk_size, bad_step):
     match = rf"Step {bad_step} of 20 .*the loss is nan.*larger jitter.*\.result"
@@ -90,7 +90,7 @@ def test_particles_are_kept_where_judging_them_fails(error, raised, monkeypatch)
     assert caught.value.result.losses.shape == (5,)
 
 
-@pytest.mark.parametrize("chunk_size", [None, 1, 7, 1000])
+@pytest.mark.parametrize("chunk_size", [None, 7])
 def test_update_is_traced_once_for_all_chunks_and_the_short_last_one(chunk_size):
     """And for what is run again after a failure."""
     counting, failing = Countdown(), Countdown(bad_step=13)
