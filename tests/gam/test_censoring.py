@@ -29,18 +29,6 @@ def fit(censored="cens", family="gaussian", formula="t ~ linear(x)", data=DATA, 
     return ngp.gam(formula, data, family, censored=censored, **options)
 
 
-@pytest.mark.parametrize("family", NUMBERS)
-def test_tails_are_those_of_scipy_and_slopes_their_differences(family):
-    f, y, numbers = np.linspace(-2.0, 3.0, 11), np.array(1.3), NUMBERS[family]
-    tail, move = TAILS[NAMED[family].kind].at, 1e-6
-    for side in (1, -1):
-        law = [LAWS[family](one, *numbers) for one in (f, f + move, f - move)]
-        wanted, up, down = (one.logsf(y) if side > 0 else one.logcdf(y) for one in law)
-        log, slope = tail(side, y, f, *numbers)
-        np.testing.assert_allclose(log, wanted, rtol=1e-10, atol=1e-15)
-        np.testing.assert_allclose(side * slope, (up - down) / (2 * move), rtol=1e-6, atol=1e-9)
-
-
 def test_far_tails_neither_underflow_nor_lose_their_slope():
     """By closed forms: of two degrees of freedom, and of whole shapes; the hazard of a normal is ``t + 1 / t - ..``."""
     one = np.ones(1)
@@ -125,9 +113,7 @@ def test_words_for_sides_are_the_same_fit():
     for data, censored in (
         (DATA | {"cens": cens.astype(float)}, "cens"),
         (DATA | {"cens": words}, "cens"),
-        (DATA | {"cens": words.astype(object)}, "cens"),
         (DATA, cens),
-        (DATA, cens.tolist()),
         (DATA, "not dead"),
         (DATA | {"not dead": cens}, "not dead"),
         (DATA | {"alive": ["none" if one else "right" for one in cens]}, "not alive"),

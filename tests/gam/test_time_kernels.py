@@ -105,10 +105,6 @@ def test_scales_are_on_the_scale_of_the_link():
     # Of counts that are all the same steps say nothing: the size of f is that of the family, and no number is 0.
     same = own.series_scales(t, rows_of(np.full(50, 3.0)), (), as_family("poisson"), Start(1.1, 0.3, 1.0), zero)
     assert (same.gap, same.count, same.sd, same.step, same.rest) == (1.0, 49.0, 0.3, 0.15, 0.3)
-    with jax.enable_x64(False):
-        model = ngp.gam.model("y ~ trend(t) + season(t, period=7) + cycle(t)", {"t": t, "y": np.full(50, 3)}, "poisson")
-    assert np.all(np.isfinite(model.start_values))
-    assert np.all(np.asarray(model.start_values)[1:] > 0)
     # Several rows of one time have one step: that of their means.
     both = np.repeat(t, 2)
     noisy = np.repeat(t**1.5, 2) + np.tile([-9.0, 9.0], 50)

@@ -28,12 +28,6 @@ def size_of_contrast(classes: int) -> float:
     return math.sqrt(1 - 1 / classes)
 
 
-def log_shares(y: np.ndarray, weights: np.ndarray, classes: int) -> np.ndarray:
-    """Logarithms of how frequent classes are by weights, around their average ``(K,)``: where functions start."""
-    logs = np.log(np.bincount(y.astype(int), weights, classes))
-    return logs - logs.mean()
-
-
 def expected_log_softmax(y: np.ndarray, mean: np.ndarray, covariance: np.ndarray) -> ExpectedDensities:
     """A lower bound of ``E log softmax(f)_y`` of labels ``(N,)`` under ``f ~ N(mean, covariance)``, with its slopes.
 

@@ -21,7 +21,6 @@ from numpyro_gp.beliefs.base import Point
 from numpyro_gp.beliefs.members import picked
 from numpyro_gp.checks import check_choice, fail
 from numpyro_gp.gam.model.censoring import sides_at, with_sides
-from numpyro_gp.gam.model.classes import log_shares
 from numpyro_gp.gam.model.column_kernels import FEWEST_TIMES, TimePrior, series_scales, time_priors
 from numpyro_gp.gam.model.families import Prior, Start
 from numpyro_gp.gam.model.family import (
@@ -149,9 +148,10 @@ class Model:
 
     @property
     def start_of_classes(self) -> np.ndarray:
-        """What the functions of classes are around ``(K,)``: logarithms of how frequent these are in the fit."""
+        """What functions of classes are around ``(K,)``: logarithms of how frequent these are, less their average."""
         assert self.family.classes is not None
-        return log_shares(self.rows.y, self.rows.mass, self.family.classes)
+        logs = np.log(np.bincount(self.rows.y.astype(int), self.rows.mass, self.family.classes))
+        return logs - logs.mean()
 
     def of_classes(self, name: str) -> list[str]:
         """Names of the components of a term: its own, or with the class before it one for each."""
