@@ -4,8 +4,9 @@ Gaussian noise needs sums over the rows only: each is of a size that does not gr
 mean and variance of ``f`` at each row, and the pseudo-data there.
 """
 
+import itertools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -255,6 +256,8 @@ def tabulated_columns(model: Model) -> list[int]:
 
 def tabulated(model: Model, X: np.ndarray, weights: np.ndarray, residual: np.ndarray) -> Tables | None:
     """Tables of rows with weights ``w`` and ``t = w (y - offset)``; None where a term reads more than one column."""
+    from scipy.sparse import csr_array
+
     columns = tabulated_columns(model)
     if not columns:
         return None
@@ -264,8 +267,16 @@ def tabulated(model: Model, X: np.ndarray, weights: np.ndarray, residual: np.nda
             part = np.linspace(0, 1, GRID)
             even = values[0] + part * (values[-1] - values[0])
             nodes[at] = np.unique(0.5 * (np.quantile(values, part) + even))
-    size = max(map(len, nodes.values()))
-    each = [interpolation(X[:, at], nodes[at], size) for at in columns]
+    size, each = max(map(len, nodes.values())), []
+    for at in columns:  # weights ``(N, Q)`` of a cubic through the nearest four nodes; one at a node itself
+        known, x, count = nodes[at], X[:, at], min(len(nodes[at]), 4)
+        low = np.clip(np.searchsorted(known, x, side="right") - 2, 0, len(known) - count)
+        places = low[:, None] + np.arange(count)
+        near, values = known[places], np.ones(places.shape)
+        for one, other in itertools.permutations(range(count), 2):
+            values[:, one] *= (x - near[:, other]) / (near[:, one] - near[:, other])
+        starts = np.arange(0, count * len(x) + 1, count)
+        each.append(csr_array((values.ravel(), places.ravel(), starts), shape=(len(x), size)))
     grid = np.repeat(X[:1], size, axis=0)
     for at in columns:
         grid[:, at] = np.pad(nodes[at], (0, size - len(nodes[at])), mode="edge")
@@ -278,23 +289,6 @@ def tabulated(model: Model, X: np.ndarray, weights: np.ndarray, residual: np.nda
     reads = np.array([*(columns.index(part.columns[0]) for part in model.layout.read_terms), 0])
     projected, mass = (np.stack([one.T @ values for one in each]) for values in (residual, weights))
     return Tables(grid, counts, projected, mass, reads)
-
-
-def interpolation(x: np.ndarray, nodes: np.ndarray, size: int) -> Any:
-    """Weights ``(N, Q)`` by which values at the nodes give a cubic through the nearest four; one at a node itself."""
-    from scipy.sparse import csr_array
-
-    count = min(len(nodes), 4)
-    low = np.clip(np.searchsorted(nodes, x, side="right") - 2, 0, len(nodes) - count)
-    places = low[:, None] + np.arange(count)
-    near = nodes[places]
-    values = np.ones(places.shape)
-    for one in range(count):
-        for other in range(count):
-            if one != other:
-                values[:, one] *= (x - near[:, other]) / (near[:, one] - near[:, other])
-    starts = np.arange(0, count * len(x) + 1, count)
-    return csr_array((values.ravel(), places.ravel(), starts), shape=(len(x), size))
 
 
 def summed_tables(features: Features, tables: Tables, sizes: np.ndarray) -> Sums:
