@@ -14,7 +14,7 @@ from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_count, check_key, fail
 from numpyro_gp.gam.model.family import as_family, explained
 from numpyro_gp.gam.result import Fit, fit
-from numpyro_gp.gam.table.layout import as_response, incomplete, lay_out
+from numpyro_gp.gam.table.layout import as_response, lay_out, missing_rows
 from numpyro_gp.gam.table.terms import Term, Terms, s, ti
 
 # Cells on each axis, and the score from which a pair is tried: two deviations of what noise alone would have.
@@ -133,15 +133,13 @@ def screen(
     if options.get("weights") is not None:
         cure = "Leave them out: rows that are held out judge with one voice each."
         fail("weights", "None in a screening", f"a {type(options['weights']).__name__}", cure)
-    wanted, table = _columns_as_arrays(wanted, data, name, has_labels)
-    has_all = ~incomplete(wanted, table, name)
-    table = {key: column[has_all] for key, column in table.items()}
-    train, test = _split(wanted, table, name, has_labels, held_out, own_key)
-
+    wanted, train, test = _split(wanted, data, name, has_labels, held_out, own_key)
     best = fit(wanted, train, family, key=own_key, **options)
     density = _log_densities(best, test)
     pairs = ranked_pairs(best)
-    first = scores_of(pairs)
+    first: dict[tuple[str, str], float] = {}
+    for pair in pairs:  # largest first, where a column is read in two ways
+        first.setdefault(pair.names, pair.score)
     tried: list[Tried] = []
     while len(tried) < most:
         if tried and tried[-1].kept:
@@ -162,25 +160,28 @@ def screen(
     return Screening(wanted, first, tuple(tried))
 
 
-def _columns_as_arrays(
-    wanted: Terms, data: object, response: str, has_labels: bool
-) -> tuple[Terms, dict[str, np.ndarray]]:
-    """Columns as arrays, which do not say that numbers are levels, as a table of pandas does: here the terms say it."""
-    table = {name: column_values(data, name) for name in keys_of(data)}
+def _split(
+    wanted: Terms, data: object, response: str, has_labels: bool, held_out: float, key: Array
+) -> tuple[Terms, dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """The terms, rows to fit, and rows that judge: a fit must have seen their levels, and no row misses a value.
+
+    Columns are arrays, which do not say that numbers are levels, as a table of pandas does: here the terms say it.
+    """
+    table = {column: column_values(data, column) for column in keys_of(data)}
     if is_category(data, response):
         missing = is_missing(table[response])
         codes = as_response(response, table[response][~missing], data, has_labels).encode(table[response])
         table[response] = np.where(missing, np.nan, codes)
-    named = [term.kind == "column" and is_category(data, term.columns[0]) for term in wanted.items]
-    pairs = zip(wanted.items, named, strict=True)
-    items = (dataclasses.replace(term, kind="factor") if is_named else term for term, is_named in pairs)
-    return dataclasses.replace(wanted, items=tuple(items)), table
-
-
-def _split(
-    wanted: Terms, table: dict[str, np.ndarray], response: str, has_labels: bool, held_out: float, key: Array
-) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Rows to fit and rows that judge, without those of levels that no other row has: a fit must have seen them."""
+    items = [
+        dataclasses.replace(term, kind="factor")
+        if term.kind == "column" and is_category(data, term.columns[0])
+        else term
+        for term in wanted.items
+    ]
+    wanted = dataclasses.replace(wanted, items=tuple(items))
+    read = [column for term in wanted.items for column in (*term.columns, term.by) if column is not None]
+    missing = missing_rows({column: column_values(table, column) for column in (*read, response)})
+    table = {column: values[~missing] for column, values in table.items()}
     layout, rows = lay_out(wanted, table, response, None, has_labels=has_labels)
     count = len(rows.y)
     is_held = np.zeros(count, bool)
@@ -192,7 +193,7 @@ def _split(
         cure = "Take a larger share, or re(...) for a category of which most levels have one row."
         fail("held_out", "a share with rows of levels that others have too", f"{held_out} of {count} rows", cure)
     train, test = ({name: column[rows] for name, column in table.items()} for rows in (~is_held, is_held))
-    return train, test
+    return wanted, train, test
 
 
 def _log_densities(fitted: Fit, data: object) -> np.ndarray:
@@ -218,7 +219,11 @@ def ranked_pairs(fitted: Fit) -> list[Pair]:
     singles = ("s", "linear", "factor")
     read = sorted({p.columns[0] for p in layout.read_terms if p.term.kind in singles and not p.term.by})
     residuals, weights = fitted.residuals()
-    cells = {at: _cells(fitted.model.rows.X[:, at], layout.columns[at].is_category) for at in read}
+    cells: dict[int, np.ndarray] = {}  # numbers of those that values lie in: levels, or quantiles
+    for at in read:
+        x = fitted.model.rows.X[:, at]
+        edges = np.unique(np.quantile(x, np.linspace(0, 1, CELLS + 1)[1:-1]))
+        cells[at] = x.astype(int) if layout.columns[at].is_category else np.searchsorted(edges, x, side="right")
     there: set[frozenset[str]] = set()  # pairs of columns whose interaction a term is or has
     for term in (part.term for part in layout.read_terms):
         if term.kind == "s" and term.by:
@@ -235,21 +240,6 @@ def ranked_pairs(fitted: Fit) -> list[Pair]:
         term = s(number.name, by=levels.name) if levels.is_category else ti(one.name, other.name)
         result.append(Pair(names, term, score(cells[first], cells[second], residuals, weights)))
     return sorted(result, key=lambda pair: -pair.score)
-
-
-def scores_of(pairs: list[Pair]) -> dict[tuple[str, str], float]:
-    """By names, largest first; the larger one where a column is read in two ways."""
-    found: dict[tuple[str, str], float] = {}
-    for pair in pairs:
-        found.setdefault(pair.names, pair.score)
-    return found
-
-
-def _cells(x: np.ndarray, is_category: bool) -> np.ndarray:
-    """Numbers of the cells that values lie in: levels, or quantiles."""
-    if is_category:
-        return x.astype(int)
-    return np.searchsorted(np.unique(np.quantile(x, np.linspace(0, 1, CELLS + 1)[1:-1])), x, side="right")
 
 
 def score(first: np.ndarray, second: np.ndarray, residuals: np.ndarray, weights: np.ndarray) -> float:

@@ -17,7 +17,6 @@ from numpyro_gp.gam.model.classes import contrasts, expected_log_softmax
 from numpyro_gp.gam.model.families import softplus
 from numpyro_gp.gam.model.model import functions_at
 from numpyro_gp.gam.search import bound as own
-from numpyro_gp.gam.search import bound_formulas as bounds
 from numpyro_gp.guides.natural import NATURAL_MARK
 from numpyro_gp.likelihoods.quadrature import tensor_hermite
 from tests.precision import x64
@@ -75,12 +74,12 @@ def test_it_is_below_random_draws_and_its_slopes_are_differences(classes, size):
     assert (found.value < drawn.mean(axis=0) + 4 * drawn.std(axis=0) / np.sqrt(20_000)).all()
     move, step = rng.normal(size=(classes, classes)), 1e-5
     move = move + move.T
-    for of, change in ((found.of_mean, (move[0], 0)), (found.of_covariance, (0, move))):
+    for of, change in ((found.of_mean, (move[0], 0)), (found.of_variance, (0, move))):
         ends = [expected_log_softmax(y, mean + s * change[0], covariance + s * change[1]) for s in (-step, step)]
         number = (ends[1].value - ends[0].value) / (2 * step)
         direction = change[0] if of.ndim == 2 else change[1]
         np.testing.assert_allclose((of * direction).reshape(6, -1).sum(axis=1), number, rtol=1e-6, atol=1e-7)
-    weights = np.linalg.eigvalsh(-found.of_covariance)
+    weights = np.linalg.eigvalsh(-found.of_variance)
     assert weights.min() > -1e-12
 
 
@@ -96,49 +95,7 @@ def test_two_classes_are_labels():
     np.testing.assert_allclose(found.value, exact, atol=0.05)
     np.testing.assert_allclose(found.of_mean[:, 1], 1 - p, atol=0.03)
     # In the variance of the difference, whose two functions have it as C_00 + C_11 - 2 C_01.
-    np.testing.assert_allclose(found.of_covariance[:2, 0, 0], -0.5 * curvature[:2], atol=0.015)
-
-
-def test_functions_without_a_common_row_are_each_a_fit_of_one():
-    """The bound of functions whose pseudo-data and densities have nothing between them is the sum of theirs."""
-    rng = np.random.default_rng(1)
-    model = ngp.gam.model("y ~ s(x, num_inducing=6) + linear(z)", simulated(30)[0], "categorical")
-    parts = own.BoundParts(model)
-    bound, values = own.Bound(parts, own.Data.of(model)), parts.evaluator(parts.evaluator.start + 0.1).values
-    features, _ = bound._row_features(values.lengths)
-    shift, weight = rng.normal(size=(30, 2)), rng.uniform(0.1, 2.0, (30, 2))
-
-    def expected(mean, variance, at):
-        """``-(mean - 0.3)^2 - variance`` times a number of the function."""
-        part, no = at + 1.0, np.zeros(0)
-        value = -part * float(np.sum((mean - 0.3) ** 2 + variance))
-        return bounds.ExpectedTotal(value, no, -2 * part * (mean - 0.3), -part * np.ones(len(mean)))
-
-    def both(mean, covariance):
-        each = [expected(mean[:, at], covariance[:, at, at], at) for at in range(2)]
-        of_mean, of_variance = (np.stack([getattr(one, name) for one in each], axis=1) for name in each[0]._fields[2:])
-        whole = of_variance[:, :, None] * np.eye(2)
-        return bounds.ExpectedTotal(sum(one.value for one in each), each[0].of_free, of_mean, whole)
-
-    given = features, values.scales, parts.sizes
-    joint, at, _ = bounds.bound_of_functions(*given, bounds.RowPseudoData(shift, weight[:, :, None] * np.eye(2)), both)
-    single = [
-        bounds.bound_at_pseudo_data(
-            *given,
-            bounds.RowPseudoData(shift[:, j], weight[:, j]),
-            np.zeros(30),
-            lambda m, v, j=j: expected(m, v, j),
-        )
-        for j in range(2)
-    ]
-    assert joint.loss == pytest.approx(sum(one[0].loss for one in single), rel=1e-10)
-    for name in ("of_scales", "of_lengths"):
-        total = sum(getattr(one[0], name) for one in single)
-        np.testing.assert_allclose(getattr(joint, name), total, rtol=1e-8, atol=1e-10)
-    for j, (_, marginals, _) in enumerate(single):
-        np.testing.assert_allclose(at.mean[:, j], marginals.mean, rtol=1e-9, atol=1e-12)
-        np.testing.assert_allclose(at.variance[:, j, j], marginals.variance, rtol=1e-9)
-    np.testing.assert_allclose(at.variance[:, 0, 1], 0, atol=1e-12)
+    np.testing.assert_allclose(found.of_variance[:2, 0, 0], -0.5 * curvature[:2], atol=0.015)
 
 
 def test_slopes_of_the_bound_are_differences():

@@ -26,7 +26,7 @@ def test_kernels_are_those_of_the_library_and_slopes_are_differences(kind, measu
         kernel = ngp.kernels.ZeroMean(kind(1.0, length), measure)
         return kernel.matrix(points), kernel.matrix(points, rows), kernel.diagonal(rows)
 
-    for length in (0.1, 0.58, 0.62, 3.0, 40.0):
+    for length in (0.1, 0.58, 0.62, 40.0):
         found, more, less = (own.split_kernel(curve(length + move)) for move in (0, step, -step))
         for one, wanted, high, low in zip(found, run_quickly(dense, jnp.asarray(length)), more, less, strict=True):
             np.testing.assert_allclose(one.value, wanted, rtol=1e-8, atol=1e-12)

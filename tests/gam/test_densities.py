@@ -7,8 +7,7 @@ from scipy.special import expit
 
 import numpyro_gp as ngp
 from numpyro_gp.gam.model import families as own
-from numpyro_gp.gam.model.model import vector_layout_of
-from numpyro_gp.gam.search.bound import compiled_density, density_of
+from numpyro_gp.gam.search.bound import BoundParts, Data
 from numpyro_gp.likelihoods.links import WIDE
 from tests.gam.known import log_density
 from tests.likelihoods.grids import expected
@@ -44,18 +43,17 @@ def test_the_value_is_the_integral_and_slopes_are_differences(family):
     """And all of them are those of the library."""
     y = CASES[family]
     model = ngp.gam.model("y ~ linear(x)", {"x": np.arange(5.0), "y": y}, family)
-    layout = vector_layout_of(model)
-    numbers = [np.exp(0.3)] * (len(layout.places) - 1)  # all but the scale of the term
-    free, density = 0.3 * np.ones(sum(map(len, layout.places.values()))), density_of(model, layout)
-    given = [free, y, MEAN, VARIANCE]
-    found = density(*given, WEIGHTS)
+    parts, data = BoundParts(model), Data.of(model)._replace(weights=WEIGHTS)
+    numbers = [np.exp(0.3)] * (len(parts.vector_layout.places) - 1)  # all but the scale of the term
+    given = [0.3 * np.ones(len(parts.evaluator.start)), data, MEAN, VARIANCE]
+    found = parts.density(*given)
     wanted = WEIGHTS @ expected(lambda f: log_density(family, y, f, *numbers), MEAN, VARIANCE)
     np.testing.assert_allclose(found.value, wanted, rtol=1e-6)
     for at, slopes in ((0, found.of_free), (2, found.of_mean), (3, found.of_variance)):
         moved = []
         for move in 1e-5 * np.eye(len(given[at])):
-            up, down = ([*given[:at], given[at] + sign * move, *given[at + 1 :], WEIGHTS] for sign in (1, -1))
-            moved.append((density(*up).value - density(*down).value) / 2e-5)
+            up, down = ([*given[:at], given[at] + sign * move, *given[at + 1 :]] for sign in (1, -1))
+            moved.append((parts.density(*up).value - parts.density(*down).value) / 2e-5)
         np.testing.assert_allclose(slopes, moved, rtol=1e-5, atol=1e-6)
-    for one, other in zip(found, compiled_density(model, layout)(*given, WEIGHTS), strict=True):
+    for one, other in zip(found, parts.compiled_density(*given), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-8, atol=1e-9)

@@ -31,7 +31,7 @@ def of_student_t():
     cuts = [y[n] + width[n] * np.outer([-1, 1], 10.0 ** np.arange(-3, 4)).ravel() for n in range(N)]
     variance = RATIOS * (width**2 + (MEAN - y) ** 2)
     log_density = lambda y, f, df, scale: stats.t.logpdf(y, df, f, scale)  # noqa: E731
-    return own.student_t_value, (y, MEAN, variance, df, np.full(N, scale)), log_density, cuts
+    return lambda *given: own.student_t(*given).value, (y, MEAN, variance, df, np.full(N, scale)), log_density, cuts
 
 
 def of_shares():

@@ -6,11 +6,10 @@ from types import SimpleNamespace
 import jax
 import numpy as np
 import pytest
-from numpyro.infer.autoguide import AutoMultivariateNormal, AutoNormal
 
 import numpyro_gp as ngp
 from numpyro_gp.gam.search import engines
-from numpyro_gp.gam.search.engines import JOINT, by_stochastic_steps, guide_of, rounded_away
+from numpyro_gp.gam.search.engines import by_stochastic_steps, rounded_away
 
 RNG = np.random.default_rng(0)
 
@@ -18,18 +17,6 @@ RNG = np.random.default_rng(0)
 def data(count, rows=60):
     found = {f"x{d}": RNG.uniform(size=rows) for d in range(count)}
     return found | {"y": 1 + 2 * found["x0"] + 0.3 * RNG.normal(size=rows), "g": np.arange(rows) % 3}
-
-
-def test_few_terms_have_one_belief_and_many_blocks():
-    few = ngp.gam.model("y ~ s(x0) + s(x1)", data(2))
-    assert sum(few.sizes) == 49
-    assert guide_of(few).rest_factory is AutoMultivariateNormal
-    names = " + ".join(f"s(x{d})" for d in range(40))
-    many = ngp.gam.model(f"y ~ {names}", data(40))
-    assert sum(many.sizes) > JOINT
-    assert guide_of(many).rest_factory is AutoNormal
-    recipes = [guide_of(model).recipes["f"] for model in (few, many)]
-    assert recipes[0] is not recipes[1]
 
 
 def test_a_long_fit_has_a_bar_on_a_terminal_and_none_in_a_log(capfd, monkeypatch):

@@ -77,17 +77,6 @@ def test_a_forecast_is_that_of_the_rows_themselves(fit):
         np.testing.assert_allclose(found, variance, rtol=0.03)
 
 
-def test_a_row_of_weight_three_is_as_three_rows():
-    """The evidence at any hyper-parameters, whose priors follow from rows of different times alone."""
-    once = ngp.gam.model("y ~ trend(t)", DATA, weights=np.full(45, 3.0))
-    thrice = ngp.gam.model("y ~ trend(t)", {name: np.repeat(column, 3) for name, column in DATA.items()})
-    one, three = (own.SeriesEvidence(BoundParts(model), own.merged(Data.of(model))) for model in (once, thrice))
-    differences = [each(one.start + 0.5)[0] - each(one.start)[0] for each in (one, three)]
-    np.testing.assert_allclose(one.start, three.start, rtol=1e-6)
-    np.testing.assert_allclose(*differences, rtol=1e-5)
-    np.testing.assert_allclose(one(one.start)[1], three(one.start)[1], rtol=1e-4, atol=1e-4)
-
-
 def test_a_series_without_noise_is_fitted():
     """Of a line, and of rows that are there twice: the covariance of the rows had no factor, and the fit ended in one."""
     line = {"t": np.arange(40.0), "y": 2 * np.arange(40.0) + 1}
@@ -110,12 +99,6 @@ def test_weighted_draws_have_the_moments_of_a_skew_posterior():
         mean, root = own.weighted(evidence, mode, np.diag([1.0, 1.0]))
         np.testing.assert_allclose(mean[0], wanted[0], atol=0.3)
         np.testing.assert_allclose(root[0, 0], wanted[1], rtol=0.25)
-
-
-def test_where_noise_is_not_gaussian_the_bound_is_taken():
-    assert own.has_evidence(ngp.gam.model(FORMULA, DATA))
-    assert not own.has_evidence(ngp.gam.model("y ~ s(t)", DATA))
-    assert not own.has_evidence(ngp.gam.model(FORMULA, {"t": T, "y": np.round(Y)}, "poisson"))
 
 
 @pytest.mark.parametrize("noise", [0.0, 1.0])
@@ -179,13 +162,6 @@ def test_kernels_at_rows_are_lines_in_their_numbers(measure):
         for move, slopes in zip(step * np.eye(2), numbers.slopes):
             more, less = (np.vdot(G, kernel.matrix(kernel.numbers(lengths + s * move).value)) for s in (1, -1))
             np.testing.assert_allclose(kernel.slopes(G) @ slopes, (more - less) / (2 * step), rtol=1e-5, atol=1e-5)
-
-
-def test_rows_of_even_times_have_as_many_gaps_as_rows():
-    """Rounding of encoded times makes no gaps of its own: of 300 months 300, where the rows had 90 000 gaps."""
-    t = np.arange(300.0) + 1e5
-    model = ngp.gam.model("y ~ season(t, period=12)", {"t": t, "y": np.cos(t)})
-    assert len(own.at_rows(model, model.layout.read_terms[0], model.rows.X).numbers(np.ones(2)).value) == 300
 
 
 def test_a_short_memory_is_found_where_a_walk_is_a_mode_too():

@@ -25,19 +25,17 @@ def test_names_alone_functions_and_quoted_names():
     assert formula("y ~ 1").items == ()
 
 
-def test_names_in_quotes_may_have_any_sign():
-    """Two spaces, which were made one, and the sign that parts the sides."""
-    found = formula('"a  ~b" ~\n s("c  d") + s(e)')
-    assert found.response == "a  ~b"
-    assert [term.columns for term in found.items] == [("c  d",), ("e",)]
-
-
 def test_names_in_backticks_may_have_any_sign():
-    """As in R: quotes inside of them, backticks inside of quotes, and the place of what is wrong behind them."""
+    """As in R: quotes inside of them, backticks inside of quotes, and the place of what is wrong behind them.
+
+    And names in quotes: two spaces were made one.
+    """
     found = formula("`log ~ y` ~ s(`air temp`, by=`the \"site\"`) + log(`it's`) + `a+b` + linear('`')")
     assert found.response == "log ~ y"
     columns = [("air temp", 'the "site"'), ("log(it's)", None), ("a+b", None), ("`", None)]
     assert [(term.columns[0], term.by) for term in found.items] == columns
+    quoted = formula('"a  ~b" ~\n s("c  d") + s(e)')
+    assert (quoted.response, quoted.items) == ("a  ~b", (s("c  d"), s("e")))
     with pytest.raises(ValueError, match=r"s\(a b\) twice") as error:
         formula("y ~ s(`a b`) + s(`a b`)")
     line, mark = str(error.value).splitlines()[-2:]

@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
-import pytest
 from numpyro import handlers
 from numpyro.infer.util import log_density
 
@@ -68,13 +67,3 @@ def test_weights_are_repeated_rows():
     weighted, repeated = density(X, y, w), density(X[at], y[at])
     np.testing.assert_allclose(weighted, repeated, rtol=1e-10)
     assert abs(weighted - density(X, y)) > 1.0
-
-
-@pytest.mark.long
-def test_offsets_are_added_as_they_are():
-    model = ngp.gam.model("n ~ linear(x) + offset(log(e))", DATA, "poisson")
-    values = {"f_scale": jnp.ones(1), "f": jnp.zeros(2)}
-    with handlers.seed(rng_seed=0), handlers.substitute(data=values):
-        f = model.process()(model.arguments[0])
-    np.testing.assert_allclose(f.loc, model.start.constant + np.log(DATA["e"]), rtol=1e-12)
-    np.testing.assert_allclose(model.start.constant, np.log(DATA["n"].sum() / DATA["e"].sum()), rtol=1e-12)

@@ -40,29 +40,15 @@ def test_a_wave_is_not_noise(family):
         assert np.corrcoef(found, f)[0, 1] > 0.95
 
 
-@pytest.mark.parametrize("rows", [200, 400])
-def test_waves_of_a_surface_are_not_noise(rows):
-    """Two waves along each column ended at a noise that was all of the response, 33 and 132 nats below the surface."""
-    rng = np.random.default_rng(60 + rows)
+def test_waves_of_a_surface_are_not_noise():
+    """Two waves along each column ended at a noise that was all of the response, 33 nats below the surface."""
+    rows, rng = 200, np.random.default_rng(260)
     a, b = rng.uniform(-1, 1, (2, rows))
     f = np.sin(6 * a) * np.cos(6 * b)
     with x64(False):
         fit = ngp.gam("y ~ te(a, b)", {"a": a, "b": b, "y": f + 0.3 * rng.normal(size=rows)})
         found = fit.terms(num_draws=1).mean[:, 0]
     assert np.corrcoef(found, f)[0, 1] > 0.9
-
-
-def test_the_better_of_two_modes_is_that_of_a_grid():
-    """Counts whose curve is smooth to a long lengthscale and wiggly to a short one: 1.9 nats between them."""
-    data, _ = wave("poisson", rows=90, cycles=3)
-    model = ngp.gam.model("y ~ s(x)", data, "poisson")
-    bound, free = Bound(BoundParts(model), Data.of(model)), own.collapsed(model, 200).location
-    bound.fit_pseudo_data(free)
-    best, kept = bound.with_settled_pseudo_data(free)[0], bound.pseudo_data
-    for log_length in np.linspace(-3, 1.5, 10):
-        for log_scale in (-1.5, -0.5, 0.5):
-            bound.pseudo_data = kept
-            assert best < bound.with_settled_pseudo_data(np.array([log_length, log_scale]))[0] + own.FLAT
 
 
 def test_the_shape_of_gamma_data_is_as_certain_as_theory_says():
@@ -94,16 +80,7 @@ def test_a_likelihood_with_a_number_for_each_row_is_that_of_all_rows(monkeypatch
     assert len(again.losses) < 20  # a step that moves nothing is not halved: there were 56
 
 
-def test_what_is_kept_of_rows_never_knows_less_than_the_prior():
-    """At other hyper-parameters the belief would have no covariance; its mean stays."""
-    turn = np.linalg.qr(RNG.normal(size=(3, 3)))[0]
-    gram, projected = (turn * [-0.4, 0.5, 3.0]) @ turn.T, RNG.normal(size=3)
-    kept, said = own.without_doubt(gram, projected)
-    np.testing.assert_allclose(kept, (turn * [0, 0.5, 3.0]) @ turn.T, atol=1e-12)
-    np.testing.assert_allclose(np.linalg.solve(np.eye(3) + kept, said), np.linalg.solve(np.eye(3) + gram, projected))
-
-
-@pytest.mark.parametrize(("rows", "shape", "seed"), [(50, 4.0, 1), (50, 4.0, 2), (50, 50.0, 0), (200, 4.0, 0)])
+@pytest.mark.parametrize(("rows", "shape", "seed"), [(50, 4.0, 1), (50, 50.0, 0)])
 def test_the_mode_of_positive_data_is_found_where_whole_site_steps_overflow(rows, shape, seed):
     """Ends at a mode: slopes at sites that follow are zero there, and curves are within the noise of the truth."""
     rng = np.random.default_rng(seed)
@@ -118,7 +95,7 @@ def test_the_mode_of_positive_data_is_found_where_whole_site_steps_overflow(rows
     bound.fit_pseudo_data(found.location)
     slopes = found.root.T @ bound.with_settled_pseudo_data(found.location, 1e-6)[1]
     assert np.abs(slopes).max() < 0.1
-    mean = bound.last.marginals.mean
+    mean = bound.last.marginals[0]
     assert np.std(mean - np.sin(x)) < 4 / np.sqrt(shape * rows / 10)  # f is the logarithm of the mean over the shape
 
 

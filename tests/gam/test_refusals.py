@@ -1,5 +1,6 @@
 """What no additive model is made of: families, options, terms, tables and columns, each with its cure."""
 
+import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
@@ -67,6 +68,10 @@ TABLE = [
         "shape of Gamma must be one number, or one for each of 4 rows, but got 5",
     ),
     (model("y ~ s(x)", "poisson"), "response 'y' of family 'poisson': obs must be non-negative"),
+    (
+        model("y ~ s(x)", lambda: lambda f: dist.Poisson(jnp.exp(f)), DATA | {"y": np.arange(ROWS) - 3.0}),
+        "response 'y' of family 'function': obs must be in the support .*got -3",
+    ),
     # Trials
     (trials(trials=None), "trials must be the name of a column beside family 'binomial', but got None.*trials='n'"),
     (trials("poisson"), "trials must be None beside family 'poisson', but got 'n'"),
@@ -146,6 +151,7 @@ def test_refusals(call, message):
 
 
 def test_what_is_near_to_a_refusal_is_none():
-    """Numbers of few values are categories."""
+    """Numbers of few values are categories; counts may all be one."""
+    model("n ~ s(x)", "poisson", DATA | {"n": np.ones(ROWS)})()
     assert model("y ~ s(x, by=n)")().layout.columns[1].is_category
     assert (factor("g") + linear("x")).items == (factor("g"), linear("x"))

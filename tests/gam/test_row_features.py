@@ -11,13 +11,7 @@ RNG = np.random.default_rng(2)
 ROWS = 61
 DATA = {"x": RNG.uniform(size=ROWS), "z": RNG.normal(size=ROWS), "g": RNG.choice(["a", "b", "c"], ROWS)}
 DATA |= {"k": RNG.integers(0, 5, ROWS), "y": np.sin(5 * DATA["x"]) + 0.3 * RNG.normal(size=ROWS)}
-CASES = [
-    ("y ~ s(x, num_inducing=5) + te(x, z, num_inducing=6) + re(g)", "empirical"),
-    ("y ~ s(k) + s(x, by=g, num_inducing=4) + ti(x, z, num_inducing=6) + factor(g) + linear(z)", "empirical"),
-    ("y ~ s(x, num_inducing=4) + s(x, by=g, num_inducing=4) + re(g, by=z) + s(z, cyclic=True)", "empirical"),
-    ("y ~ s(x, cyclic=True, num_inducing=5) + te(x, z, num_inducing=6) + linear(z)", "uniform"),
-    ("y ~ linear(z) + factor(g)", "gaussian"),
-]
+FORMULA = "y ~ s(x, num_inducing=5) + te(x, z, num_inducing=6) + re(g)"
 
 
 def at_random(model, X):
@@ -27,24 +21,9 @@ def at_random(model, X):
     return lengths, scales, *own.RowFeatures(model, X)(lengths)
 
 
-@pytest.mark.parametrize(("formula", "measure"), CASES)
-def test_slopes_are_those_in_the_lengthscales(formula, measure):
-    model, step = ngp.gam.model(formula, DATA, measure=measure), 1e-5
-    X = model.rows.X
-    lengths = at_random(model, X)[0]
-    found = own.RowFeatures(model, X)(lengths)[0]
-    for slot in range(lengths.shape[1]):
-        move = np.zeros(lengths.shape)
-        move[:, slot] = step
-        more, less = (own.RowFeatures(model, X)(lengths + sign * move)[0] for sign in (1, -1))
-        for values, slopes in (("values", "slopes"), ("variances", "variance_slopes")):
-            wanted = (getattr(more, values) - getattr(less, values)) / (2 * step)
-            np.testing.assert_allclose(getattr(found, slopes)[slot], wanted, atol=1e-5 * max(1, np.abs(wanted).max()))
-
-
 def test_what_did_not_move_is_kept_and_what_did_is_not():
     """One lengthscale after the other, at the same places, gives what all of them give at new ones."""
-    model = ngp.gam.model(CASES[0][0], DATA)
+    model = ngp.gam.model(FORMULA, DATA)
     lengths, _, _, _ = at_random(model, model.rows.X)
     places = own.RowFeatures(model, model.rows.X)
     places(lengths)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.table.layout import incomplete, lay_out
+from numpyro_gp.gam.table.layout import lay_out
 from numpyro_gp.gam.table.terms import formula
 
 DATA = {
@@ -33,12 +33,6 @@ def test_rows_with_missing_values_are_left_out_and_counted():
     assert (laid("y ~ e")[1].left_out, laid("y ~ e")[1].reasons) == (0, ())
     both = laid("y ~ s(x) + re(g)", weights=[0.0, 1.0, 1.0, 0.0, 1.0])[1]
     assert (both.left_out, both.reasons[-1]) == (3, ("of weight 0", 2))  # one of them misses a value, too
-
-
-def test_incomplete_rows_are_those_that_a_fit_leaves_out():
-    terms = formula("y ~ x + s(e, by=g)")
-    assert incomplete(terms, DATA, "y").tolist() == [False, False, False, True, True]
-    assert incomplete(formula("y ~ log(e)"), DATA | {"y": np.array([np.nan, 1, 2, 3, 4])}, "y").sum() == 1
 
 
 def test_a_column_is_read_as_what_its_term_says():

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.model.term_kernels import _pivots
 from tests.gam.known import kernel_of_term
 
 N = 12
@@ -74,24 +73,6 @@ def test_terms_equal_their_dense_kernels():
         np.testing.assert_allclose(found[name], 1.7 * K, rtol=0, atol=1e-11, err_msg=name)
 
 
-def test_both_ends_of_a_period_have_one_value_and_one_slope():
-    model, _ = built()
-    part, column = model.layout.read_terms[1], model.layout.columns[model.layout.read_terms[1].columns[0]]
-    ends = jnp.asarray((np.array([0.0, 24.0]) - column.shift) / column.scale)
-
-    @jax.jit
-    def function(at):
-        """A function of the process: a sum of kernels at the rows."""
-        row = jnp.zeros((1, len(model.layout.columns))).at[0, part.columns[0]].set(at)
-        kernel = kernel_of_term(model, part, jnp.asarray(1.7), [jnp.asarray(0.8)])
-        return jnp.sum(kernel.matrix(row, model.arguments[0]) * jnp.cos(jnp.arange(N))[None, :])
-
-    (low, slope_low), (high, slope_high) = (jax.value_and_grad(function)(end) for end in ends)
-    np.testing.assert_allclose([low, slope_low], [high, slope_high], rtol=1e-10)
-    assert abs(slope_low) > 1e-3
-    assert abs(function(ends[0] + 6 / column.scale) - low) > 1e-3
-
-
 def test_inducing_inputs_determine_their_terms_and_no_more():
     """Levels of a function that averages to zero are one fewer; curves have all but one value, and fill gaps."""
     model, found = built()
@@ -129,7 +110,6 @@ def test_how_many_inducing_inputs_terms_have():
     assert sizes("y ~ te(a, b)", data) == [200]
     assert sizes("y ~ te(a, b)", {name: values[:150] for name, values in data.items()}) == [150]
     assert sizes("y ~ te(a, b) + ti(a, c) + ti(b, c) + ti(a, b, c)", data) == [60, 60, 60, 90]
-    assert sizes("y ~ te(a, b) + te(b, c, num_inducing=30)", data) == [200, 30]
     curves = " + ".join(f"s({name}, by=g)" for name in "abc")  # 24 of each of two levels: of 600 there is less left
     assert sizes(f"y ~ te(a, b) + {curves} + re(k)", data | {"g": np.arange(300) % 4, "k": np.arange(300)})[0] == 60
     # Of many rows a step costs what one of 11 000 rows with 60 does; weights are as rows.
@@ -145,9 +125,7 @@ def test_how_many_inducing_inputs_terms_have():
         assert sizes(text, data) == [size, *[size] * count]
     for levels, size in ((4, 24), (5, 10)):
         assert sizes("y ~ s(x0, by=g)", data | {"g": np.arange(60) % levels}) == [size * levels]
-    # Every hour of a day; of a cluster far narrower than any lengthscale beside one far value: no value twice, no NaN.
-    model = ngp.gam.model("y ~ s(h)", {"h": rng.integers(0, 24, 400), "y": rng.normal(size=400)})
-    assert np.isin(model.kernel_data.inducing["s(h)"][:, 0], model.rows.X[:, 0]).sum() == 23
+    # Of a cluster far narrower than any lengthscale beside one far value: no value twice, no NaN.
     x = np.append(1e-9 * np.arange(60.0), 1.0)
     points = inducing("y ~ s(x)", {"x": x, "y": x})["s(x)"][:, 0]
     assert len(np.unique(points)) == 24
@@ -176,12 +154,11 @@ def test_inducing_inputs_are_those_of_values_and_weights():
     assert any(not np.array_equal(once[name], unweighted[name]) for name in ("s(b)", "s(n)"))
 
 
-@pytest.mark.parametrize("first", [0, 2000])
-def test_gaps_that_are_equal_tie_whatever_the_rounding(first):
+def test_gaps_that_are_equal_tie_whatever_the_rounding():
     """Six values of a column: what lies between them is rounded otherwise where rows are weighted, far from zero most."""
-    for seed in range(10):
+    for seed in range(5):
         rng = np.random.default_rng(seed)
-        n, y, weights = first + rng.permutation(np.arange(70) % 6), rng.normal(size=70), rng.integers(1, 4, 70)
+        n, y, weights = 2000 + rng.permutation(np.arange(70) % 6), rng.normal(size=70), rng.integers(1, 4, 70)
         rows = rng.permutation(np.repeat(np.arange(70), weights))
         once = ngp.gam.model("y ~ s(n)", {"n": n, "y": y}, weights=weights.astype(float)).kernel_data.inducing
         copies = ngp.gam.model("y ~ s(n)", {"n": n[rows], "y": y[rows]}).kernel_data.inducing
@@ -199,24 +176,12 @@ def test_inducing_inputs_of_a_curve_leave_little_open():
     """Of a skewed column with counts: less than 2 % everywhere, where an even grid with quantiles leaves a third."""
     x = np.concatenate([np.random.default_rng(0).gamma(2.0, size=300), np.repeat(1.0, 100)])
     model = ngp.gam.model("y ~ s(x)", {"x": x, "y": x})
+    many = ngp.gam.model("y ~ s(x, num_inducing=1005)", dict.fromkeys("xy", np.arange(1010.0)))
+    assert len(np.unique(many.kernel_data.inducing["s(x)"])) >= 1005  # a thousand were looked at, and some taken again
     x, z = standard(x), model.kernel_data.inducing["s(x)"][:, 0]
     assert left_open(x, z, 0.5).max() < 0.02
     at = np.linspace(0, 1, 24)
     assert left_open(x, 0.5 * (np.quantile(x, at) + x.min() + at * np.ptp(x)), 0.5).max() > 0.3
-    first = model_points(x, 3)
-    values, counts = np.unique(x, return_counts=True)
-    np.testing.assert_allclose(first[0], values[counts.argmax()], rtol=1e-12)
-    second = values[np.argmax(left_open(values, first[:1], 0.5) * np.sqrt(counts))]
-    third = values[np.argmax(left_open(values, np.append(first[:1], second), 0.5) * np.sqrt(counts))]
-    np.testing.assert_allclose(sorted([first[0], second, third]), sorted(first), rtol=1e-12)
-
-
-def model_points(x, size):
-    """Inducing inputs of a curve on a standardised column, the most frequent value first."""
-    model = ngp.gam.model(f"y ~ s(x, num_inducing={size})", {"x": x, "y": x})
-    points = model.kernel_data.inducing["s(x)"][:, 0]
-    values, counts = np.unique(standard(x), return_counts=True)
-    return np.array(sorted(points, key=lambda point: point != values[counts.argmax()]))
 
 
 def test_weights_are_repeated_rows_of_a_normal_measure():
@@ -260,9 +225,3 @@ def test_ends_hold_numbers_in_single_precision_and_no_more():
     ngp.gam.model("y ~ s(x, cyclic=(0, 0.1))", {"x": x, "y": np.arange(30.0)})
     with pytest.raises(ValueError, match=r"cyclic of s\(x\) must be the ends of the column"):
         ngp.gam.model("y ~ s(x, cyclic=(0, 1e-9))", {"x": 1.5e-9 * np.arange(30.0) / 29, "y": np.arange(30.0)})
-
-
-def test_many_inducing_inputs_are_as_many_values():
-    """A thousand values were looked at, and of more some were taken again."""
-    points = _pivots(np.arange(1010.0), np.ones(1010), 1005)
-    assert len(np.unique(points)) == 1005

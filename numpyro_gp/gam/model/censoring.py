@@ -6,7 +6,7 @@ over that probability, by which of ``f`` moves ``y``; both are found without und
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -132,13 +132,8 @@ def censored_row(row: FamilyRow, sides: np.ndarray) -> FamilyRow:
         for side, rows in groups:
             own = y[rows], mean[rows], variance[rows]
             parts.append(tail_densities(row, side, *own, *p) if side else row.expected(*own, *p))
-        value, of_mean, of_variance, of_parameter = zip(*parts, strict=True)
-
-        def joined(fields: Sequence[np.ndarray]) -> np.ndarray:
-            return np.concatenate(fields, axis=-1)[..., order]
-
-        of_parameters = None if of_parameter[0] is None else joined(of_parameter)
-        return ExpectedDensities(joined(value), joined(of_mean), joined(of_variance), of_parameters)
+        fields = zip(*parts, strict=True)  # without parameters the last are None
+        return ExpectedDensities(*(np.concatenate(own, axis=-1)[..., order] for own in fields if own[0] is not None))
 
     def value(y: np.ndarray, mean: np.ndarray, variance: np.ndarray, *p: np.ndarray) -> np.ndarray:
         numbers, tail = np.broadcast_arrays(y, mean, variance, *p), TAILS[row.kind]

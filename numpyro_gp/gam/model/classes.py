@@ -6,10 +6,11 @@ which are independent and have the same prior.
 """
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 import scipy
+
+from numpyro_gp.gam.model.families import ExpectedDensities
 
 # Newton's steps to the tightest bound, and how often one is halved.
 MOST_STEPS, MOST_HALVINGS = 30, 20
@@ -27,24 +28,11 @@ def size_of_contrast(classes: int) -> float:
     return math.sqrt(1 - 1 / classes)
 
 
-def log_shares(y: np.ndarray, weights: np.ndarray, classes: int) -> np.ndarray:
-    """Logarithms of how frequent classes are by weights, around their average ``(K,)``: where functions start."""
-    logs = np.log(np.bincount(y.astype(int), weights, classes))
-    return logs - logs.mean()
+def expected_log_softmax(y: np.ndarray, mean: np.ndarray, covariance: np.ndarray) -> ExpectedDensities:
+    """A lower bound of ``E log softmax(f)_y`` of labels ``(N,)`` under ``f ~ N(mean, covariance)``, with its slopes.
 
-
-class ExpectedLogSoftmax(NamedTuple):
-    """A lower bound of ``E log softmax(f)_y`` of rows ``(N,)``, its slopes in means ``(N, K)`` and in covariances."""
-
-    value: np.ndarray
-    of_mean: np.ndarray
-    of_covariance: np.ndarray
-
-
-def expected_log_softmax(y: np.ndarray, mean: np.ndarray, covariance: np.ndarray) -> ExpectedLogSoftmax:
-    """The bound of labels ``(N,)`` under ``f ~ N(mean, covariance)``, ``(N, K)`` and ``(N, K, K)``.
-
-    That of Knowles and Minka (2011), with covariances: as ``sum_k a_k = 1``, by Jensen's inequality
+    Means are ``(N, K)``, covariances ``(N, K, K)``. The bound is that of Knowles and Minka (2011), with covariances: as
+    ``sum_k a_k = 1``, by Jensen's inequality
 
         ``E log sum_k e^f_k = a^T m + E log sum_k e^(f_k - a^T f)
         <= log sum_k e^(m_k + C_kk / 2 - (C a)_k) + a^T C a / 2``.
@@ -84,4 +72,4 @@ def expected_log_softmax(y: np.ndarray, mean: np.ndarray, covariance: np.ndarray
     crossed = p[:, :, None] * a[:, None]
     of_covariance = a[:, :, None] * a[:, None] - crossed - crossed.transpose(0, 2, 1)
     of_covariance[:, range(mean.shape[1]), range(mean.shape[1])] += p
-    return ExpectedLogSoftmax(mean[rows, y.astype(int)] - value, of_mean, -0.5 * of_covariance)
+    return ExpectedDensities(mean[rows, y.astype(int)] - value, of_mean, -0.5 * of_covariance)

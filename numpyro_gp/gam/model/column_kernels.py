@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 
 from numpyro_gp import kernels
@@ -260,19 +259,6 @@ def series_scales(
     return series.scales_of(times, response, periods)
 
 
-def measure_points(measure: Any) -> Empirical:
-    """The points over which trends and cycles average to zero: those of the rows, or some of another measure."""
-    if isinstance(measure, Empirical):
-        return measure
-    if isinstance(measure, Gaussian):
-        from scipy.special import ndtri
-
-        shares = (np.arange(series.CIRCLE) + 0.5) / series.CIRCLE
-        return Empirical(float(measure.mean) + float(measure.sd) * ndtri(shares))
-    low, high = float(measure.low), float(measure.high)
-    return Empirical(low + (high - low) * (np.arange(series.CIRCLE) + 0.5) / series.CIRCLE)
-
-
 def time_kernel(kind: str, one: Array, lengths: Any, given: Any) -> Kernel:
     """The kernel of unit variance, of one column; ``given`` has a measure, and the period of a season."""
     if kind == "season":
@@ -282,55 +268,6 @@ def time_kernel(kind: str, one: Array, lengths: Any, given: Any) -> Kernel:
         wander = lengths[0] ** 2 * kernels.Wiener(one) + lengths[1] ** 2 * kernels.IntegratedWiener(one)
         return kernels.Centred(kernels.Linear(one) + wander, given)
     return kernels.Centred(Matern32(one, lengths[0]) * kernels.Cosine(one, lengths[1]), given)
-
-
-class _Centring:
-    """Times of the points of a measure, of inducing inputs and of rows, and what takes averages over the first off."""
-
-    def __init__(self, measure: Empirical, Z: np.ndarray, X: np.ndarray) -> None:
-        points, weights = np.asarray(measure.points, float), np.asarray(measure.weights, float)
-        self.weights = weights[weights > 0]
-        self.times = np.concatenate([points[weights > 0], Z, X])
-        self.count, self.size = len(self.weights), len(Z)
-        self.first = self.times[: self.count + self.size]
-
-    def __call__(self, matrix: np.ndarray, diagonal: np.ndarray) -> np.ndarray:
-        """The matrix of ``f`` less its average, as of `MatrixFunction`, from its covariances at all times."""
-        a = self.weights @ matrix[: self.count]
-        c = float(self.weights @ a[: self.count])
-        rows, Q = slice(self.count, self.count + self.size), self.count
-        found = less_average(matrix[rows, Q:], a[rows, None], a[Q:], c)
-        return np.vstack([found, less_average(diagonal, a, a, c)[Q:]])
-
-
-def trend_matrices(measure: Empirical, Z: np.ndarray, X: np.ndarray) -> MatrixFunction:
-    """Of `trend`: sums of three matrices that no parameter moves."""
-    less = _Centring(measure, Z, X)
-    x, y = less.first[:, None], less.times
-    is_beside = (x >= 0) == (y >= 0)
-    a, b, t = np.minimum(np.abs(x), np.abs(y)), np.maximum(np.abs(x), np.abs(y)), np.abs(y)
-    line, walk = less(x * y, y * y), less(np.where(is_beside, a, 0.0), t)
-    smooth = less(np.where(is_beside, integrated_walk(a, b), 0.0), t**3 / 3)
-
-    def at(lengths: np.ndarray) -> Sloped:
-        level, slope = map(float, lengths)
-        whole = line + level**2 * walk + slope**2 * smooth
-        return Sloped(whole, np.stack([2 * level * walk, 2 * slope * smooth]))
-
-    return at
-
-
-def cycle_matrices(measure: Empirical, Z: np.ndarray, X: np.ndarray) -> MatrixFunction:
-    """Of `cycle`: a wave times a correlation that falls."""
-    less = _Centring(measure, Z, X)
-    gaps = np.abs(less.first[:, None] - less.times)
-    one, none = np.ones(len(less.times)), np.zeros(len(less.times))
-
-    def at(lengths: np.ndarray) -> Sloped:
-        found = wave_at(gaps, lengths)
-        return Sloped(less(found.value, one), np.stack([less(slope, none) for slope in found.slopes]))
-
-    return at
 
 
 def wave_at(gaps: np.ndarray, lengths: np.ndarray) -> Sloped:
@@ -348,25 +285,54 @@ def wave_at(gaps: np.ndarray, lengths: np.ndarray) -> Sloped:
     return Sloped(d, np.stack([slope, turns]))
 
 
-def season_matrices(given: tuple[Empirical, float], Z: np.ndarray, X: np.ndarray) -> MatrixFunction:
-    """Of `season`: a curve on a circle times a correlation that falls."""
-    curve = Curve(Matern32, given, Z, X)
-    times = np.concatenate([Z, X])
-    gaps = np.vstack([np.abs(Z[:, None] - times), np.zeros(len(times))])
+def time_matrices(kind: str, given: Any, Z: np.ndarray, X: np.ndarray) -> MatrixFunction:
+    """Those of `time_kernel`.
 
-    def at(lengths: np.ndarray) -> Sloped:
-        shape, memory = map(float, lengths)
-        d = deviations(Matern32, gaps, memory)
-        return curve(shape).at(0, 2) * Sloped(1 + d.value, d.slopes).at(1, 2)
+    Of a trend sums of three matrices that no parameter moves; of a season a curve on a circle times a correlation that
+    falls; of a cycle a wave times one.
+    """
+    if kind == "season":
+        curve, times = Curve(Matern32, given, Z, X), np.concatenate([Z, X])
+        between = np.vstack([np.abs(Z[:, None] - times), np.zeros(len(times))])
 
-    return at
+        def season(lengths: np.ndarray) -> Sloped:
+            shape, memory = map(float, lengths)
+            d = deviations(Matern32, between, memory)
+            return curve(shape).at(0, 2) * Sloped(1 + d.value, d.slopes).at(1, 2)
 
+        return season
+    points, weights = np.asarray(given.points, float), np.asarray(given.weights, float)
+    points, weights = points[weights > 0], weights[weights > 0]
+    times, Q = np.concatenate([points, Z, X]), len(points)
+    first = times[: Q + len(Z)]
 
-MATRICES: dict[str, Callable[[Any, np.ndarray, np.ndarray], MatrixFunction]] = {
-    "trend": trend_matrices,
-    "cycle": cycle_matrices,
-    "season": season_matrices,
-}
+    def less(matrix: np.ndarray, diagonal: np.ndarray) -> np.ndarray:
+        """The matrix of ``f`` less its average over the points, as of `MatrixFunction`, from that at all times."""
+        a = weights @ matrix[:Q]
+        c = float(weights @ a[:Q])
+        found = less_average(matrix[Q:, Q:], a[Q : len(first), None], a[Q:], c)
+        return np.vstack([found, less_average(diagonal, a, a, c)[Q:]])
+
+    if kind == "trend":
+        x, y = first[:, None], times
+        is_beside = (x >= 0) == (y >= 0)
+        a, b, t = np.minimum(np.abs(x), np.abs(y)), np.maximum(np.abs(x), np.abs(y)), np.abs(y)
+        line, walk = less(x * y, y * y), less(np.where(is_beside, a, 0.0), t)
+        smooth = less(np.where(is_beside, integrated_walk(a, b), 0.0), t**3 / 3)
+
+        def trend(lengths: np.ndarray) -> Sloped:
+            level, slope = map(float, lengths)
+            whole = line + level**2 * walk + slope**2 * smooth
+            return Sloped(whole, np.stack([2 * level * walk, 2 * slope * smooth]))
+
+        return trend
+    gaps, one, none = np.abs(first[:, None] - times), np.ones(len(times)), np.zeros(len(times))
+
+    def cycle(lengths: np.ndarray) -> Sloped:
+        found = wave_at(gaps, lengths)
+        return Sloped(less(found.value, one), np.stack([less(slope, none) for slope in found.slopes]))
+
+    return cycle
 
 
 def time_inducing(term: Term, x: np.ndarray, period: float | None) -> np.ndarray:
@@ -385,8 +351,3 @@ def time_inducing(term: Term, x: np.ndarray, period: float | None) -> np.ndarray
     starts = min(wanted, max(1, most // phases), max(1, int(whole / period)))
     lows = times[0] + max(whole - period, 0.0) * np.linspace(0, 1, starts)
     return np.unique((lows[:, None] + period * np.arange(phases) / phases).ravel())
-
-
-def circle_of(low: float, period: float) -> Empirical:
-    """Points over one period, at which seasons and cyclic terms average to zero: exact but for rounding."""
-    return Empirical(jnp.asarray(low + period * np.arange(series.CIRCLE) / series.CIRCLE))

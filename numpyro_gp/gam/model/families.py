@@ -21,7 +21,7 @@ from numpyro_gp.kernels.measures import legendre
 from numpyro_gp.likelihoods import Gamma, Likelihood
 from numpyro_gp.likelihoods.base import like
 from numpyro_gp.likelihoods.continuous import gamma_expected, gamma_log_prob
-from numpyro_gp.likelihoods.expectations import HERMITE_NODES, composite_cuts
+from numpyro_gp.likelihoods.expectations import HERMITE_NODES
 from numpyro_gp.likelihoods.links import WIDE, mean_of, normal_cdf, slope_of, softplus_moments
 from numpyro_gp.likelihoods.quadrature import Latent, gauss_hermite
 
@@ -205,23 +205,18 @@ class ExpectedDensities(NamedTuple):
 
 
 def _log_square(f: np.ndarray, y: np.ndarray, width: np.ndarray) -> tuple[np.ndarray, ...]:
-    """``log(1 + (f - y)^2 / c^2)``."""
-    return (np.log1p(((f - y) / width) ** 2),)
-
-
-def _log_square_slopes(f: np.ndarray, y: np.ndarray, width: np.ndarray) -> tuple[np.ndarray, ...]:
-    """`_log_square` and its slopes in f, in f again and in c."""
+    """``log(1 + (f - y)^2 / c^2)`` and its slopes in f, in f again and in c."""
     x = f - y
     square = x * x
     total = width**2 + square
     slopes = 2 * x / total, 2 * (width**2 - square) / total**2, -2 * square / (width * total)
-    return (*_log_square(f, y, width), *slopes)
+    return (np.log1p((x / width) ** 2), *slopes)
 
 
 def _log_square_of_wide(
     mean: np.ndarray, variance: np.ndarray, y: np.ndarray, width: np.ndarray
 ) -> tuple[np.ndarray, ...]:
-    """Expectations of `_log_square_slopes`: ``E c / (c^2 + x^2)`` is Voigt's profile, which an integral over c adds up.
+    """Expectations of `_log_square`: ``E c / (c^2 + x^2)`` is Voigt's profile, which an integral over c adds up.
 
     In units of ``sqrt(2 variance)``, with ``z = gap + i c``: ``E 1 / (c - i x) = sqrt(pi) w(z)``. The integral goes on
     to a width beside which f is narrow.
@@ -240,53 +235,38 @@ def _log_square_of_wide(
     return value, root * w.imag / unit, root * turn.imag / unit**2, root * w.real / unit - 2 / width
 
 
-def student_t_value(
+def student_t(
     y: np.ndarray, mean: np.ndarray, variance: np.ndarray, df: np.ndarray, scale: np.ndarray
-) -> np.ndarray:
+) -> ExpectedDensities:
     """``-(df + 1) / 2 E log(1 + (y - f)^2 / (df scale^2))``, and what does not depend on f."""
-    width, constant = scale * np.sqrt(df), -scipy.special.betaln(0.5, 0.5 * df) - 0.5 * np.log(df) - np.log(scale)
-    wide = lambda *given: _log_square_of_wide(*given)[:1]  # noqa: E731
-    (log,) = by_nodes(_log_square, wide, np.hypot(mean - y, width), mean, variance, y, width)
-    return constant - 0.5 * (df + 1) * log
-
-
-def student_t(y: np.ndarray, mean: np.ndarray, variance: np.ndarray, df: float, scale: float) -> ExpectedDensities:
-    """`student_t_value` with its slopes."""
-    width, power = scale * math.sqrt(df), 0.5 * (df + 1)
+    width, power = scale * np.sqrt(df), 0.5 * (df + 1)
     log, of_mean, curvature, of_width = by_nodes(
-        _log_square_slopes, _log_square_of_wide, np.hypot(mean - y, width), mean, variance, y, np.asarray(width)
+        _log_square, _log_square_of_wide, np.hypot(mean - y, width), mean, variance, y, width
     )
     of_df = 0.5 * (scipy.special.digamma(0.5 * df + 0.5) - scipy.special.digamma(0.5 * df) - 1 / df - log)
     of_df = of_df - power * of_width * width / (2 * df)
-    of_scale = -1 / scale - power * of_width * math.sqrt(df)
-    constant = -scipy.special.betaln(0.5, 0.5 * df) - math.log(width)
-    return ExpectedDensities(
-        constant - power * log, -power * of_mean, -0.5 * power * curvature, np.stack([of_df, of_scale])
-    )
+    of_scale = -1 / scale - power * of_width * np.sqrt(df)
+    constant = -scipy.special.betaln(0.5, 0.5 * df) - np.log(width)
+    slopes = -power * of_mean, -0.5 * power * curvature, np.stack([of_df, of_scale])
+    return ExpectedDensities(constant - power * log, *slopes)
 
 
-def _shares(f: np.ndarray, k: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Mean and rest, and both times ``k``, not zero where they underflow."""
-    least = np.finfo(float).tiny
+def _log_beta(f: np.ndarray, odds: np.ndarray, k: np.ndarray, rest: np.ndarray | None = None) -> tuple[np.ndarray, ...]:
+    """``log p(y | f)`` but for what does not depend on f, of data by their ``log y / (1 - y)``.
+
+    With ``rest``, which is ``log(1 - y)``, its slopes in f, in f again and in k, too.
+    """
     with np.errstate(over="ignore"):  # of what is far from zero one share is nothing
         p, q = (1 / (1 + np.exp(one)) for one in (-f, f))
-    return p, q, np.maximum(k * p, least), np.maximum(k * q, least)
-
-
-def _log_beta(f: np.ndarray, odds: np.ndarray, k: np.ndarray) -> tuple[np.ndarray, ...]:
-    """``log p(y | f)`` but for what does not depend on f, of data by their ``log y / (1 - y)``."""
-    _, _, first, second = _shares(f, k)
-    return (first * odds - scipy.special.gammaln(first) - scipy.special.gammaln(second),)
-
-
-def _log_beta_slopes(f: np.ndarray, odds: np.ndarray, k: np.ndarray, rest: np.ndarray) -> tuple[np.ndarray, ...]:
-    """`_log_beta` and its slopes in f, in f again and in k; these with ``log(1 - y)``."""
-    p, q, first, second = _shares(f, k)
+    first, second = (np.maximum(k * share, np.finfo(float).tiny) for share in (p, q))
+    value = first * odds - scipy.special.gammaln(first) - scipy.special.gammaln(second)
+    if rest is None:
+        return (value,)
     of_first, of_second = odds + rest - scipy.special.digamma(first), rest - scipy.special.digamma(second)
     rate = k * p * q
     away = rate * (of_first - of_second)
     bend = away * (q - p) - rate**2 * (scipy.special.zeta(2, first) + scipy.special.zeta(2, second))
-    return (*_log_beta(f, odds, k), away, bend, p * of_first + q * of_second)
+    return value, away, bend, p * of_first + q * of_second
 
 
 def beta_value(y: np.ndarray, mean: np.ndarray, variance: np.ndarray, k: np.ndarray) -> np.ndarray:
@@ -297,9 +277,9 @@ def beta_value(y: np.ndarray, mean: np.ndarray, variance: np.ndarray, k: np.ndar
 
 
 def beta(y: np.ndarray, mean: np.ndarray, variance: np.ndarray, k: float) -> ExpectedDensities:
-    """`beta_value` with its slopes."""
+    """`beta_value` with its slopes, which cost five times as much."""
     log, rest = np.log(y), np.log1p(-y)
-    value, of_mean, curvature, of_k = in_a_strip(_log_beta_slopes, mean, variance, log - rest, np.asarray(k), rest)
+    value, of_mean, curvature, of_k = in_a_strip(_log_beta, mean, variance, log - rest, np.asarray(k), rest)
     value = scipy.special.gammaln(k) + (k - 1) * rest - log + value
     return ExpectedDensities(value, of_mean, 0.5 * curvature, scipy.special.digamma(k) + of_k)
 
@@ -371,18 +351,19 @@ class MeanGamma(Gamma):
         """``log p(y | f)``."""
         return gamma_log_prob(f - jnp.log(shape), y, shape)
 
-    def conditional(self, f: ArrayLike) -> dist.Distribution:
+    @staticmethod
+    def distribution(f: Array, shape: Array) -> dist.Distribution:
         """Gamma with rate ``a exp(-f)``."""
-        f = jnp.asarray(f)
-        shape = like("shape", self.shape, f)
         return dist.Gamma(shape, shape * jnp.exp(-f), validate_args=False)
+
+    @staticmethod
+    def turn(y: Array, shape: Array) -> tuple[Array, Array]:
+        """At the logarithm of the likeliest mean."""
+        return jnp.log(y), 1.0 / jnp.sqrt(shape)
 
     def _expected(self, y: Float[Array, "*batch"], latent: Latent) -> Float[Array, "*batch"]:
         shape = like("shape", self.shape, y)
         return gamma_expected(latent.mean - jnp.log(shape), latent.variance, y, shape)
-
-    def _turns(self, y: Float[Array, "*batch"]) -> Float[Array, "*batch 9"]:
-        return composite_cuts(jnp.log(y), 1.0 / jnp.sqrt(like("shape", self.shape, y)), y)
 
     def _mean(self, latent: Latent) -> Array:
         return jnp.exp(latent.mean + 0.5 * latent.variance)
@@ -427,16 +408,10 @@ def _until_beta(y: np.ndarray, f: np.ndarray, k: np.ndarray) -> np.ndarray:
     return scipy.special.betainc(*(np.maximum(k * mean_of("logit", one), np.finfo(float).tiny) for one in (f, -f)), y)
 
 
-def _normal_density(y: np.ndarray, mean: np.ndarray, variance: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    away = (y - mean) / scale**2
-    return -0.5 * ((y - mean) * away + variance / scale**2 + np.log(2 * np.pi * scale**2))
-
-
-def _gaussian(y: np.ndarray, mean: np.ndarray, variance: np.ndarray, scale: float) -> ExpectedDensities:
-    """`_normal_density` with its slopes, which censored rows beside observed ones need."""
-    away, flat = (y - mean) / scale**2, np.full(np.shape(mean), -0.5 / scale**2)
-    of_scale = ((y - mean) * away + variance / scale**2 - 1) / scale
-    return ExpectedDensities(_normal_density(y, mean, variance, np.asarray(scale)), away, flat, of_scale)
+def _gaussian(y: np.ndarray, mean: np.ndarray, variance: np.ndarray, scale: np.ndarray) -> ExpectedDensities:
+    away, flat = (y - mean) / scale**2, -0.5 / scale**2 + 0 * mean
+    value = -0.5 * ((y - mean) * away + variance / scale**2 + np.log(2 * np.pi * scale**2))
+    return ExpectedDensities(value, away, flat, ((y - mean) * away + variance / scale**2 - 1) / scale)
 
 
 def _label_variance(link: str, f: np.ndarray, *_: object) -> np.ndarray:
@@ -480,7 +455,7 @@ class FamilyRow(NamedTuple):
     expected : callable, optional
         ``(y, mean, variance, *p)`` to the expected log density with its slopes, which a fit climbs.
     value : callable, optional
-        The expected log density alone, where that is less work.
+        The expected log density alone, where that is far less work.
     until : callable, optional
         ``(y, f, *p)`` to ``P(Y <= y | f)``.
     variance : callable, optional
@@ -538,7 +513,6 @@ NAMED = {
         "identity",
         lambda start: {"noise": Prior(start.noise)},
         expected=_gaussian,
-        value=_normal_density,
         until=lambda y, f, sd: normal_cdf((y - f) / sd),
         variance=lambda _, f, sd: sd**2 + 0 * f,
         draw=lambda rng, _, f, sd: rng.normal(f, sd + 0 * f),
@@ -549,7 +523,6 @@ NAMED = {
         "identity",
         lambda start: {"df": Prior(4.0, 0.7), "noise": Prior(0.7 * start.noise)},
         expected=student_t,
-        value=student_t_value,
         until=lambda y, f, df, sd: scipy.special.stdtr(df, (y - f) / sd),
         variance=_student_t_variance,
         draw=lambda rng, _, f, df, sd: f + sd * rng.standard_t(df + 0 * f),

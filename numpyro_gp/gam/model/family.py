@@ -23,7 +23,7 @@ from numpyro_gp.gam.model.censoring import TAILS
 from numpyro_gp.gam.model.classes import size_of_contrast
 from numpyro_gp.gam.model.families import NAMED, OF_RATE, FamilyRow, Start, row_of
 from numpyro_gp.gam.table.layout import TableLayout, other_sides
-from numpyro_gp.gam.table.terms import TIME, Term, Terms, formula
+from numpyro_gp.gam.table.terms import Term, Terms, formula
 from numpyro_gp.likelihoods import Binomial, Censored, Gamma, Likelihood, NegativeBinomial, as_likelihood
 from numpyro_gp.likelihoods.links import link_at, mean_of, slope_of
 from numpyro_gp.programs.handler_lock import alone
@@ -40,20 +40,19 @@ def residuals_at(link: str, f: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def log_ratio(likelihood: object, count: int) -> np.ndarray:
-    """``log mean - f`` at ``count`` rows, averaged over draws: ``E log a`` of gamma data of shape ``a``, else zero."""
+    """``log mean - f`` at ``count`` rows, averaged over draws: ``E log a`` of gamma data of shape ``a``, else zero.
+
+    A parameter is ``(S,)``, or ``(S, N)`` with one for each row.
+    """
     if type(likelihood) is not Gamma:  # what a class of the user's own says has no link that is known
         return np.zeros(count)
-    return averaged(np.log(np.asarray(likelihood.shape, float)), count)
+    return np.broadcast_to(np.log(np.asarray(likelihood.shape, float)).mean(axis=0), (count,))
 
 
 def size_of_counts(likelihood: object, count: int) -> np.ndarray:
     """``r`` of the negative binomial at ``count`` rows, averaged over draws; NaN of other likelihoods."""
-    return averaged(likelihood.r, count) if isinstance(likelihood, NegativeBinomial) else np.full(count, np.nan)
-
-
-def averaged(values: object, count: int) -> np.ndarray:
-    """The average of a parameter ``(S,)``, or ``(S, N)`` with one for each row, at ``count`` rows."""
-    return np.broadcast_to(np.asarray(values, float).mean(axis=0), (count,))
+    r = likelihood.r if isinstance(likelihood, NegativeBinomial) else np.full(1, np.nan)
+    return np.broadcast_to(np.asarray(r, float).mean(axis=0), (count,))
 
 
 # --------------------------------------------------------------------------------------
@@ -178,12 +177,24 @@ def quick_glm(family: Family, lines: np.ndarray, y: np.ndarray, offset: np.ndarr
     """
     if family.link == "none":
         return Start()
+    if (classes := family.classes) is not None:
+        # By the labels of each class against all others: the difference of a function from the average of the others
+        # has the size that those labels have.
+        own = [quick_glm(as_family("bernoulli"), lines, 1.0 * (y == k), offset, weights) for k in range(classes)]
+        return Start(0.0, size_of_contrast(classes) * float(np.mean([one.size for one in own])), 1.0)
     if family.link == "identity":
         constant = float(np.average(y - offset, weights=weights))
         rest = y - offset - constant
         spread = float(np.sqrt(np.average(rest**2, weights=weights))) or 1.0
-        noise = min(_noise_beside(lines, rest, weights), spread)
-        return Start(constant, spread, max(0.7 * noise, 1e-3 * spread))
+        # The noise is what lines leave: squares over ``tr (I - H)^2`` with the smoother ``H``. That is what noise alone
+        # leaves on average, however many lines there are: as many as rows explain all of it.
+        centred = lines - np.average(lines, axis=0, weights=weights)
+        gram, total = (centred * weights[:, None]).T @ centred, float(weights.sum())
+        ridged = gram + RIDGE * total * np.eye(len(gram))
+        inside, slopes = np.linalg.solve(ridged, gram), np.linalg.solve(ridged, centred.T @ (weights * rest))
+        freedom = total - 1 - 2 * np.trace(inside) + np.sum(inside * inside.T)
+        noise = float(np.sqrt(weights @ (rest - centred @ slopes) ** 2 / freedom)) if freedom > 0 else np.inf
+        return Start(constant, spread, max(0.7 * min(noise, spread), 1e-3 * spread))
     # Of `Gamma` the mean is e^f times a shape, which may be known: ``log a``, () or (N,).
     known = np.log(np.asarray(family.spec.shape, float)) if type(family.spec) is Gamma else None
     if known is not None and known.size not in (1, len(y)):
@@ -214,16 +225,6 @@ def quick_glm(family: Family, lines: np.ndarray, y: np.ndarray, offset: np.ndarr
     return Start(constant, float(np.sqrt(np.clip(beyond, lowest**2, highest**2))), 1.0)
 
 
-def start_of_labels(family: Family, lines: np.ndarray, y: np.ndarray, offset: np.ndarray, weights: np.ndarray) -> Start:
-    """The size of ``f`` of each of ``K`` classes, from that of the labels of each class against all others.
-
-    By it the difference of a function from the average of the others has the size that those labels have.
-    """
-    assert family.classes is not None
-    own = [quick_glm(as_family("bernoulli"), lines, 1.0 * (y == k), offset, weights) for k in range(family.classes)]
-    return Start(0.0, size_of_contrast(family.classes) * float(np.mean([one.size for one in own])), 1.0)
-
-
 def start_of(link: str, y: np.ndarray, offset: np.ndarray, weights: np.ndarray) -> float:
     """The constant by which the mean of all data is right, or near it."""
     mean = float(np.average(y, weights=weights))
@@ -232,21 +233,6 @@ def start_of(link: str, y: np.ndarray, offset: np.ndarray, weights: np.ndarray) 
         return math.log(mean / float(np.average(np.exp(offset), weights=weights)))
     least = 0.5 / max(float(np.sum(weights)), 1.0)
     return link_at(link, min(max(mean, least), 1 - least)) - float(np.average(offset, weights=weights))
-
-
-def _noise_beside(lines: np.ndarray, rest: np.ndarray, weights: np.ndarray) -> float:
-    """Standard deviation of what lines leave of a response: squares over ``tr (I - H)^2`` with the smoother ``H``.
-
-    That is what noise alone leaves on average, however many lines there are: as many as rows explain all of it.
-    """
-    centred = lines - np.average(lines, axis=0, weights=weights)
-    gram = (centred * weights[:, None]).T @ centred
-    total = float(weights.sum())
-    ridged = gram + RIDGE * total * np.eye(len(gram))
-    inside, slopes = np.linalg.solve(ridged, gram), np.linalg.solve(ridged, centred.T @ (weights * rest))
-    left = rest - centred @ slopes
-    freedom = total - 1 - 2 * np.trace(inside) + np.sum(inside * inside.T)
-    return float(np.sqrt(weights @ left**2 / freedom)) if freedom > 0 else np.inf
 
 
 # --------------------------------------------------------------------------------------
@@ -275,21 +261,19 @@ def are_per_row(likelihood: Likelihood, count: int, lead: int) -> list[bool]:
     one = [jax.ShapeDtypeStruct(shape[lead:], jnp.result_type(x)) for shape, x in zip(shapes, leaves, strict=True)]
     sizes = range(min(len(as_long), MOST_CUT) + 1)
     choices = itertools.chain.from_iterable(itertools.combinations(as_long, size) for size in sizes)
-    found = next((choice for choice in choices if _works(structure, one, choice, count + 1)), as_long)
-    return [number in found for number in range(len(leaves))]
+    for choice in choices:
 
+        def run(leaves: Sequence[Array], choice: Sequence[int] = choice) -> Array:
+            own = [x[..., np.arange(count + 1) % x.shape[-1]] if at in choice else x for at, x in enumerate(leaves)]
+            return log_prob_of(jax.tree.unflatten(structure, own), count + 1)
 
-def _works(structure: Any, leaves: Sequence[jax.ShapeDtypeStruct], cut: Sequence[int], rows: int) -> bool:
-    """Whether a likelihood gives each of so many rows its log density, where some leaves have a number for each."""
-
-    def run(leaves: Sequence[Array]) -> Array:
-        own = [x[..., np.arange(rows) % x.shape[-1]] if number in cut else x for number, x in enumerate(leaves)]
-        return log_prob_of(jax.tree.unflatten(structure, own), rows)
-
-    try:
-        return bool(jax.eval_shape(run, list(leaves)).shape == (rows,))
-    except (TypeError, ValueError):
-        return False
+        try:
+            works = jax.eval_shape(run, one).shape == (count + 1,)
+        except (TypeError, ValueError):
+            works = False
+        if works:
+            return [number in choice for number in range(len(leaves))]
+    return [number in as_long for number in range(len(leaves))]
 
 
 def log_prob_of(likelihood: Likelihood, rows: int) -> Array:
@@ -409,31 +393,21 @@ def explained(terms: Any, response: str | None) -> tuple[Terms, str]:
     return dataclasses.replace(wanted, response=name), name
 
 
-def refuse_for_classes(terms: Terms) -> None:
-    """Refuse terms that say nothing of several classes, or that have no copy for each."""
-    cures = {"offset": "Leave it out: what is added to all classes changes no probability."}
-    cures |= dict.fromkeys(TIME, "Write s(...) of the same column.")
-    if others := [term for term in terms.items if term.kind in cures]:
-        required = "curves, surfaces, lines and levels beside the family 'categorical'"
-        fail("terms", required, f"{others[0]}", cures[others[0].kind])
-
-
 def check_censoring(family: Family, sides: np.ndarray, column: Column) -> None:
     """Refuse responses that no bound is known of, counts and labels among them, and rows that are all censored."""
     kinds = [name for name, row in NAMED.items() if row.kind in TAILS]
-    row = family.named
-    if not (family.look(_is_continuous) if row is None else row.kind in TAILS):
+    if (row := family.named) is not None:
+        is_known = row.kind in TAILS
+    else:  # a density, and nothing that is hidden by itself
+        is_known = family.look(
+            lambda own: own.uncensored is own and not own.conditional(jnp.zeros(1)).support.is_discrete
+        )
+    if not is_known:
         cure = "Leave censored= out, or write the model yourself, as the page of censored data does."
         fail("family", f"one of {kinds}, or a likelihood of continuous responses, beside censored=", family.name, cure)
     if np.all(sides != 0):
         cure = f"If they are those that are observed, {other_sides(column)}."
         fail("rows", "observed, some of them", f"all {len(sides)} of them censored", cure)
-
-
-def _is_continuous(likelihood: Likelihood) -> bool:
-    """Whether a likelihood has a density, and hides nothing by itself."""
-    support: Any = likelihood.conditional(jnp.zeros(1)).support
-    return likelihood.uncensored is likelihood and not support.is_discrete
 
 
 def check_trials(family: Family, trials: object) -> None:

@@ -14,7 +14,14 @@ from scipy.linalg.blas import dtrmm
 from scipy.linalg.lapack import dpotrf, dtrtri
 
 from numpyro_gp.beliefs.members import Stacks
-from numpyro_gp.gam.model.column_kernels import MATRICES, Curve, MatrixFunction, Sloped, split_kernel, without_slopes
+from numpyro_gp.gam.model.column_kernels import (
+    Curve,
+    MatrixFunction,
+    Sloped,
+    split_kernel,
+    time_matrices,
+    without_slopes,
+)
 from numpyro_gp.gam.model.model import Model, places_of_lengths
 from numpyro_gp.gam.model.term_kernels import SMOOTH, composed, count_lengthscales, mean_over
 from numpyro_gp.gam.table.layout import ReadTerm, is_difference
@@ -129,10 +136,10 @@ class RowFeatures:
         return self.features, self.inverse
 
 
-def row_chunks(model: Model, X: np.ndarray, size: int = CHUNK) -> Iterator[tuple[slice, RowFeatures]]:
+def row_chunks(model: Model, X: np.ndarray) -> Iterator[tuple[slice, RowFeatures]]:
     """Rows in chunks."""
-    for low in range(0, len(X), size):
-        rows = slice(low, min(low + size, len(X)))
+    for low in range(0, len(X), CHUNK):
+        rows = slice(low, min(low + CHUNK, len(X)))
         yield rows, RowFeatures(model, X[rows])
 
 
@@ -150,7 +157,7 @@ def kernel_of(model: Model, part: ReadTerm, Z: np.ndarray, X: np.ndarray, is_slo
     term, given = part.term, model.kernel_data.column_data(part)
     count = count_lengthscales(part)
     if term.kind in TIME:
-        return MATRICES[term.kind](given[0], Z[:, 0], X[:, 0])
+        return time_matrices(term.kind, given[0], Z[:, 0], X[:, 0])
     if term.kind not in SMOOTH:
         fixed = fixed_matrices(term.kind, given, Z, X)
         return lambda _: fixed

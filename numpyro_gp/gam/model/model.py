@@ -21,7 +21,6 @@ from numpyro_gp.beliefs.base import Point
 from numpyro_gp.beliefs.members import picked
 from numpyro_gp.checks import check_choice, fail
 from numpyro_gp.gam.model.censoring import sides_at, with_sides
-from numpyro_gp.gam.model.classes import log_shares
 from numpyro_gp.gam.model.column_kernels import FEWEST_TIMES, TimePrior, series_scales, time_priors
 from numpyro_gp.gam.model.families import Prior, Start
 from numpyro_gp.gam.model.family import (
@@ -34,8 +33,6 @@ from numpyro_gp.gam.model.family import (
     check_trials,
     explained,
     quick_glm,
-    refuse_for_classes,
-    start_of_labels,
     trials_at,
     with_trials,
 )
@@ -53,6 +50,8 @@ from numpyro_gp.sites import Site
 from numpyro_gp.starting.priors import NOISE
 
 CONSTANT = "constant"
+# The standard deviation of the constant in sizes of f: how far it may be from that of the GLM, which is a start.
+SD_OF_CONSTANT = 3
 # Medians of lengthscales in standard deviations of a column, and on the unit circle; the spread of their logarithms.
 LENGTH, ROUND, SPREAD = 2.0, 1.0, 0.8
 # The prior of the standard deviation of a term is half-normal of this many sizes of f.
@@ -149,9 +148,10 @@ class Model:
 
     @property
     def start_of_classes(self) -> np.ndarray:
-        """What the functions of classes are around ``(K,)``: logarithms of how frequent these are in the fit."""
+        """What functions of classes are around ``(K,)``: logarithms of how frequent these are, less their average."""
         assert self.family.classes is not None
-        return log_shares(self.rows.y, self.rows.mass, self.family.classes)
+        logs = np.log(np.bincount(self.rows.y.astype(int), self.rows.mass, self.family.classes))
+        return logs - logs.mean()
 
     def of_classes(self, name: str) -> list[str]:
         """Names of the components of a term: its own, or with the class before it one for each."""
@@ -170,10 +170,6 @@ class Model:
             known = [jnp.asarray(points, dtype) for points in every.values()]
             return {name: points for names in by_class for name, points in zip(names, known, strict=True)}
 
-    def _of_constant(self, dtype: np.dtype) -> Array:
-        """Standard deviation of the constant: that of the GLM is a start, and how far from it it may be."""
-        return jnp.asarray(3 * self._numbers(dtype).size, dtype)
-
     def _numbers(self, dtype: np.dtype) -> Start:
         """The start as entries of one array, which a program takes: other data of the same shapes compile nothing."""
         values = jnp.asarray(self.start_values, dtype)
@@ -182,20 +178,15 @@ class Model:
     def kernels(self, dtype: np.dtype) -> KernelBatches:
         """Sample the hyper-parameters of the terms: their kernels, and that of the constant."""
         found = self.kernel_data.kernels(self._scales(dtype) ** 2, self._lengthscales(dtype))
-        constant = Batch((CONSTANT,), (), Constant(self._of_constant(dtype) ** 2))
+        constant = Batch((CONSTANT,), (), Constant((SD_OF_CONSTANT * self._numbers(dtype).size) ** 2))
         names, batches = (*found.names, CONSTANT), (*found.batches, constant)
-        if self.family.classes is None:
-            return KernelBatches(names, batches)
-        of_each = list(zip(*(self.of_classes(name) for name in names), strict=True))
-        numbers = range(len(of_each))
-        return KernelBatches(
-            tuple(name for each in of_each for name in each),
-            tuple(
-                dataclasses.replace(own, names=tuple(self.of_classes(name)[at] for name in own.names))
-                for at in numbers
-                for own in batches
-            ),
-        )
+        classes = [""] if self.classes is None else [f"{own}: " for own in self.classes]
+        copies = [
+            dataclasses.replace(batch, names=tuple(own + name for name in batch.names))
+            for own in classes
+            for batch in batches
+        ]
+        return KernelBatches(tuple(own + name for own in classes for name in names), tuple(copies))
 
     def _scales(self, dtype: np.dtype) -> Array:
         """Standard deviations ``(C,)`` of the terms."""
@@ -232,17 +223,13 @@ def offset_at(model: Model, X: Values) -> Values:
 
 def functions_at(f: AdditiveGP, X: Array, start: np.ndarray) -> dist.Distribution:
     """The functions of ``K`` classes at rows, from components of which each class has as many, one behind the other."""
-    classes = len(start)
-    parts = list(f.components(X).values())
-
-    def by_class(values: Sequence[Array]) -> Array:
-        each = jnp.stack(values, axis=-1)
-        return each.reshape(*each.shape[:-1], classes, -1).sum(axis=-1)
-
-    mean = by_class([part.loc for part in parts])
+    classes, parts = len(start), list(f.components(X).values())
+    each = jnp.stack([part.loc for part in parts], axis=-1)
+    mean = each.reshape(*each.shape[:-1], classes, -1).sum(axis=-1)
     mean = mean + jnp.broadcast_to(jnp.asarray(start, mean.dtype), mean.shape)
     if isinstance(f.process, Point):  # what inducing inputs leave open is independent
-        return dist.Normal(mean, jnp.sqrt(by_class([part.scale**2 for part in parts]))).to_event(1)
+        spread = jnp.stack([part.scale**2 for part in parts], axis=-1).reshape(*each.shape[:-1], classes, -1)
+        return dist.Normal(mean, jnp.sqrt(spread.sum(axis=-1))).to_event(1)
     covariance = f.component_covariance(X)
     blocks = covariance.reshape(*covariance.shape[:-2], classes, len(parts) // classes, classes, len(parts) // classes)
     return dist.MultivariateNormal(mean, blocks.sum(axis=(-3, -1)))
@@ -250,8 +237,8 @@ def functions_at(f: AdditiveGP, X: Array, start: np.ndarray) -> dist.Distributio
 
 def sample_hyperparameters(model: Model, dtype: np.dtype) -> tuple[Array, Array, Likelihood]:
     """Standard deviations ``(C,)`` of the components, the constant last, lengthscales ``(L,)`` and the likelihood."""
-    scales, lengths = model._scales(dtype), model._lengthscales(dtype)
-    return jnp.append(scales, model._of_constant(dtype)), lengths, model.family.likelihood(model._numbers(dtype))
+    start, scales, lengths = model._numbers(dtype), model._scales(dtype), model._lengthscales(dtype)
+    return jnp.append(scales, SD_OF_CONSTANT * start.size), lengths, model.family.likelihood(start)
 
 
 def start_entries(start: Start, kernel_data: KernelData) -> np.ndarray:
@@ -357,7 +344,11 @@ def model(
     layout, rows = lay_out(wanted, data, name, weights, trials, likelihood.has_labels, has_classes, censored)
     if has_classes:
         likelihood = likelihood._replace(classes=len(layout.response_column.levels or ()))
-        refuse_for_classes(wanted)
+        cures = {"offset": "Leave it out: what is added to all classes changes no probability."}
+        cures |= dict.fromkeys(TIME, "Write s(...) of the same column.")
+        if others := [term for term in wanted.items if term.kind in cures]:
+            required = "curves, surfaces, lines and levels beside the family 'categorical'"
+            fail("terms", required, f"{others[0]}", cures[others[0].kind])
     if layout.censored is not None:
         check_censoring(likelihood, rows.X[:, layout.censored], layout.columns[-1])
     check_response(name, likelihood, rows.y, trials_at(layout, rows.X))
@@ -371,8 +362,7 @@ def model(
             lines.append((x == np.arange(1, len(levels))).astype(float))
     offset = rows.X[:, list(layout.offsets)].sum(axis=1)
     y, mass = as_labels(layout, rows)
-    quick = quick_glm if likelihood.classes is None else start_of_labels
-    start = quick(likelihood, np.concatenate(lines, axis=1), y, offset, mass)
+    start = quick_glm(likelihood, np.concatenate(lines, axis=1), y, offset, mass)
     kernel_data = kernel_data_of(layout, rows.X, rows.weights, measure)
     of_time = [part for part in layout.read_terms if part.term.kind in TIME]
     priors: dict[str, TimePrior] = {}
@@ -410,7 +400,7 @@ class ModelValues(NamedTuple, Generic[Values]):
     log_density : array ()
         Of the values, or of unconstrained ones.
     start : dict of array
-        Unconstrained prior means by name, where the values are unconstrained.
+        Unconstrained prior means by name, zero where there is none, where the values are unconstrained.
     """
 
     scales: Values
@@ -436,7 +426,14 @@ def evaluate(model: Model, given: Mapping[str, Array], is_free: bool = True) -> 
         transform = biject_to(site["fn"].support)
         constrained: Array = transform(free)
         slopes.append(jnp.sum(transform.log_abs_det_jacobian(free, constrained)))
-        start[site["name"]] = _middle(site["fn"], transform, free)
+        base = site["fn"]
+        while isinstance(base, (dist.ExpandedDistribution, dist.Independent)):
+            base = base.base_dist
+        if type(base).mean in (dist.Distribution.mean, dist.TransformedDistribution.mean):  # it has none
+            start[site["name"]] = jnp.zeros_like(free)
+        else:
+            mean: Array = transform._inverse(jnp.broadcast_to(site["fn"].mean, site["fn"].shape()))
+            start[site["name"]] = jnp.where(jnp.isfinite(mean), mean, 0.0)
         return constrained
 
     at = handlers.substitute(substitute_fn=value)
@@ -498,24 +495,19 @@ def vector_layout_of(model: Model) -> VectorLayout:
     """The hyper-parameters of a model, by name; exact where noise is Gaussian, of one size, and no row censored."""
     dtype = np.dtype(jnp.result_type(float))
     has_own = any(part.term.scale is not None or part.term.lengthscale is not None for part in model.layout.read_terms)
-    if has_own or model.family.named is None:
-        return _traced_layout(model, dtype)
-    priors = default_priors(model)
-    shapes = {name: priors[name].shape for name in sorted(priors)}
-    return VectorLayout(shapes, dtype, model.family.spec == "gaussian" and model.layout.censored is None, priors)
-
-
-@alone
-def _traced_layout(model: Model, dtype: np.dtype) -> VectorLayout:
+    if not has_own and model.family.named is not None:
+        priors = default_priors(model)
+        shapes = {name: priors[name].shape for name in sorted(priors)}
+        return VectorLayout(shapes, dtype, model.family.spec == "gaussian" and model.layout.censored is None, priors)
     kinds = []
 
-    def shapes() -> dict[str, Array]:
+    def run() -> dict[str, Array]:
         with handlers.block(), handlers.trace() as trace, handlers.seed(rng_seed=0):
             kinds.append(has_one_noise(sample_hyperparameters(model, dtype)[2]))
         sampled = [site for site in trace.values() if site["type"] == "sample"]
         return {s["name"]: jnp.zeros(biject_to(s["fn"].support).inverse_shape(s["fn"].shape())) for s in sampled}
 
-    found = jax.eval_shape(shapes)
+    found = jax.eval_shape(alone(run))
     is_exact = kinds[-1] and model.layout.censored is None
     return VectorLayout({name: found[name].shape for name in sorted(found)}, dtype, is_exact)
 
@@ -525,18 +517,6 @@ def has_one_noise(likelihood: object) -> TypeGuard[Gaussian]:
     return isinstance(likelihood, Gaussian) and jnp.ndim(likelihood.scale) == 0
 
 
-def bound_arguments(model: Model, vector_layout: VectorLayout, free: Array) -> tuple[BoundArguments[Array], Array]:
-    """The model at a vector of hyper-parameters, and the vector of prior means to start from."""
-    result = evaluate(model, vector_layout.by_name(free))
-    noise = result.likelihood.scale if has_one_noise(result.likelihood) else 0.0
-    places = places_of_lengths(model)
-    each = jnp.append(result.lengths, jnp.ones((), free.dtype))
-    lengths = picked(each, places) if places.size else jnp.zeros(places.shape, free.dtype)
-    arguments = BoundArguments(result.scales, lengths, jnp.asarray(noise, free.dtype), result.log_density)
-    start = [jnp.ravel(result.start[name]) for name in vector_layout.shapes]
-    return arguments, jnp.concatenate([jnp.zeros(0, vector_layout.dtype), *start])
-
-
 def places_of_lengths(model: Model) -> np.ndarray:
     """Of the lengthscale of each component ``(C, P)`` its place among all ``L``; behind them where it has fewer."""
     counts = np.array([*map(count_lengthscales, model.layout.read_terms), 0])
@@ -544,17 +524,6 @@ def places_of_lengths(model: Model) -> np.ndarray:
     places = np.full(has_length.shape, counts.sum())
     places[has_length] = np.arange(counts.sum())
     return places
-
-
-def _middle(prior: dist.Distribution, transform: dist.transforms.Transform, like: Array) -> Array:
-    """The unconstrained mean of a prior, zero where it has none."""
-    base = prior
-    while isinstance(base, (dist.ExpandedDistribution, dist.Independent)):
-        base = base.base_dist
-    if type(base).mean in (dist.Distribution.mean, dist.TransformedDistribution.mean):
-        return jnp.zeros_like(like)
-    mean: Array = transform._inverse(jnp.broadcast_to(prior.mean, prior.shape()))
-    return jnp.where(jnp.isfinite(mean), mean, 0.0)
 
 
 class SlopedValues(NamedTuple):
@@ -574,7 +543,7 @@ class ClosedFormPriors:
     def __init__(self, model: Model, vector_layout: VectorLayout) -> None:
         places = vector_layout.places
         size = sum(map(len, places.values()))
-        self.constant = 3 * float(model.start.size)
+        self.constant = SD_OF_CONSTANT * float(model.start.size)
         self.middle, self.spread, self.half = np.zeros(size), np.ones(size), np.zeros(size, bool)
         for name, prior in (vector_layout.priors or {}).items():
             at = places[name]
@@ -609,10 +578,16 @@ class CompiledPriors:
     """Hyper-parameters with priors of the user's, or a likelihood of theirs, as a compiled program."""
 
     def __init__(self, model: Model, vector_layout: VectorLayout) -> None:
-        self.dtype = vector_layout.dtype
+        self.dtype, places = vector_layout.dtype, places_of_lengths(model)
 
         def flat(free: Array) -> tuple[Array, tuple[BoundArguments[Array], Array]]:
-            found, start = bound_arguments(model, vector_layout, free)
+            result = evaluate(model, vector_layout.by_name(free))
+            noise = result.likelihood.scale if has_one_noise(result.likelihood) else 0.0
+            each = jnp.append(result.lengths, jnp.ones((), free.dtype))
+            lengths = picked(each, places) if places.size else jnp.zeros(places.shape, free.dtype)
+            found = BoundArguments(result.scales, lengths, jnp.asarray(noise, free.dtype), result.log_density)
+            means = [jnp.ravel(result.start[name]) for name in vector_layout.shapes]
+            start = jnp.concatenate([jnp.zeros(0, vector_layout.dtype), *means])
             return jnp.concatenate([jnp.ravel(leaf) for leaf in found]), (found, start)
 
         free = np.zeros(sum(map(math.prod, vector_layout.shapes.values())), self.dtype)

@@ -15,9 +15,7 @@ from numpyro_gp.arrays import Array
 from numpyro_gp.checks import fail
 from numpyro_gp.gam.model.column_kernels import (
     TimePrior,
-    circle_of,
     deviations,
-    measure_points,
     time_inducing,
     time_kernel,
 )
@@ -25,6 +23,7 @@ from numpyro_gp.gam.table.layout import ReadTerm, TableLayout, is_difference
 from numpyro_gp.gam.table.terms import TIME, Term
 from numpyro_gp.kernels import CategoryDelta, Empirical, Gaussian, Kernel, Linear, Matern52, Uniform, ZeroMeanLinear
 from numpyro_gp.kernels.members import KernelBatches, shapes_of
+from numpyro_gp.starting.priors import CIRCLE
 
 SMOOTH = ("s", "te", "ti")
 MEASURES = ("empirical", "uniform", "gaussian")
@@ -110,15 +109,27 @@ class KernelData:
         return variance * base
 
     def column_data(self, part: ReadTerm) -> list[object]:
-        """What the kernel of a term is given of each column: its measure or frequencies; with a period of a circle."""
-        result = [self.measures[at] for at in part.columns]
+        """What the kernel of a term is given of each column: its measure or frequencies; with a period of a circle.
+
+        Trends and cycles average to zero over the points of the rows, or over some of another measure; seasons and
+        cyclic terms over points of one period, which is exact but for rounding.
+        """
+        (measure, *others), kind = [self.measures[at] for at in part.columns], part.term.kind
+        is_empirical, shares = isinstance(measure, Empirical), np.arange(CIRCLE) / CIRCLE
         with jax.ensure_compile_time_eval():  # numbers also where a model is traced
-            if part.name not in self.periods:
-                return [measure_points(result[0])] if part.term.kind in TIME else result
-            low, high = self.periods[part.name]
-            if part.term.kind == "season" or not isinstance(result[0], Empirical):
-                result[0] = circle_of(low, high - low)
-        return [(result[0], high - low), *result[1:]]
+            if part.name in self.periods:
+                low, high = self.periods[part.name]
+                if kind == "season" or not is_empirical:
+                    measure = Empirical(jnp.asarray(low + (high - low) * shares))
+                return [(measure, high - low), *others]
+            if kind in TIME and isinstance(measure, Gaussian):
+                from scipy.special import ndtri
+
+                measure = Empirical(float(measure.mean) + float(measure.sd) * ndtri(shares + 0.5 / CIRCLE))
+            elif kind in TIME and isinstance(measure, Uniform):
+                low, high = float(measure.low), float(measure.high)
+                measure = Empirical(low + (high - low) * (shares + 0.5 / CIRCLE))
+        return [measure, *others]
 
 
 def count_lengthscales(part: ReadTerm) -> int:
@@ -133,11 +144,9 @@ def composed(term: Term, curves: Sequence[Any], levels: Any = None) -> Any:
 
     Of a surface `te` it is ``(1 + k1)(1 + k2) - 1``: both effects and their interaction, which average to zero.
     """
-
-    def joined(first: Any, second: Any) -> Any:
-        return first + second + first * second if term.kind == "te" else first * second
-
-    whole = functools.reduce(joined, curves)
+    whole = curves[0]
+    for one in curves[1:]:
+        whole = whole + one + whole * one if term.kind == "te" else whole * one
     return whole if levels is None else whole * levels
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from numpyro_gp.arrays import Array
 from numpyro_gp.gam.model.censoring import censored_row, with_sides
-from numpyro_gp.gam.model.classes import contrasts, expected_log_softmax, log_shares
+from numpyro_gp.gam.model.classes import contrasts, expected_log_softmax
 from numpyro_gp.gam.model.families import Start
 from numpyro_gp.gam.model.family import trials_at
 from numpyro_gp.gam.model.features import CHUNK, RowFeatures, row_chunks
@@ -26,7 +26,6 @@ from numpyro_gp.gam.model.model import (
     ClosedFormPriors,
     CompiledPriors,
     Model,
-    VectorLayout,
     evaluate,
     offset_at,
     vector_layout_of,
@@ -106,93 +105,8 @@ class Evaluation(NamedTuple):
     slopes: np.ndarray
     found: bounds.BoundValue | None = None
     inverse: np.ndarray | None = None
-    marginals: bounds.RowMarginals | None = None
+    marginals: tuple[np.ndarray, np.ndarray] | None = None
     next_pseudo_data: bounds.RowPseudoData | None = None
-
-
-# ``(free, y, mean, variance, weights, sides)``.
-Density = Callable[..., bounds.ExpectedTotal]
-
-
-def density_of(model: Model, vector_layout: VectorLayout) -> Density:
-    """The expected log density of the likelihood of a model; parameters of a named one are not of the terms."""
-    row = model.family.named
-    if model.family.classes is not None:
-        return density_of_classes(model, model.family.classes)
-    if row is None or row.expected is None:
-        return compiled_density(model, vector_layout)
-    own = [int(at) for name in row.priors(Start()) for at in vector_layout.places[name]]
-
-    def total(
-        free: np.ndarray,
-        y: np.ndarray,
-        mean: np.ndarray,
-        variance: np.ndarray,
-        weights: np.ndarray,
-        sides: np.ndarray | None = None,
-    ) -> bounds.ExpectedTotal:
-        parameters, at_sides = (
-            [float(np.exp(free[at])) for at in own],
-            row if sides is None else censored_row(row, sides),
-        )
-        assert at_sides.expected is not None
-        each, of_free = at_sides.expected(y, mean, variance, *parameters), np.zeros(len(free))
-        if each.of_parameter is not None:
-            of_free[own] = np.array(parameters) * (each.of_parameter @ weights)
-        return bounds.ExpectedTotal(
-            float(weights @ each.value), of_free, weights * each.of_mean, weights * each.of_variance
-        )
-
-    return total
-
-
-def density_of_classes(model: Model, classes: int) -> Density:
-    """Of softmax, by contrasts: means ``(N, K - 1)`` and covariances."""
-    H, start = contrasts(classes), log_shares(model.rows.y, model.rows.mass, classes)
-
-    def total(
-        free: np.ndarray, y: np.ndarray, mean: np.ndarray, variance: np.ndarray, weights: np.ndarray, sides: None = None
-    ) -> bounds.ExpectedTotal:
-        assert sides is None  # classes are not censored
-        each = expected_log_softmax(y, start + mean @ H.T, H @ variance @ H.T)
-        of_variance = weights[:, None, None] * (H.T @ each.of_covariance @ H)
-        of_mean = weights[:, None] * (each.of_mean @ H)
-        return bounds.ExpectedTotal(float(weights @ each.value), np.zeros(len(free)), of_mean, of_variance)
-
-    return total
-
-
-def compiled_density(model: Model, vector_layout: VectorLayout) -> Density:
-    """Of any likelihood."""
-    result = {}
-
-    def whole(
-        free: Array, y: Array, mean: Array, variance: Array, weights: Array, sides: Array | None
-    ) -> tuple[Array, Any]:
-        def total(free: Array, mean: Array, variance: Array) -> Array:
-            likelihood = evaluate(model, vector_layout.by_name(free)).likelihood
-            likelihood = likelihood if sides is None else with_sides(likelihood, sides)
-            return jnp.sum(weights * likelihood.expected_log_prob(y, mean, variance))
-
-        return jax.value_and_grad(total, (0, 1, 2))(free, mean, variance)
-
-    def run(
-        free: np.ndarray,
-        y: np.ndarray,
-        mean: np.ndarray,
-        variance: np.ndarray,
-        weights: np.ndarray,
-        sides: np.ndarray | None = None,
-    ) -> bounds.ExpectedTotal:
-        given = free, y, mean, variance, weights, sides
-        arguments = [None if one is None else one.astype(vector_layout.dtype) for one in given]
-        if len(y) not in result:
-            result[len(y)] = prepared(whole, *arguments)
-        value, slopes = result[len(y)](*arguments)
-        of_free, of_mean, of_variance = (np.asarray(one, float) for one in slopes)
-        return bounds.ExpectedTotal(float(value), of_free, of_mean, of_variance)
-
-    return run
 
 
 class BoundParts:
@@ -202,8 +116,46 @@ class BoundParts:
         self.model, self.vector_layout, self.sizes = model, vector_layout_of(model), np.array(model.sizes)
         has_own = self.vector_layout.priors is None
         self.evaluator = (CompiledPriors if has_own else ClosedFormPriors)(model, self.vector_layout)
-        # Of Gaussian noise the bound itself is closed.
-        self.density = None if self.vector_layout.is_exact else density_of(model, self.vector_layout)
+        self._programs: dict[int, Callable[..., Any]] = {}  # by how many rows there are
+
+    def density(self, free: np.ndarray, data: Data, mean: np.ndarray, variance: np.ndarray) -> bounds.ExpectedTotal:
+        """The expected log density of a likelihood; parameters of a named one are not of the terms.
+
+        Of softmax means ``(N, K - 1)`` and covariances are those of contrasts.
+        """
+        row, of_free = self.model.family.named, np.zeros(len(free))
+        if (classes := self.model.family.classes) is not None:
+            H, start = contrasts(classes), self.model.start_of_classes
+            each = expected_log_softmax(data.y, start + mean @ H.T, H @ variance @ H.T)
+            each = each._replace(of_mean=each.of_mean @ H, of_variance=H.T @ each.of_variance @ H)
+        elif row is None or row.expected is None:
+            return self.compiled_density(free, data, mean, variance)
+        else:
+            own = [int(at) for name in row.priors(Start()) for at in self.vector_layout.places[name]]
+            row = row if data.sides is None else censored_row(row, data.sides)
+            assert row.expected is not None
+            each = row.expected(data.y, mean, variance, *(float(np.exp(free[at])) for at in own))
+            if each.of_parameter is not None:
+                of_free[own] = np.exp(free[own]) * (each.of_parameter @ data.weights)
+        of_mean, of_variance = ((data.weights * one.T).T for one in (each.of_mean, each.of_variance))
+        return bounds.ExpectedTotal(float(data.weights @ each.value), of_free, of_mean, of_variance)
+
+    def compiled_density(
+        self, free: np.ndarray, data: Data, mean: np.ndarray, variance: np.ndarray
+    ) -> bounds.ExpectedTotal:
+        """Of any likelihood."""
+
+        def total(free: Array, mean: Array, variance: Array, y: Array, weights: Array, sides: Array | None) -> Array:
+            likelihood = evaluate(self.model, self.vector_layout.by_name(free)).likelihood
+            likelihood = likelihood if sides is None else with_sides(likelihood, sides)
+            return jnp.sum(weights * likelihood.expected_log_prob(y, mean, variance))
+
+        given = free, mean, variance, data.y, data.weights, data.sides
+        arguments = [None if one is None else one.astype(self.vector_layout.dtype) for one in given]
+        if len(data.y) not in self._programs:
+            self._programs[len(data.y)] = prepared(jax.value_and_grad(total, (0, 1, 2)), *arguments)
+        value, slopes = self._programs[len(data.y)](*arguments)
+        return bounds.ExpectedTotal(float(value), *(np.asarray(one, float) for one in slopes))
 
 
 class Bound:
@@ -217,9 +169,9 @@ class Bound:
         self.parts, self.data, self.tables = parts, data, tables
         self.is_exact, self.start = parts.vector_layout.is_exact, parts.evaluator.start
         self.residual = data.weights * (data.y - data.offset)
-        self.response = bounds.ResponseSums(data.weights.sum(), float(np.sum(self.residual * (data.y - data.offset))))
-        self.functions = 1 if parts.model.family.classes is None else parts.model.family.classes - 1
-        self.pseudo_data = bounds.RowPseudoData.none(len(data.y), self.functions)
+        classes = parts.model.family.classes
+        shape = (len(data.y),) if classes is None else (len(data.y), classes - 1)
+        self.pseudo_data = bounds.RowPseudoData(np.zeros(shape), np.zeros(shape + shape[1:]))  # rows say nothing yet
         self.losses: list[float] = []
         self.last: Evaluation | None = None
         self.mode: Evaluation | None = None
@@ -247,7 +199,7 @@ class Bound:
     def _evaluated(self, free: np.ndarray) -> Evaluation:
         point, at, following = self.parts.evaluator(free), None, None
         values, of_free = point.values, np.zeros(len(free))
-        if (density := self.parts.density) is None:  # Gaussian noise, of which sums over rows are enough
+        if self.is_exact:  # Gaussian noise, of which sums over rows are enough
             sums: bounds.Sums | None = None
             held = self._row_features
             for rows, row_features in row_chunks(self.parts.model, self._X) if held is None else [(slice(None), held)]:
@@ -259,19 +211,17 @@ class Bound:
                 sums = one if sums is None else bounds.Sums(*(a + b for a, b in zip(sums, one, strict=True)))
             assert sums is not None
             noise = float(np.hypot(values.noise, LEAST_NOISE * self.parts.model.start.size))
-            result = bounds.gaussian_bound(sums, self.response, values.scales, noise, self.parts.sizes)
+            mass, squares = self.data.weights.sum(), float(np.sum(self.residual * (self.data.y - self.data.offset)))
+            result = bounds.gaussian_bound(sums, mass, squares, values.scales, noise, self.parts.sizes)
             result = result._replace(of_noise=result.of_noise * float(values.noise) / noise)
         else:
             assert self._row_features is not None
             features, inverse = self._row_features(values.lengths)
-            expected = functools.partial(density, free, self.data.y, weights=self.data.weights, sides=self.data.sides)
-            given = features, values.scales, self.parts.sizes, self.pseudo_data
+            expected = functools.partial(self.parts.density, free, self.data)
+            given = features, values.scales, self.parts.sizes, self.pseudo_data, self.data.offset
             with np.errstate(over="ignore", invalid="ignore"):  # far from the mode, from where a step comes back
-                if self.functions > 1:
-                    result, at, total = bounds.bound_of_functions(*given, expected)
-                else:
-                    result, at, total = bounds.bound_at_pseudo_data(*given, self.data.offset, expected)
-                of_free, following = -total.of_free, bounds.RowPseudoData.by(total, at.mean)
+                result, mean, variance, total = bounds.bound_at_pseudo_data(*given, expected)
+                of_free, at, following = -total.of_free, (mean, variance), bounds.RowPseudoData.by(total, mean)
         bars = [result.of_scales, result.of_lengths.ravel(), np.array([result.of_noise, -1.0])]
         loss = float(result.loss - values.log_density - self.data.constant)
         slopes = np.concatenate(bars) @ point.slopes + of_free
@@ -301,14 +251,16 @@ class Bound:
         here = self.at(free)
         if self.is_exact:
             return 0.0
-        old, new, at = self.pseudo_data, here.next_pseudo_data, here.marginals
+        old, new = self.pseudo_data, here.next_pseudo_data
         assert new is not None
-        assert at is not None
-        if np.isfinite(cap) and self.parts.density is not None:
-            largest = at.variance if self.functions == 1 else np.trace(at.variance, axis1=1, axis2=2)[:, None, None]
-            capped, own = at.variance * np.minimum(1.0, cap / np.maximum(largest, cap)), self.data
-            narrow = self.parts.density(free, own.y, at.mean, capped, own.weights, own.sides)
-            new = bounds.RowPseudoData.by(narrow, at.mean)
+        if np.isfinite(cap):
+            assert here.marginals is not None
+            mean, variance = here.marginals
+            largest = variance if mean.ndim == 1 else np.trace(variance, axis1=1, axis2=2)[:, None, None]
+            narrow = self.parts.density(
+                free, self.data, mean, variance * np.minimum(1.0, cap / np.maximum(largest, cap))
+            )
+            new = bounds.RowPseudoData.by(narrow, mean)
         for part in 0.5 ** np.arange(MOST_HALVINGS):
             self.pseudo_data = bounds.RowPseudoData(*((1 - part) * a + part * b for a, b in zip(old, new, strict=True)))
             try:

@@ -4,8 +4,9 @@ Gaussian noise needs sums over the rows only: each is of a size that does not gr
 mean and variance of ``f`` at each row, and the pseudo-data there.
 """
 
+import itertools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -46,13 +47,6 @@ class Sums(NamedTuple):
     prior_slopes: np.ndarray
 
 
-class ResponseSums(NamedTuple):
-    """What the response adds to the sums of features: ``sum_n w_n``, and ``sum_n w_n (y_n - offset_n)^2``."""
-
-    weight: float
-    squares: float
-
-
 class RowPseudoData(NamedTuple):
     """What data say about ``f`` at each row ``(N,)``: a normal density by its natural parameters.
 
@@ -61,12 +55,6 @@ class RowPseudoData(NamedTuple):
 
     shift: np.ndarray
     weight: np.ndarray
-
-    @classmethod
-    def none(cls, count: int, functions: int) -> "RowPseudoData":
-        """Of rows that say nothing."""
-        shape = (count,) if functions == 1 else (count, functions)
-        return cls(np.zeros(shape), np.zeros(shape + shape[1:]))
 
     @property
     def has_doubt(self) -> bool:
@@ -127,17 +115,20 @@ def inverse_of(matrix: np.ndarray) -> tuple[np.ndarray, float]:
 
 
 def gaussian_bound(
-    sums: Sums, response: ResponseSums, scales: np.ndarray, noise: float, sizes: np.ndarray
+    sums: Sums, mass: float, squares: float, scales: np.ndarray, noise: float, sizes: np.ndarray
 ) -> BoundValue:
-    """With Gaussian noise: the belief is optimal, so that slopes are those at a belief that stays."""
+    """With Gaussian noise: the belief is optimal, so that slopes are those at a belief that stays.
+
+    ``mass`` is ``sum_n w_n``, and ``squares`` are ``sum_n w_n (y_n - offset_n)^2``.
+    """
     eye, first, s = np.eye(sizes.sum()), np.cumsum(sizes) - sizes, np.repeat(scales, sizes)
     gram, projected, rate = s[:, None] * sums.gram * s, s * sums.projected, noise**-2
     prior = scales**2 @ sums.prior
     S, half_log = inverse_of(eye + rate * gram)
     v = rate * (S @ projected)
-    misfit = response.squares - 2 * v @ projected + v @ gram @ v + prior - np.trace(gram) + np.sum(S * gram)
+    misfit = squares - 2 * v @ projected + v @ gram @ v + prior - np.trace(gram) + np.sum(S * gram)
     kl = 0.5 * (np.trace(S) + v @ v - len(v)) + half_log
-    loss = kl + 0.5 * response.weight * np.log(2 * np.pi * noise**2) + 0.5 * rate * misfit
+    loss = kl + 0.5 * mass * np.log(2 * np.pi * noise**2) + 0.5 * rate * misfit
     of_gram, of_projected = 0.5 * rate * (np.outer(v, v) - eye + S), -rate * v
     of_scales = np.add.reduceat(2 * (of_gram * sums.gram) @ s + of_projected * sums.projected, first)
     of_scales = of_scales + rate * scales * sums.prior
@@ -147,16 +138,9 @@ def gaussian_bound(
         + 0.5 * rate * scales**2 * spread
         for one, residual, spread in zip(sums.gram_slopes, sums.projected_slopes, sums.prior_slopes, strict=True)
     ]
-    of_noise = response.weight / noise - misfit / noise**3
+    of_noise = mass / noise - misfit / noise**3
     by_component = np.reshape(np.transpose(of_lengths), (len(scales), -1))  # (C, P), also where P is 0
     return BoundValue(loss, of_scales, by_component, of_noise, rate * gram, rate * projected)
-
-
-class RowMarginals(NamedTuple):
-    """Mean and variance of ``f`` at each row ``(N,)``, or of several functions ``(N, J)`` and ``(N, J, J)``."""
-
-    mean: np.ndarray
-    variance: np.ndarray
 
 
 def bound_at_pseudo_data(
@@ -166,66 +150,20 @@ def bound_at_pseudo_data(
     pseudo_data: RowPseudoData,
     offset: np.ndarray,
     expected: Callable[[np.ndarray, np.ndarray], ExpectedTotal],
-) -> tuple[BoundValue, RowMarginals, ExpectedTotal]:
+) -> tuple[BoundValue, np.ndarray, np.ndarray, ExpectedTotal]:
     """With pseudo-data ``(shift, weight)`` that stay, of a belief that need not be the best one.
 
-    Weights may be negative, as long as the belief has a covariance: else `inverse_of` fails.
-    ``expected`` gives the expected log density of all rows at means and variances, and its slopes in both.
+    Of one function, or of ``J`` with the same features and independent priors, one behind the other: the belief has
+    all covariances between them. Weights may be negative, as long as the belief has a covariance: else `inverse_of`
+    fails. ``expected`` gives the expected log density of all rows at means and (co)variances, and its slopes in both.
+    Mean and (co)variance of ``f`` at each row come back, too.
     """
-    values, variances, *_ = features
-    s = np.repeat(scales, sizes)
-    shift, weight = pseudo_data
-    A, residual, eye = s[:, None] * values, shift - weight * offset, np.eye(sizes.sum())
-    half, away = A * np.sqrt(np.maximum(weight, 0)), A[:, weight < 0] * np.sqrt(-weight[weight < 0])
-    gram, projected = half @ half.T - away @ away.T, A @ residual  # of one matrix each: BLAS finds half of it
-    S, half_log = inverse_of(eye + gram)
-    v, SA = S @ projected, S @ A
-    left = scales**2 @ variances - np.einsum("mn,mn->n", A, A)
-    mean, variance = offset + v @ A, np.maximum(left, 0) + np.einsum("mn,mn->n", A, SA)
-    total = expected(mean, variance)
-    loss = 0.5 * (np.trace(S) + v @ v - len(v)) + half_log - total.value
-    of_left = np.where(left > 0, total.of_variance, 0)
-    # The slope through A at a belief that stays, and through the belief that follows A.
-    away = S @ (v - A @ total.of_mean)
-    of_S = S @ (0.5 * gram + (A * total.of_variance) @ A.T) @ SA
-    rows = np.stack([residual - weight * (v @ A), -total.of_mean - weight * (away @ A)])
-    of_A = np.stack([away, v], axis=1) @ rows
-    for one, each in ((of_S, 2 * weight), (SA, -2 * total.of_variance), (A, 2 * of_left)):
-        one *= each  # in place: these arrays are large
-        of_A += one
-    slopes = _of_scales_and_lengths(features, scales, sizes, of_A, of_left)
-    return BoundValue(loss, *slopes, 0.0, gram, projected), RowMarginals(mean, variance), total
-
-
-def _of_scales_and_lengths(
-    features: Features, scales: np.ndarray, sizes: np.ndarray, of_A: np.ndarray, of_left: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Slopes in scales and lengthscales, through the features times their scales and through what these leave."""
     values, variances, slopes, variance_slopes = features
-    first, s = np.cumsum(sizes) - sizes, np.repeat(scales, sizes)
-    of_scales = np.add.reduceat(np.einsum("mn,mn->m", of_A, values), first) - 2 * scales * (variances @ of_left)
-    of_lengths = [
-        np.add.reduceat(s * np.einsum("mn,mn->m", of_A, one), first) - scales**2 * (spread @ of_left)
-        for one, spread in zip(slopes, variance_slopes, strict=True)
-    ]
-    return of_scales, np.reshape(np.transpose(of_lengths), (len(scales), -1))
-
-
-def bound_of_functions(
-    features: Features,
-    scales: np.ndarray,
-    sizes: np.ndarray,
-    pseudo_data: RowPseudoData,
-    expected: Callable[[np.ndarray, np.ndarray], ExpectedTotal],
-) -> tuple[BoundValue, RowMarginals, ExpectedTotal]:
-    """`bound_at_pseudo_data` of ``J`` functions with the same features and independent priors, one behind the other.
-
-    The belief has all covariances between them. ``expected`` takes means ``(N, J)`` and covariances ``(N, J, J)``.
-    """
-    values, variances, *_ = features
-    s = np.repeat(scales, sizes)
-    (shift, weight), A = pseudo_data, s[:, None] * values
-    M, J = len(A), shift.shape[1]
+    s, first, N = np.repeat(scales, sizes), np.cumsum(sizes) - sizes, values.shape[1]
+    shift, weight = pseudo_data.shift.reshape(N, -1), pseudo_data.weight
+    A, M, J = s[:, None] * values, len(values), shift.shape[1]
+    weight = weight.reshape(N, J, J)
+    shift = shift - weight.sum(axis=2) * offset[:, None]
     places = [slice(j * M, (j + 1) * M) for j in range(J)]
     pairs = [(i, j) for i in range(J) for j in range(i + 1)]
 
@@ -233,7 +171,12 @@ def bound_of_functions(
         """``sum_n W_n x A_n A_n^T`` of matrices ``(N, J, J)``."""
         whole = np.empty((J * M, J * M))
         for i, j in pairs:
-            block = (A * each[:, i, j]) @ A.T
+            w = each[:, i, j]
+            if i == j:  # of one matrix each: BLAS finds half of it
+                half, away = A * np.sqrt(np.maximum(w, 0)), A[:, w < 0] * np.sqrt(-w[w < 0])
+                block = half @ half.T - away @ away.T
+            else:
+                block = (A * w) @ A.T
             whole[places[i], places[j]] = whole[places[j], places[i]] = block
         return whole
 
@@ -243,23 +186,31 @@ def bound_of_functions(
     left = scales**2 @ variances - np.einsum("mn,mn->n", A, A)
     # Of a pair both of its blocks together: rows and covariances are symmetric.
     SA = {(i, j): 0.5 * (S[places[i], places[j]] + S[places[j], places[i]]) @ A for i, j in pairs}
-    mean, variance = A.T @ v.reshape(J, M).T, np.empty(weight.shape)
+    covariance = np.empty(weight.shape)
     for i, j in pairs:
         own = np.einsum("mn,mn->n", A, SA[i, j]) + (i == j) * np.maximum(left, 0)
-        variance[:, i, j] = variance[:, j, i] = own
+        covariance[:, i, j] = covariance[:, j, i] = own
+    mean = (offset[:, None] + A.T @ v.reshape(J, M).T).reshape(pseudo_data.shift.shape)
+    variance = covariance.reshape(pseudo_data.weight.shape)
     total = expected(mean, variance)
     loss = 0.5 * (np.trace(S) + v @ v - len(v)) + half_log - total.value
-    of_left = np.where(left > 0, np.trace(total.of_variance, axis1=1, axis2=2), 0)
+    of_mean, of_variance = total.of_mean.reshape(N, J), total.of_variance.reshape(N, J, J)
+    of_left = np.where(left > 0, np.trace(of_variance, axis1=1, axis2=2), 0)
     # The slope through A at a belief that stays, and through the belief that follows A.
-    away = S @ (v - (A @ total.of_mean).T.ravel())
-    of_gram = S @ (0.5 * gram + summed_squares(total.of_variance)) @ S - 0.5 * (np.outer(away, v) + np.outer(v, away))
-    of_A = away.reshape(J, M).T @ shift.T - v.reshape(J, M).T @ total.of_mean.T + 2 * A * of_left
+    away = S @ (v - (A @ of_mean).T.ravel())
+    of_gram = S @ (0.5 * gram + summed_squares(of_variance)) @ S - 0.5 * (np.outer(away, v) + np.outer(v, away))
+    of_A = away.reshape(J, M).T @ shift.T - v.reshape(J, M).T @ of_mean.T + 2 * A * of_left
     for i, j in pairs:
         twice = 2 - (i == j)
         of_A += twice * (of_gram[places[i], places[j]] + of_gram[places[j], places[i]]) @ (A * weight[:, i, j])
-        of_A -= 2 * twice * SA[i, j] * total.of_variance[:, i, j]
-    slopes = _of_scales_and_lengths(features, scales, sizes, of_A, of_left)
-    return BoundValue(loss, *slopes, 0.0, gram, projected), RowMarginals(mean, variance), total
+        of_A -= 2 * twice * SA[i, j] * of_variance[:, i, j]
+    of_scales = np.add.reduceat(np.einsum("mn,mn->m", of_A, values), first) - 2 * scales * (variances @ of_left)
+    of_lengths = [
+        np.add.reduceat(s * np.einsum("mn,mn->m", of_A, one), first) - scales**2 * (spread @ of_left)
+        for one, spread in zip(slopes, variance_slopes, strict=True)
+    ]
+    by_component = np.reshape(np.transpose(of_lengths), (len(scales), -1))  # (C, P), also where P is 0
+    return BoundValue(loss, of_scales, by_component, 0.0, gram, projected), mean, variance, total
 
 
 # --------------------------------------------------------------------------------------
@@ -305,6 +256,8 @@ def tabulated_columns(model: Model) -> list[int]:
 
 def tabulated(model: Model, X: np.ndarray, weights: np.ndarray, residual: np.ndarray) -> Tables | None:
     """Tables of rows with weights ``w`` and ``t = w (y - offset)``; None where a term reads more than one column."""
+    from scipy.sparse import csr_array
+
     columns = tabulated_columns(model)
     if not columns:
         return None
@@ -314,8 +267,16 @@ def tabulated(model: Model, X: np.ndarray, weights: np.ndarray, residual: np.nda
             part = np.linspace(0, 1, GRID)
             even = values[0] + part * (values[-1] - values[0])
             nodes[at] = np.unique(0.5 * (np.quantile(values, part) + even))
-    size = max(map(len, nodes.values()))
-    each = [interpolation(X[:, at], nodes[at], size) for at in columns]
+    size, each = max(map(len, nodes.values())), []
+    for at in columns:  # weights ``(N, Q)`` of a cubic through the nearest four nodes; one at a node itself
+        known, x, count = nodes[at], X[:, at], min(len(nodes[at]), 4)
+        low = np.clip(np.searchsorted(known, x, side="right") - 2, 0, len(known) - count)
+        places = low[:, None] + np.arange(count)
+        near, values = known[places], np.ones(places.shape)
+        for one, other in itertools.permutations(range(count), 2):
+            values[:, one] *= (x - near[:, other]) / (near[:, one] - near[:, other])
+        starts = np.arange(0, count * len(x) + 1, count)
+        each.append(csr_array((values.ravel(), places.ravel(), starts), shape=(len(x), size)))
     grid = np.repeat(X[:1], size, axis=0)
     for at in columns:
         grid[:, at] = np.pad(nodes[at], (0, size - len(nodes[at])), mode="edge")
@@ -328,23 +289,6 @@ def tabulated(model: Model, X: np.ndarray, weights: np.ndarray, residual: np.nda
     reads = np.array([*(columns.index(part.columns[0]) for part in model.layout.read_terms), 0])
     projected, mass = (np.stack([one.T @ values for one in each]) for values in (residual, weights))
     return Tables(grid, counts, projected, mass, reads)
-
-
-def interpolation(x: np.ndarray, nodes: np.ndarray, size: int) -> Any:
-    """Weights ``(N, Q)`` by which values at the nodes give a cubic through the nearest four; one at a node itself."""
-    from scipy.sparse import csr_array
-
-    count = min(len(nodes), 4)
-    low = np.clip(np.searchsorted(nodes, x, side="right") - 2, 0, len(nodes) - count)
-    places = low[:, None] + np.arange(count)
-    near = nodes[places]
-    values = np.ones(places.shape)
-    for one in range(count):
-        for other in range(count):
-            if one != other:
-                values[:, one] *= (x - near[:, other]) / (near[:, one] - near[:, other])
-    starts = np.arange(0, count * len(x) + 1, count)
-    return csr_array((values.ravel(), places.ravel(), starts), shape=(len(x), size))
 
 
 def summed_tables(features: Features, tables: Tables, sizes: np.ndarray) -> Sums:

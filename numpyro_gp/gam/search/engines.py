@@ -21,7 +21,8 @@ from numpyro_gp.gam.model.censoring import sides_at
 from numpyro_gp.gam.model.model import Model, offset_at, vector_layout_of
 from numpyro_gp.gam.model.term_kernels import CURVE, MOST_TOGETHER
 from numpyro_gp.gam.search.bound import WATCH
-from numpyro_gp.gam.search.modes import MANY_ROWS, collapsed, has_tables
+from numpyro_gp.gam.search.bound_formulas import tabulated_columns
+from numpyro_gp.gam.search.modes import MANY_ROWS, collapsed
 from numpyro_gp.gam.search.series_evidence import has_evidence, of_series
 from numpyro_gp.gam.table.layout import other_sides
 from numpyro_gp.guides import AutoGP, block_low_rank, conditional
@@ -107,14 +108,11 @@ def of_values(
     """The result that parameters are, found a moment ago or read from a file; chains have none."""
     if values is None:
         return EngineResult(None, steps, notes)
-    result = FitResult({name: _rounded(value) for name, value in values.items()}, _rounded(losses), None)
+    # Rounded before they are arrays of JAX, which would compile a program for it.
+    own = {name: jnp.asarray(np.asarray(value, jnp.result_type(float))) for name, value in values.items()}
+    result = FitResult(own, jnp.asarray(np.asarray(losses, jnp.result_type(float))), None)
     kept = {name: np.asarray(value) for name, value in values.items()} if is_double else None
     return EngineResult(result, steps, notes, in_double=kept)
-
-
-def _rounded(value: object) -> Array:
-    """In the precision of JAX, rounded before: JAX would compile a program for it."""
-    return jnp.asarray(np.asarray(value, jnp.result_type(float)))
 
 
 def posterior_at(model: Model, params: Mapping[str, Array]) -> tuple[Posterior, AutoGP]:
@@ -139,15 +137,6 @@ def rounded_away(model: Model) -> tuple[str, ...]:
 def still_rose(steps: int, is_flat: bool) -> tuple[str, ...]:
     """A note for fits that ended before their bound did not rise any more."""
     return () if is_flat else (f"the bound still rose after {steps} steps: pass num_steps={2 * steps}",)
-
-
-def mostly_censored(model: Model) -> tuple[str, ...]:
-    """A note where nearly all rows are censored: the column may be one of events."""
-    sides = sides_at(model.layout, model.rows.X)
-    if sides is None or np.mean(sides != 0) <= MOSTLY:
-        return ()
-    words = f"{np.sum(sides != 0)} of {len(sides)} rows are censored"
-    return (f"{words}: if they are those that are observed, {other_sides(model.layout.columns[-1])}",)
 
 
 @alone
@@ -197,16 +186,6 @@ def chains(key: Array, model: Model, num_samples: int, progress: bool, first: En
     return EngineResult(None, num_samples, notes, Posterior.from_mcmc(target, mcmc))
 
 
-def by_particles(key: Array, model: Model, num_particles: int, progress: bool) -> EngineResult:
-    """Stein particles, as `ngp.stein.auto` starts and stops them."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        svgd, result = auto(key, model, *model.arguments, num_particles=num_particles, progress=progress)
-    assert isinstance(svgd, SVGD)
-    notes = tuple(str(one.message) for one in caught if issubclass(one.category, UserWarning))
-    return EngineResult(result, len(result.losses), notes, Posterior.from_stein(model, svgd, result.params))
-
-
 def run_engine(
     key: Array | None, model: Model, engine: str, num_steps: int | None, batch: int | None, tables: bool, progress: bool
 ) -> EngineResult:
@@ -221,19 +200,29 @@ def run_engine(
         fail("the model of classes", required, f"{model.family.classes} classes with {each} each", cure)
     most = (num_steps or 2000) if engine == "svi" else 600
     is_held = sum(model.sizes) * len(model.rows.y) <= MOST_FEATURES
+    has_tables = tables and bool(tabulated_columns(model)) and vector_layout_of(model).is_exact
 
     def key_of(number: int) -> Array:
         """Split the key where it is used: the steps of most fits need none, and a split compiles."""
         return jax.random.split(jax.random.split(jax.random.key(0) if key is None else key)[0])[number]
 
-    if engine == "svgd":
-        result = by_particles(key_of(1), model, num_steps or 20, progress)
-    elif batch is None and is_joint(model) and (is_held or (tables and has_tables(model))):
+    if engine == "svgd":  # as `ngp.stein.auto` starts and stops them
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            svgd, found = auto(key_of(1), model, *model.arguments, num_particles=num_steps or 20, progress=progress)
+        assert isinstance(svgd, SVGD)
+        words = tuple(str(one.message) for one in caught if issubclass(one.category, UserWarning))
+        result = EngineResult(found, len(found.losses), words, Posterior.from_stein(model, svgd, found.params))
+    elif batch is None and is_joint(model) and (is_held or has_tables):
         result = by_quasi_newton(model, most, tables, progress)
     else:
         result = by_stochastic_steps(key_of(0), model, most, batch, progress)
     if engine == "nuts":
         model = result.model or model
         result = chains(key_of(1), model, num_steps or 500, progress, result)._replace(model=model)
-    notes = rounded_away(model) if result.in_double is None else ()
-    return result._replace(notes=(*result.notes, *notes, *mostly_censored(model)))
+    notes = [*result.notes, *(rounded_away(model) if result.in_double is None else ())]
+    sides = sides_at(model.layout, model.rows.X)
+    if sides is not None and np.mean(sides != 0) > MOSTLY:  # the column may be one of events
+        cure = f"if they are those that are observed, {other_sides(model.layout.columns[-1])}"
+        notes.append(f"{np.sum(sides != 0)} of {len(sides)} rows are censored: {cure}")
+    return result._replace(notes=tuple(notes))

@@ -12,9 +12,9 @@ import numpy as np
 
 from numpyro_gp.gam.model.classes import contrasts
 from numpyro_gp.gam.model.family import has_numbers
-from numpyro_gp.gam.model.model import Model, vector_layout_of
+from numpyro_gp.gam.model.model import Model
 from numpyro_gp.gam.search.bound import FLAT, WALL, Bound, BoundParts, Data
-from numpyro_gp.gam.search.bound_formulas import tabulated, tabulated_columns
+from numpyro_gp.gam.search.bound_formulas import tabulated
 
 # Rows above which the mode is looked for with tables of them, or with some of them first.
 MANY_ROWS = 10_000
@@ -52,11 +52,6 @@ class Collapsed(NamedTuple):
     model: Model | None = None
 
 
-def has_tables(model: Model) -> bool:
-    """Whether rows of a model may be counted in tables, however many there are."""
-    return bool(tabulated_columns(model)) and vector_layout_of(model).is_exact
-
-
 def collapsed(model: Model, most_steps: int, tables: bool = True, other_start: np.ndarray | None = None) -> Collapsed:
     """The mode of the hyper-parameters: of many rows first that of tables or of some of them, and from there of all.
 
@@ -75,7 +70,7 @@ def collapsed(model: Model, most_steps: int, tables: bool = True, other_start: n
     free, is_flat = bound.find_mode(bound.start, most_steps)
     if other_start is not None and bound.value(other_start) < bound(free)[0]:
         free, is_flat = bound.find_mode(other_start, len(bound.losses) + most_steps)
-    while is_flat and (found := _better(bound, free, most_steps)) is not None:
+    while is_flat and (found := better(bound, free, most_steps)) is not None:
         free, is_flat = found
     losses, root = bound.losses[:], bound.covariance_root(free)
     if is_many:
@@ -84,14 +79,43 @@ def collapsed(model: Model, most_steps: int, tables: bool = True, other_start: n
         if counted is None or abs(bound(free)[0] - losses[-1]) > FLAT:
             free, is_flat = bound.find_mode(free, most_steps, root)
         losses = losses + bound.losses
-    return at_mode(bound, free, root, losses, is_flat)
+    here = bound.at(free)
+    assert here.found is not None
+    assert here.inverse is not None
+    gram, projected, inverse = here.found.precision, here.found.projected, here.inverse
+    if bound.pseudo_data.has_doubt:
+        # Where rows leave more doubt than the prior they say nothing: at other hyper-parameters such a belief might
+        # have no covariance. The mean stays; in these directions its covariance is that of the prior, which is the
+        # nearest one by the Fisher metric.
+        whitened, vectors = np.linalg.eigh(gram)
+        at = np.linalg.solve(np.eye(len(gram)) + gram, projected)
+        gram = (vectors * np.maximum(whitened, 0)) @ vectors.T
+        projected = at + gram @ at
+    if (classes := model.family.classes) is not None:  # what contrasts say is said of all classes
+        whole = np.kron(contrasts(classes), np.eye(len(inverse)))
+        gram, projected, inverse = whole @ gram @ whole.T, whole @ projected, np.kron(np.eye(classes), inverse)
+    precision, shift = inverse.T @ gram @ inverse, inverse.T @ projected
+    return Collapsed(free, root, shift, 0.5 * (precision + precision.T), without_walls(losses), is_flat)
 
 
-def _better(bound: Bound, free: np.ndarray, most_steps: int) -> tuple[np.ndarray, bool] | None:
-    """A better mode than this one, from a shorter lengthscale. What was tried for nothing leaves no trace."""
+def better(bound: Bound, free: np.ndarray, most_steps: int) -> tuple[np.ndarray, bool] | None:
+    """A better mode than this one, from shorter lengthscales. What was tried for nothing leaves no trace.
+
+    Each curve and surface is tried by itself, at least as large as it starts. A surface that was taken for noise may
+    have any lengthscale along each column, so all are shortened together from those of the start.
+    """
     counted, kept, here = len(bound.losses), bound.pseudo_data, bound(free)[0]
+    values, slopes = bound.parts.evaluator(free)
+    (C, P), starts = values.lengths.shape, []
+    of_scales, of_lengths = slopes[:C] != 0, slopes[C : C + C * P].reshape(C, P, len(free)) != 0
+    for of_scale, of_slots in zip(of_scales, of_lengths, strict=True):
+        larger, is_length = np.where(of_scale, np.maximum(free, bound.start), free), of_slots.any(axis=0)
+        if of_slots.any(axis=1).sum() == 1:
+            starts += [larger - np.log(factor) * is_length for factor in SHORTER]
+        elif is_length.any():
+            starts.append(np.where(is_length, bound.start - np.log(SHORTER_OF_SURFACES), larger))
     # Pseudo-data are those of the mode: to let them follow moves losses by less than one of ten nats.
-    tried = [(bound.value(one), number, one) for number, one in enumerate(shorter(bound, free))]
+    tried = [(bound.value(one), number, one) for number, one in enumerate(starts)]
     loss, _, start = min(tried, default=(np.inf, 0, free))
     bound.losses = bound.losses[:counted]
     if loss < here - FLAT:
@@ -100,52 +124,6 @@ def _better(bound: Bound, free: np.ndarray, most_steps: int) -> tuple[np.ndarray
             return found
     bound.pseudo_data, bound.losses = kept, bound.losses[:counted]
     return None
-
-
-def shorter(bound: Bound, free: np.ndarray) -> list[np.ndarray]:
-    """Hyper-parameters ``(d,)`` with one curve or surface of shorter lengthscales each, at least as large as it starts.
-
-    A surface that was taken for noise may have any lengthscale along each column, so all are shortened together from
-    those of the start.
-    """
-    values, slopes = bound.parts.evaluator(free)
-    (C, P), found = values.lengths.shape, []
-    of_scales, of_lengths = slopes[:C] != 0, slopes[C : C + C * P].reshape(C, P, len(free)) != 0
-    for of_scale, of_slots in zip(of_scales, of_lengths, strict=True):
-        larger, is_length = np.where(of_scale, np.maximum(free, bound.start), free), of_slots.any(axis=0)
-        if of_slots.any(axis=1).sum() == 1:
-            found += [larger - np.log(factor) * is_length for factor in SHORTER]
-        elif is_length.any():
-            found.append(np.where(is_length, bound.start - np.log(SHORTER_OF_SURFACES), larger))
-    return found
-
-
-def at_mode(bound: Bound, free: np.ndarray, root: np.ndarray, losses: list[float], is_flat: bool) -> Collapsed:
-    """What belongs to hyper-parameters: the pseudo-data of all rows there."""
-    here = bound.at(free)
-    assert here.found is not None
-    assert here.inverse is not None
-    gram, projected, inverse = here.found.precision, here.found.projected, here.inverse
-    if bound.pseudo_data.has_doubt:
-        gram, projected = without_doubt(gram, projected)
-    if (classes := bound.parts.model.family.classes) is not None:  # what contrasts say is said of all classes
-        whole = np.kron(contrasts(classes), np.eye(len(inverse)))
-        gram, projected, inverse = whole @ gram @ whole.T, whole @ projected, np.kron(np.eye(classes), inverse)
-    precision = inverse.T @ gram @ inverse
-    shift = inverse.T @ projected
-    return Collapsed(free, root, shift, 0.5 * (precision + precision.T), without_walls(losses), is_flat)
-
-
-def without_doubt(gram: np.ndarray, projected: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What rows say of whitened values ``(M, M), (M,)`` where they leave more doubt than the prior: nothing.
-
-    At other hyper-parameters such a belief might have no covariance. The mean stays; in these directions its covariance
-    is that of the prior, which is the nearest one by the Fisher metric.
-    """
-    values, vectors = np.linalg.eigh(gram)
-    at = np.linalg.solve(np.eye(len(gram)) + gram, projected)
-    positive = (vectors * np.maximum(values, 0)) @ vectors.T
-    return positive, at + positive @ at
 
 
 def without_walls(losses: list[float]) -> np.ndarray:

@@ -19,14 +19,14 @@ from scipy.linalg.lapack import dpotrf, dpotri, dpotrs
 from numpyro_gp.gam.model.column_kernels import (
     OF_CYCLE,
     Sloped,
-    season_matrices,
     split_kernel,
     time_inducing,
+    time_matrices,
     wave_at,
     without_slopes,
 )
 from numpyro_gp.gam.model.features import kernel_of, row_chunks
-from numpyro_gp.gam.model.model import Model, SlopedValues, vector_layout_of
+from numpyro_gp.gam.model.model import BoundArguments, Model, vector_layout_of
 from numpyro_gp.gam.model.term_kernels import count_lengthscales
 from numpyro_gp.gam.search.bound import FLAT, Bound, BoundParts, Data, Evaluation
 from numpyro_gp.gam.search.bound_formulas import RowPseudoData
@@ -77,18 +77,17 @@ def of_series(model: Model, most_steps: int, tables: bool = True) -> Collapsed:
     if len(asked.data.y) == count:
         inducing = inducing_at(parts, mean)
         followed = dataclasses.replace(model, kernel_data=dataclasses.replace(model.kernel_data, inducing=inducing))
-        pseudo_data = series_pseudo_data(BoundParts(followed), rows.data, mean)
-        whole = mean, root, pseudo_data.shift, pseudo_data.precision, without_walls(losses), is_flat
-        return Collapsed(*whole, model=followed)
-    pseudo_data = series_pseudo_data(parts, rows.data, mean)
-    if pseudo_data.gap < TIGHT:
+        shift, precision, _ = series_pseudo_data(BoundParts(followed), rows.data, mean)
+        return Collapsed(mean, root, shift, precision, without_walls(losses), is_flat, model=followed)
+    shift, precision, gap = series_pseudo_data(parts, rows.data, mean)
+    if gap < TIGHT:
         found = collapsed(model, most_steps, tables, free)
         mean, root = weighted(Bound(parts, Data.of(model)), found.location, found.root)
-        pseudo_data = series_pseudo_data(parts, rows.data, mean)
-        return found._replace(location=mean, root=root, shift=pseudo_data.shift, precision=pseudo_data.precision)
+        shift, precision, _ = series_pseudo_data(parts, rows.data, mean)
+        return found._replace(location=mean, root=root, shift=shift, precision=precision)
     words = f"Scales, lengthscales and noise are those of the last {len(asked.data.y)} of {count} different rows"
     words += f": {max(parts.sizes)} inducing inputs of a term do not follow all of them"
-    return Collapsed(mean, root, pseudo_data.shift, pseudo_data.precision, without_walls(losses), is_flat, (words,))
+    return Collapsed(mean, root, shift, precision, without_walls(losses), is_flat, (words,))
 
 
 def inducing_at(parts: BoundParts, free: np.ndarray) -> dict[str, np.ndarray]:
@@ -134,16 +133,11 @@ def merged(data: Data) -> Merged:
     return Merged(Data(X, y, weights, data.offset[first]), within)
 
 
-class SeriesPseudoData(NamedTuple):
-    """Pseudo-data of all rows ``(M,), (M, M)``, and by how many nats a bound is below the evidence."""
+def series_pseudo_data(parts: BoundParts, data: Data, free: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+    """What rows say of the inducing values ``(M,), (M, M)``, and by how many nats a bound is below the evidence.
 
-    shift: np.ndarray
-    precision: np.ndarray
-    gap: float
-
-
-def series_pseudo_data(parts: BoundParts, data: Data, free: np.ndarray) -> SeriesPseudoData:
-    """What rows say of the inducing values; what these leave open of a row is noise that it has alone."""
+    What inducing values leave open of a row is noise that it has alone.
+    """
     values, M = parts.evaluator(free).values, int(parts.sizes.sum())
     noise = float(values.noise) ** 2 + (LEAST_NOISE * float(parts.model.start.size)) ** 2
     scale, gram, projected, gap = np.repeat(values.scales, parts.sizes)[:, None], np.zeros((M, M)), np.zeros(M), 0.0
@@ -158,7 +152,7 @@ def series_pseudo_data(parts: BoundParts, data: Data, free: np.ndarray) -> Serie
         gap += 0.5 * float(weights @ left) / noise
     whitening = inverse / scale
     precision = whitening.T @ gram @ whitening
-    return SeriesPseudoData(whitening.T @ projected, 0.5 * (precision + precision.T), gap)
+    return whitening.T @ projected, 0.5 * (precision + precision.T), gap
 
 
 class SeriesEvidence(Bound):
@@ -173,10 +167,14 @@ class SeriesEvidence(Bound):
         self.pseudo_data = RowPseudoData(np.zeros(0), np.zeros(0))  # rows say exactly what they say
         self.kernels = [at_rows(parts.model, part, data.X) for part in parts.model.layout.read_terms]
 
-    def _factored(self, free: np.ndarray, is_clean: bool = False) -> "FactoredRows":
-        """The factor of the covariance of the rows, with zeros above it where it is clean, and the loss."""
-        point = self.parts.evaluator(free)
-        values, weights = point.values, self.data.weights
+    def _factored(
+        self, values: BoundArguments[np.ndarray], is_clean: bool = False
+    ) -> tuple[list[Sloped], np.ndarray, np.ndarray, float]:
+        """Numbers of the kernels, the factor of the covariance ``C`` of the rows, ``C^-1 (y - offset)`` and the loss.
+
+        The factor has zeros above it where it is clean.
+        """
+        weights = self.data.weights
         with np.errstate(over="ignore", invalid="ignore"):  # far from the mode, from where a step comes back
             numbers = [kernel.numbers(values.lengths[at]) for at, kernel in enumerate(self.kernels)]
             C = np.full((len(self.data.y),) * 2, float(values.scales[-1]) ** 2)
@@ -192,19 +190,19 @@ class SeriesEvidence(Bound):
             loss = float(np.log(np.diagonal(factor)).sum() + 0.5 * rest @ alpha + 0.5 * len(rest) * np.log(2 * np.pi))
             # A row of weight w is as w rows: the density of their mean is in C, and this is what is left of all.
             loss += 0.5 * (self.others * np.log(2 * np.pi * variance) + np.log(weights).sum() + self.within / variance)
-        return FactoredRows(point, numbers, factor, alpha, float(loss - values.log_density))
+        return numbers, factor, alpha, float(loss - values.log_density)
 
     def value(self, free: np.ndarray) -> float:
         """The loss alone, infinite where there is none: a third of the work."""
         try:
-            loss = self._factored(free).loss
+            loss = self._factored(self.parts.evaluator(free).values)[-1]
         except np.linalg.LinAlgError:
             return np.inf
         return loss if np.isfinite(loss) else np.inf
 
     def _evaluated(self, free: np.ndarray) -> Evaluation:
-        point, numbers, factor, alpha, loss = self._factored(free, is_clean=True)
-        values = point.values
+        values, slopes = self.parts.evaluator(free)
+        numbers, factor, alpha, loss = self._factored(values, is_clean=True)
         # Half of C^-1 - alpha alpha^T, beside symmetric matrices: LAPACK finds the lower half of the inverse.
         half = dpotri(factor, lower=1, overwrite_c=1)[0].T
         diagonal = 0.5 * (np.diagonal(half) - alpha**2)
@@ -219,24 +217,20 @@ class SeriesEvidence(Bound):
         of_noise = 2 * values.noise * float(diagonal @ (1 / self.data.weights))
         of_noise += (self.others - self.within / variance) * values.noise / variance
         bars = [of_scales, of_lengths.ravel(), np.array([of_noise, -1.0])]
-        return Evaluation(self.pseudo_data, free, loss, np.concatenate(bars) @ point.slopes)
+        return Evaluation(self.pseudo_data, free, loss, np.concatenate(bars) @ slopes)
 
     def starts(self, time: int, rng: np.random.Generator) -> list[np.ndarray]:
         """Near modes that draws of the prior, and short memories, lead to: where the search with all rows begins.
 
-        A series that returns to its mean within a few of its steps looks like a walk to what remembers for longer.
+        Short are cycles that are remembered for some steps, beside trends that wander less: a series that returns to
+        its mean within a few of its steps looks like a walk to what remembers for longer.
         """
         spread = self.parts.evaluator.spread
         draws = self.start + spread * rng.normal(size=(DRAWS, len(spread)))
         draws[0] = self.start
         scores = np.array([self.value(one) for one in draws])
-        tried = [*draws[np.argsort(scores)[:SOME]], *self.short_memories(time)]
-        near = [one + spread * self.descended(one, np.diag(spread), maxiter=STEPS).x for one in tried]
-        return sorted(near, key=self.value)[:BEST]
-
-    def short_memories(self, time: int) -> list[np.ndarray]:
-        """The start, but for cycles that are remembered for some steps, and trends that wander less."""
-        gap, terms, result = np.median(np.diff(np.unique(self.data.X[:, time]))), self.lengths_of_time(), []
+        tried, terms = list(draws[np.argsort(scores)[:SOME]]), self.lengths_of_time()
+        gap = np.median(np.diff(np.unique(self.data.X[:, time])))
         for steps in STEPS_OF_MEMORY if any(kind == "cycle" for kind, _ in terms) else ():
             free = self.start.copy()
             for kind, places in terms:
@@ -245,8 +239,9 @@ class SeriesEvidence(Bound):
                     free[memory], free[period] = np.log(steps * gap), max(free[period], np.log(TURNS * steps * gap))
                 elif kind == "trend":
                     free[places] -= LESS
-            result.append(free)
-        return result
+            tried.append(free)
+        near = [one + spread * self.descended(one, np.diag(spread), maxiter=STEPS).x for one in tried]
+        return sorted(near, key=self.value)[:BEST]
 
     def lengths_of_time(self) -> list[tuple[str, list[int]]]:
         """Terms of a series by their kinds, with the places of their two parameters among all."""
@@ -272,20 +267,15 @@ class SeriesEvidence(Bound):
             end = min(ends, key=lambda end: end[0])
             is_better = not end[0] > best[0] - FLAT
             best = end if is_better else best
-            tried = [(self.value(one), one) for one in self.other_cycles(best[1])] if is_better else []
+            others = []
+            for kind, places in self.lengths_of_time() if is_better else ():
+                for move in itertools.product(np.log(MEMORIES), np.log(PERIODS)) if kind == "cycle" else ():
+                    others.append(best[1].copy())
+                    others[-1][places] += move
+            tried = [(self.value(one), one) for one in others]
             starts = [one for loss, one in sorted(tried, key=lambda one: one[0])[:1] if loss < best[0] - FLAT]
         _, free, is_flat, self.losses = best
         return free, is_flat
-
-    def other_cycles(self, free: np.ndarray) -> list[np.ndarray]:
-        """Hyper-parameters with one cycle of another memory and period."""
-        result = []
-        for kind, places in self.lengths_of_time():
-            for move in itertools.product(np.log(MEMORIES), np.log(PERIODS)) if kind == "cycle" else ():
-                other = free.copy()
-                other[places] += move
-                result.append(other)
-        return result
 
 
 def weighted(bound: Bound, free: np.ndarray, root: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -339,16 +329,6 @@ class KernelAtRows(NamedTuple):
     diagonal: Callable[[np.ndarray], np.ndarray]
 
 
-class FactoredRows(NamedTuple):
-    """What hyper-parameters stand for, numbers of the kernels there, the factor of the covariance, and the loss."""
-
-    point: SlopedValues
-    numbers: list[Sloped]
-    factor: np.ndarray
-    alpha: np.ndarray
-    loss: float
-
-
 def at_rows(model: Model, part: ReadTerm, X: np.ndarray, first: int | None = None) -> KernelAtRows:
     """The kernel of a term between the ``first`` rows and all; between all by itself."""
     read, count, size = X[:, list(part.columns)], count_lengthscales(part), len(X)
@@ -366,26 +346,24 @@ def at_rows(model: Model, part: ReadTerm, X: np.ndarray, first: int | None = Non
         value, slopes = (leaf[..., *sides] for leaf in (found.value, found.slopes))
         return Sloped(value, slopes)
 
-    if part.term.kind == "trend":
-        every = np.stack([gram(np.zeros(2)).value, *gram(np.full(2, 0.5)).slopes])  # a line, a walk, a smooth walk
-
-        def numbers(lengths: np.ndarray) -> Sloped:
-            level, slope = map(float, lengths[:2])
-            return Sloped(np.array([1, level**2, slope**2]), np.array([[0, 2 * level, 0], [0, 0, 2 * slope]]))
-
-    elif not count:
-        every = gram(np.zeros(0)).value[None]
-
-        def numbers(lengths: np.ndarray) -> Sloped:  # noqa: ARG001
-            return without_slopes(np.ones(1), 0)
-
-    else:
+    if count and part.term.kind != "trend":
         return KernelAtRows(
             gram,
             lambda own: own[:end].reshape(first, size),
             lambda G: np.append(G.ravel(), np.zeros(size)),
             lambda own: own[end:],
         )
+    if count:  # a line, a walk, a smooth walk
+        every = np.stack([gram(np.zeros(2)).value, *gram(np.full(2, 0.5)).slopes])
+    else:
+        every = gram(np.zeros(0)).value[None]
+
+    def numbers(lengths: np.ndarray) -> Sloped:
+        if not count:
+            return without_slopes(np.ones(1), 0)
+        level, slope = map(float, lengths[:2])
+        return Sloped(np.array([1, level**2, slope**2]), np.array([[0, 2 * level, 0], [0, 0, 2 * slope]]))
+
     return KernelAtRows(
         numbers,
         lambda own: (own @ every[:, :end]).reshape(first, size),
@@ -416,7 +394,7 @@ def _of_gaps(kind: str, given: Any, x: np.ndarray, first: int) -> KernelAtRows:
         return np.bincount(between_rows, G.ravel(), count)
 
     if kind == "season":
-        whole = season_matrices(given, x[:1], x[0] + gaps)
+        whole = time_matrices("season", given, x[:1], x[0] + gaps)
 
         def season(lengths: np.ndarray) -> Sloped:
             cross = split_kernel(whole(lengths[:2]))[1]

@@ -68,22 +68,27 @@ class TableLayout:
         readers = {at: part.name for part in reversed(self.read_terms) for at in part.columns}
         readers |= {at: f"offset({self.columns[at].name})" for at in self.offsets if at not in readers}
         readers |= {} if self.trials is None else {self.trials: "trials"}
-        read = [
-            (column, self._sides(data) if at == self.censored else column_values(data, column.name, readers[at]))
-            for at, column in enumerate(self.columns)
-        ]
+        read = []
+        for at, column in enumerate(self.columns):
+            if at == self.censored and column.name not in (names := list(keys_of(data))):
+                # All responses are observed, as one says of a column that is negated.
+                first = [other.name for other in self.columns[:-1]] or names
+                values = np.full(len(column_values(data, first[0])) if first else 0, column.shift)
+            else:
+                values = column_values(data, column.name, readers.get(at, ""))
+            read.append((column, values))
         for column, values in read:
             if not has_missing and (missing := is_missing(values)).any():
                 cure = "Leave these rows out of the new data."
                 got = f"{missing.sum()} of {len(values)} missing"
                 fail(f"column {column.name!r}", "known in the rows to predict", got, cure)
-        if read and (lost := _missing({column.name: values for column, values in read})).any():
+        if read and (lost := missing_rows({column.name: values for column, values in read})).any():
             found = np.full((len(lost), len(read)), np.nan)
             if not lost.all():
                 found[~lost] = self.encode({column.name: values[~lost] for column, values in read})
             return found
-        first = [values for _, values in read] or [column_values(data, name) for name in keys_of(data)]
-        encoded = self.encoded(read, len(first[0]) if first else 0)
+        every = [values for _, values in read] or [column_values(data, name) for name in keys_of(data)]
+        encoded = self.encoded(read, len(every[0]) if every else 0)
         if not len(encoded):
             fail("the table of new rows", "of one row or more", "none", "Look at what selected its rows.")
         for at, (column, values) in enumerate(read):
@@ -109,15 +114,6 @@ class TableLayout:
                 fail(f"column {self.columns[at].name!r} of {part.name}", f"one of {list(levels)}", repr(level), cure)
         return encoded
 
-    def _sides(self, data: object) -> np.ndarray:
-        """What a table of new rows says of its column of sides; where it has none all responses are observed."""
-        of_sides, names = self.columns[-1], list(keys_of(data))
-        if of_sides.name in names:
-            return column_values(data, of_sides.name)
-        first = [column.name for column in self.columns[:-1]] or names
-        # Of a column that is negated one says that a row is observed.
-        return np.full(len(column_values(data, first[0])) if first else 0, of_sides.shift)
-
     @property
     def of_known_levels(self) -> list[tuple[ReadTerm, int]]:
         """Terms whose prior says nothing about a new level, with the number of the category."""
@@ -126,10 +122,22 @@ class TableLayout:
 
     def encoded(self, read: list[tuple[Column, np.ndarray]], count: int) -> np.ndarray:
         """Values of all columns as numbers, for so many rows; one column of zeros where no term reads any."""
-        _check_lengths({column.name: values for column, values in read})
         if not read:
             return np.zeros((count, 1))
-        read = [(c, as_sides(c, x) if at == self.censored else x) for at, (c, x) in enumerate(read)]
+        if self.censored is not None:  # sides as numbers; of a column that is negated they are true or false
+            column, values = read[-1]
+            known = {word: side for word, side in SIDES.items() if column.scale > 0 or side >= 0}
+            sides = [known.get(columns.plain(value)) for value in values]
+            if None in sides:
+                bad = columns.plain(values[sides.index(None)])
+                required = "true, 1 or 'right' where the response is known to be greater"
+                required += ", false, 0 or 'none' where it is observed"
+                required += ", -1 or 'left' where it is known to be smaller" if column.scale > 0 else ""
+                cure = (
+                    f'Compare: data["{column.name}"] = data["{column.name}"] == {bad!r}, if that is what {bad!r} means.'
+                )
+                fail(f"censored, column {column.name!r}", required, repr(bad), cure)
+            read = [*read[:-1], (column, np.array(sides, float))]
         encoded = np.stack([column.encode(values) for column, values in read], axis=1)
         for at in self.offsets:
             if not np.isfinite(encoded[:, at]).all():
@@ -185,20 +193,16 @@ def lay_out(
     columns.check_order(data, weights=weights, censored=censored)
     reader: dict[tuple[str, str], str] = {}  # of an expression and what it is read as the first term that does
     reads: list[tuple[Term, list[tuple[str, str]]]] = []
-    own = []
     for term in terms.items:
         if term.kind == "column":  # by its name alone: a straight line of numbers, the levels of a category
             is_line = is_numeric(column_values(data, term.columns[0])) and not is_category(data, term.columns[0])
             term = dataclasses.replace(term, kind="linear" if is_line else "factor")
-        own.append(term)
-    refuse_twice(own)  # a line and the name of its column are one term
-    for term in own:
         role, role_of_by = ROLES.get(term.kind, ("number", "by"))
-        keys = [(name, role) for name in term.columns]
-        keys += [] if term.by is None else [(term.by, role_of_by)]
+        keys = [(name, role) for name in term.columns] + [(name, role_of_by) for name in (term.by,) if name is not None]
         reads.append((term, keys))
         for key in keys:
             reader.setdefault(key, term.name)
+    refuse_twice([term for term, _ in reads])  # a line and the name of its column are one term
     if trials is not None:
         reader[trials, "trials"] = "trials"
     values = {key: column_values(data, key[0], name) for key, name in reader.items()}
@@ -208,10 +212,9 @@ def lay_out(
     y = column_values(data, response)
     mass = np.ones(len(y)) if weights is None else _weights(weights, data, len(y))
     named = {name: column for (name, _), column in values.items()} | {response: y}
-    missing = _missing(named) | (mass == 0)
-    each = {f"without {name}": int(is_missing(column).sum()) for name, column in named.items()}
-    each["of weight 0"] = int((mass == 0).sum())
-    reasons = tuple((reason, count) for reason, count in each.items() if count)
+    missing = missing_rows(named) | (mass == 0)
+    each = [*((f"without {name}", is_missing(column)) for name, column in named.items()), ("of weight 0", mass == 0)]
+    reasons = tuple((reason, int(some.sum())) for reason, some in each if some.any())
     if missing.all():
         if not len(y):
             fail("data", "of one row or more", "none", "Look at what selected its rows.")
@@ -219,28 +222,23 @@ def lay_out(
         cure = f"Leave out {' and '.join(empty)}: no row has a value." if empty else "Leave a column out."
         fail("data", "rows without missing values", f"{len(y)} rows, none of which is complete", cure)
     y, mass, values = y[~missing], mass[~missing], {key: column[~missing] for key, column in values.items()}
-    own_columns = [
-        of_sides if role == "censored" else _column_of(name, role, column, mass, data)
-        for (name, role), column in values.items()
-    ]
+    own_columns = []
+    for (name, role), column in values.items():
+        if role == "number":
+            own_columns.append(columns.number_column(name, column, mass))
+        elif role in ("offset", "trials", "censored"):  # as they are
+            own_columns.append(of_sides if role == "censored" else Column(name))
+        else:
+            own_columns.append(columns.category_column(name, column, role, columns.order_of(data, name)))
     number = {key: at for at, key in enumerate(values)}
     parts = tuple(ReadTerm(term, tuple(number[key] for key in keys)) for term, keys in reads if term.kind != "offset")
     offsets = tuple(number[keys[0]] for term, keys in reads if term.kind == "offset")
-    response_column = as_classes(response, y, data) if has_classes else as_response(response, y, data, has_labels)
-    place, last = number.get((trials or "", "trials")), None if censored is None else len(number) - 1
-    layout = TableLayout(tuple(own_columns), parts, offsets, response_column, place, last)
-    X = layout.encoded(list(zip(own_columns, values.values(), strict=True)), len(y))
-    counted, left_out = None if weights is None else mass, int(missing.sum())
-    return layout, TableRows(X, response_column.encode(y), counted, left_out, reasons)
-
-
-def _column_of(name: str, role: str, values: np.ndarray, mass: np.ndarray, data: object) -> Column:
-    """How a column is encoded, by what it is read as."""
-    if role == "number":
-        return columns.number_column(name, values, mass)
-    if role in ("offset", "trials"):
-        return Column(name)
-    return columns.category_column(name, values, role, columns.order_of(data, name))
+    response_column = as_response(response, y, data, has_labels, has_classes)
+    last = None if censored is None else len(number) - 1
+    of_trials = number.get((trials or "", "trials"))
+    layout = TableLayout(tuple(own_columns), parts, offsets, response_column, of_trials, last)
+    X, y = layout.encoded(list(zip(own_columns, values.values(), strict=True)), len(y)), response_column.encode(y)
+    return layout, TableRows(X, y, None if weights is None else mass, int(missing.sum()), reasons)
 
 
 def as_labels(layout: TableLayout, rows: TableRows) -> tuple[np.ndarray, np.ndarray]:
@@ -281,36 +279,11 @@ def other_sides(column: Column) -> str:
     return f'write censored="{column.name if column.scale < 0 else f"not {column.name}"}"'
 
 
-def as_sides(column: Column, values: np.ndarray) -> np.ndarray:
-    """Sides as numbers ``(N,)``; of a column that is negated they are true or false."""
-    known = {word: side for word, side in SIDES.items() if column.scale > 0 or side >= 0}
-    found = [known.get(columns.plain(value)) for value in values]
-    if None in found:
-        bad, name = columns.plain(values[found.index(None)]), column.name
-        required = (
-            "true, 1 or 'right' where the response is known to be greater, false, 0 or 'none' where it is observed"
-        )
-        required += ", -1 or 'left' where it is known to be smaller" if column.scale > 0 else ""
-        cure = f'Compare: data["{name}"] = data["{name}"] == {bad!r}, if that is what {bad!r} means.'
-        fail(f"censored, column {name!r}", required, repr(bad), cure)
-    return np.array(found, float)
-
-
-def incomplete(terms: Terms, data: object, response: str) -> np.ndarray:
-    """Whether a row ``(N,)`` of a table misses a value that is read."""
-    names = [name for term in terms.items for name in (*term.columns, term.by) if name is not None]
-    return _missing({name: column_values(data, name) for name in (*names, response)})
-
-
-def _check_lengths(values: dict[str, np.ndarray]) -> None:
+def missing_rows(values: dict[str, np.ndarray]) -> np.ndarray:
+    """Whether a row misses one of the values."""
     lengths = {name: len(column) for name, column in values.items()}
     if len(set(lengths.values())) > 1:
         fail("columns", "of one length", f"{lengths}", "Give each a value for every row.")
-
-
-def _missing(values: dict[str, np.ndarray]) -> np.ndarray:
-    """Whether a row misses one of the values."""
-    _check_lengths(values)
     return np.any([is_missing(column) for column in values.values()], axis=0)
 
 
@@ -326,32 +299,28 @@ def _weights(weights: object, data: object, size: int) -> np.ndarray:
     return values
 
 
-def as_classes(name: str, values: np.ndarray, data: object) -> Column:
-    """Names of classes, three or more: text, whole numbers, or a category of a table."""
+def as_response(name: str, values: np.ndarray, data: object, has_labels: bool, has_classes: bool = False) -> Column:
+    """Numbers as they are; of labels, and of booleans, two levels, the second of which is 1.
+
+    Of classes the names of three or more: text, whole numbers, or a category of a table.
+    """
     has_levels = is_category(data, name)
-    if is_numeric(values) and not has_levels:
+    if has_classes and is_numeric(values) and not has_levels:
         some = {columns.plain(value) for value in columns.distinct(values)[0]}
         if len(some) > columns.MOST_LEVELS or not all(isinstance(value, int) for value in some):
             got = f"{len(some)} numbers, {min(some)!r} to {max(some)!r}"
-            cure = (
-                'Numbers take the family "gaussian", counts "poisson". Cut numbers into groups to make classes of them.'
-            )
+            cure = 'Numbers take the family "gaussian", counts "poisson". '
+            cure += "Cut numbers into groups to make classes of them."
             fail(f"response {name!r}", f"names of at most {columns.MOST_LEVELS} classes", got, cure)
-    found = columns.category_column(name, values, "response", columns.order_of(data, name))
-    levels = found.levels or ()
-    if len(levels) == 2:
-        cure = 'Take the family "bernoulli", which gives the probability of the second.'
-        fail(f"response {name!r}", "of three classes or more", f"two, {levels[0]!r} and {levels[1]!r}", cure)
-    return found
-
-
-def as_response(name: str, values: np.ndarray, data: object, has_labels: bool) -> Column:
-    """Numbers as they are; of labels, and of booleans, two levels, the second of which is 1."""
-    has_levels = is_category(data, name)
-    if not has_levels and (is_numeric(values) or values.dtype.kind == "b"):
+    elif not has_classes and not has_levels and (is_numeric(values) or values.dtype.kind == "b"):
         return Column(name)
     found = columns.category_column(name, values, "response", columns.order_of(data, name))
     levels, own = found.levels or (), f'data["{name}"]'
+    if has_classes:
+        if len(levels) == 2:
+            cure = 'Take the family "bernoulli", which gives the probability of the second.'
+            fail(f"response {name!r}", "of three classes or more", f"two, {levels[0]!r} and {levels[1]!r}", cure)
+        return found
     if len(levels) == 2 and (has_labels or all(isinstance(level, bool) for level in levels)):
         return found
     cure = f'Ask for one of them: {own} = {own} == {levels[-1]!r}, of the family "bernoulli".'

@@ -9,7 +9,7 @@ import functools
 import inspect
 from collections import Counter
 from collections.abc import Callable, Sequence
-from re import sub
+from re import finditer, sub
 from typing import Any, NoReturn
 
 import numpyro.distributions as dist
@@ -472,8 +472,12 @@ def formula(text: str) -> Terms:
     check_type("formula", text, str, "text", f'Write "{EXAMPLE}".')
     line = sub(r"\s", " ", text).strip()
     quoted = r"\"[^\"]*\"|'[^']*'|`[^`]*`"  # names in quotes or backticks may have any sign
-    bare = sub(quoted, lambda found: "_" * len(found[0]), line)
-    code = sub(quoted, lambda found: _as_text(found[0]), line)
+    bare = code = line
+    for found in finditer(quoted, line):
+        (low, high), name = found.span(), found[0][1:-1]
+        bare = bare[:low] + "_" * (high - low) + bare[high:]
+        quote = found[0][0].replace("`", "'" if '"' in name else '"')  # as text of Python, which is as long
+        code = code[:low] + quote + name + quote + code[high:]
     if bare.count("~") != 1:
         _refuse_formula(line, len(line) if "~" not in bare else bare.rfind("~"), f"{bare.count('~')} signs ~")
     split = bare.index("~")
@@ -496,12 +500,6 @@ def formula(text: str) -> Terms:
             _refuse_formula(line, node.col_offset - 1, f"{term.name} twice", "Leave one of them out.")
         items.append(term)
     return Terms(tuple(items), response)
-
-
-def _as_text(name: str) -> str:
-    """A name in backticks as text of Python, which is as long; one in quotes as it is."""
-    quote = "'" if '"' in name else '"'
-    return f"{quote}{name[1:-1]}{quote}" if name[0] == "`" else name
 
 
 def _refuse_formula(
@@ -576,32 +574,29 @@ def _column_name(line: str, node: ast.expr) -> str:
         return node.value
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and len(node.args) == 1 and not node.keywords:
         return f"{node.func.id}({_column_name(line, node.args[0])})"
-    _refuse_formula(line, max(node.col_offset - 1, 0), f"{ast.unparse(node)!r}, which is no term", _habit(node))
+    # What is written here for what formulas of other libraries write so.
+    names = [one.id for one in ast.walk(node) if isinstance(one, ast.Name) and one.id not in FUNCTIONS]
+    operator = type(node.op) if isinstance(node, ast.BinOp) else None
+    cure = LIKE
+    if operator is ast.Mult and len(names) == 2:
+        cure = _joint_terms(names[0], names[1])
+    elif operator is ast.BitOr and names:
+        slope = "" if len(names) == 1 else f", and re({names[-1]}, by={names[0]}) for slopes of {names[0]}"
+        cure = f"Write re({names[-1]}) for an intercept of each level{slope}."
+    elif operator is ast.Sub or (isinstance(node, ast.Constant) and node.value == 0):
+        cure = "Leave it out: the constant is always there, and terms are only added."
+    elif operator is ast.Pow and names:
+        cure = f"Write s({names[0]}): a curve needs no powers."
+    elif isinstance(node, ast.Attribute):
+        cure = f"Write the name of a column with signs in backticks: `{ast.unparse(node)}`."
+    elif isinstance(node, ast.Call) and names[:1] == ["cbind"]:
+        cure = 'Successes are the response, and the column of trials an option: family="binomial", trials="n".'
+    elif isinstance(node, ast.Call) and names[1:]:  # poly(age, 2), bs(age, df=5)
+        cure = f"Write s({names[1]}) for a curve of {names[1]}."
+    _refuse_formula(line, max(node.col_offset - 1, 0), f"{ast.unparse(node)!r}, which is no term", cure)
 
 
 def _joint_terms(a: str, b: str) -> str:
     """How two columns act together, whatever they are."""
     of_levels = f"s({a}, by={b}) for a curve of {a} at each level of {b}, s({b}, by={a}) the other way round"
     return f"Write {of_levels}, or te({a}, {b}) of two numbers."
-
-
-def _habit(node: ast.expr) -> str:
-    """What is written here for what formulas of other libraries write so."""
-    names = [one.id for one in ast.walk(node) if isinstance(one, ast.Name) and one.id not in FUNCTIONS]
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) and len(names) == 2:
-        return _joint_terms(names[0], names[1])
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr) and names:
-        slope = "" if len(names) == 1 else f", and re({names[-1]}, by={names[0]}) for slopes of {names[0]}"
-        return f"Write re({names[-1]}) for an intercept of each level{slope}."
-    is_zero = isinstance(node, ast.Constant) and node.value == 0
-    if is_zero or (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub)):
-        return "Leave it out: the constant is always there, and terms are only added."
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow) and names:
-        return f"Write s({names[0]}): a curve needs no powers."
-    if isinstance(node, ast.Attribute):
-        return f"Write the name of a column with signs in backticks: `{ast.unparse(node)}`."
-    if isinstance(node, ast.Call) and names[:1] == ["cbind"]:
-        return 'Successes are the response, and the column of trials an option: family="binomial", trials="n".'
-    if isinstance(node, ast.Call) and names[1:]:  # poly(age, 2), bs(age, df=5)
-        return f"Write s({names[1]}) for a curve of {names[1]}."
-    return LIKE
