@@ -98,6 +98,6 @@ def test_rows_without_a_factor_have_the_nearest_one():
     model = ngp.gam.model("y ~ trend(t)", {"t": np.arange(60.0), "y": 2 * np.arange(60.0)})
     rows = own.ExactRows(model, np.array([[1e4, 1.0]]), np.array([[1e-9, 1e-9]]), np.zeros(1))
     rows.variances[:] = 0.0
-    mean, variance = next(iter(rows.at(model.layout.encode({"t": [70.0]})))).total()
+    mean, variance = next(iter(rows.at(model.layout.encode({"t": [70.0]}), is_split=False)))
     np.testing.assert_allclose(mean + model.start.constant, 140.0, rtol=1e-3)
     assert 0 < variance[0] < 1.0

@@ -90,7 +90,7 @@ def components(term_posterior: Normal, scaled: ScaledFeatures, blocks: Stacks) -
 def components_at(draws: Draws, X: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Mean and variance ``(C, N)`` of each component at encoded rows, at each draw."""
     if (exact := draws.exact) is not None:
-        yield from (here.components() for here in exact.at(X))
+        yield from exact.at(X, is_split=True)
         return
     for term_posterior, scaled in draws.at(X):
         yield components(term_posterior, scaled, draws.term_features.blocks)

@@ -132,7 +132,7 @@ def latent(draws: Draws, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean and variance ``(S, N)`` of ``f`` at rows, at each draw."""
     offset, means, variances = offset_at(draws.model, X), [], []
     if (exact := draws.exact) is not None:
-        mean, variance = zip(*(here.total() for here in exact.at(X)), strict=True)
+        mean, variance = zip(*exact.at(X, is_split=False), strict=True)
         return offset + np.stack(mean), np.stack(variance)
     least = 4 * np.finfo(float).eps
     for term_posterior, (A, prior, _) in draws.at(X):
@@ -212,10 +212,8 @@ def mean_interval(draws: Draws, X: np.ndarray, level: float) -> tuple[np.ndarray
     shift = np.log(np.asarray(likelihood.shape, float)) if type(likelihood) is Gamma else np.zeros(draws.size)
     for rows, mean, variance in in_parts(draws, X):
         own = shift[:, rows] if shift.ndim == 2 else shift[:, None]
-        found, trials = (
-            mean_of(link, mixture_quantiles(mean + own, np.sqrt(variance), ends)),
-            trials_at(layout, X[rows]),
-        )
+        found = mean_of(link, mixture_quantiles(mean + own, np.sqrt(variance), ends))
+        trials = trials_at(layout, X[rows])
         parts.append(found if trials is None else trials * found)
     low, high = np.concatenate(parts, axis=1)
     return low, high
