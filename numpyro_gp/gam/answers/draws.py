@@ -16,7 +16,7 @@ from numpyro_gp.beliefs import BlockLowRank, Conditional
 from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.beliefs.members import Stacks
 from numpyro_gp.checks import check_count
-from numpyro_gp.gam.answers.exact_rows import ExactRows
+from numpyro_gp.gam.answers.exact_rows import TOGETHER, ExactRows
 from numpyro_gp.gam.model.censoring import sides_at, with_sides
 from numpyro_gp.gam.model.families import Start
 from numpyro_gp.gam.model.family import at_places, has_numbers, trials_at, with_trials
@@ -234,7 +234,8 @@ class Draws(NamedTuple):
 
     def cuts(self, count: int) -> list[slice]:
         """New rows that are looked at together."""
-        return self.term_features.cuts(count) if self.exact is None else ExactRows.cuts(count)
+        step = self.term_features.step if self.exact is None else TOGETHER
+        return [slice(low, min(low + step, count)) for low in range(0, count, step)]
 
     def likelihood_at(self, X: np.ndarray, places: np.ndarray) -> Likelihood:
         """The likelihood at encoded rows ``X (K, D)`` with these numbers ``(K,)`` among the rows of the fit."""
@@ -308,7 +309,8 @@ def sample_posterior(
     term_posteriors: Sequence[Normal]
     # The normal distribution that parameters of ``ngp.gam``'s own guides are.
     loc = root = None
-    names = [(f"{name}_auto_loc", f"{name}_auto_scale") for name in vector_layout_of(model).shapes]
+    shapes = vector_layout_of(model).shapes if known else {}
+    names = [(f"{name}_auto_loc", f"{name}_auto_scale") for name in shapes]
     if {"auto_loc", "auto_scale_tril"} <= set(known):
         loc, root = np.asarray(known["auto_loc"]), np.asarray(known["auto_scale_tril"])
     elif names and {name for pair in names for name in pair} <= set(known):

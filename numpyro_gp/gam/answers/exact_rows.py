@@ -40,11 +40,6 @@ class ExactRows:
         """Whether the rows of a fit are few enough, of a series with Gaussian noise."""
         return has_evidence(model) and len(np.unique(model.rows.X, axis=0)) <= MOST_ROWS
 
-    @staticmethod
-    def cuts(count: int) -> list[slice]:
-        """New rows that are looked at together."""
-        return [slice(low, min(low + TOGETHER, count)) for low in range(0, count, TOGETHER)]
-
     def at(self, X: np.ndarray, is_split: bool) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """At each draw mean and variance at encoded rows ``X (N, D)``; of a row that misses a value they are NaN.
 

@@ -109,8 +109,7 @@ def checked(
     words += "" if own is None or own.kind != "mcmc" else ", chains"
     pits = [site.pit for site in evidence.sites.values() if site.pit.size]
     inside = float(np.mean(np.abs(pits[0] - 0.5) < 0.45)) if pits else 0.9
-    every_finding = findings(Case(evidence, own))
-    if weights is not None:
-        every_finding = [*every_finding, *on_normal_posterior(found.at, weights)]
-    is_stochastic = draws.term_features.is_of_programs
-    return words, advice(every_finding, model, found.at.open.mean(axis=0), steps, is_stochastic, inside)
+    of_weights = [] if weights is None else on_normal_posterior(found.at, weights)
+    is_stochastic, is_open = draws.term_features.is_of_programs, found.at.open.mean(axis=0)
+    found_faults = [*findings(Case(evidence, own)), *of_weights]
+    return words, advice(found_faults, model, is_open, steps, is_stochastic, inside)
