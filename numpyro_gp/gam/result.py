@@ -161,10 +161,7 @@ class Fit:
         there: `trend` goes on.
         `warnings.filterwarnings("ignore", "Terms return to their mean")` silences the warning.
         """
-        X, draws = self._rows_of(data), self._draws(num_samples)
-        if self.model.classes is not None:
-            return classes.predicted_classes(draws, X, self.key)
-        return predictions.predicted(draws, X, self.key)
+        return self._predicted(self._rows_of(data), num_samples)
 
     def _rows_of(self, data: object) -> np.ndarray:
         """Encoded rows of a table that a user's call names, with warnings of what they miss and where they lie."""
@@ -172,6 +169,12 @@ class Fit:
         predictions.warn_missing(X, stacklevel=4)
         predictions.warn_outside(self.model, X, stacklevel=4)
         return X
+
+    def _predicted(self, X: np.ndarray, num_samples: int | None = None) -> Any:
+        """Of encoded rows, wherever they lie."""
+        if self.model.classes is not None:
+            return classes.predicted_classes(self._draws(num_samples), X, self.key)
+        return predictions.predicted(self._draws(num_samples), X, self.key)
 
     def predictor(self, *, num_samples: int | None = None) -> predictions.TableRowPredictor:
         """What predicts one row again and again, as a service does: ``predictor({"age": 60, "site": "west"})``.
@@ -195,10 +198,10 @@ class Fit:
         noise is normal, else from 2000 draws; of a named family by NumPy, which compiles nothing.
         """
         self._refuse_classes("quantiles", "Take fit.predict(data).mean, the probabilities, or fit.interval(data).")
-        X, wanted, draws = self._rows_of(data), predictions.check_levels(levels), self._draws(num_samples)
+        X, wanted = self._rows_of(data), predictions.check_levels(levels)
         if self.model.family.named is None:
-            return np.asarray(predictions.predicted(draws, X, self.key).quantiles(wanted))
-        found = []  # of a family with a name by NumPy, which compiles nothing
+            return np.asarray(self._predicted(X, num_samples).quantiles(wanted))
+        draws, found = self._draws(num_samples), []  # of a family with a name by NumPy, which compiles nothing
         new_data = predictions.NewResponses(draws.likelihood)
         for rows, mean, variance in predictions.in_parts(draws, X):
             of_rows = new_data.of_trials(trials_at(self.model.layout, X[rows]))
@@ -236,8 +239,7 @@ class Fit:
         X = self.model.layout.encode(table)
         predictions.warn_outside(self.model, X, stacklevel=3)
         response, y = self.model.layout.response_column.name, self.model.rows.y
-        prediction = predictions.predicted(self._draws(num_samples), X, self.key)
-        return Forecast(time, response, table[time], prediction, (past, y))
+        return Forecast(time, response, table[time], self._predicted(X, num_samples), (past, y))
 
     def terms(self, data: object = None, *, num_draws: int | None = None) -> TermMoments:
         """Mean and standard deviation of each term, on the scale of the link, for the rows of a table or of the fit.
