@@ -75,10 +75,6 @@ class Input:
         codes = jnp.argmax(equal, axis=-1).astype(x.dtype)
         return jnp.where(jnp.any(equal, axis=-1), codes, jnp.nan)
 
-    def grid(self, size: int) -> np.ndarray:
-        """Mapped values at which inducing inputs stand: an even grid, or all codes."""
-        return np.arange(len(self.levels), dtype=float) if self.is_category else np.linspace(0.0, 1.0, size)
-
 
 def column_number(column: object, labels: tuple[str, ...]) -> int:
     """Return the number of a column that is given by name or number."""
@@ -87,21 +83,6 @@ def column_number(column: object, labels: tuple[str, ...]) -> int:
     if isinstance(column, (int, np.integer)) and 0 <= column < len(labels):
         return int(column)
     fail("columns", f"numbers below {len(labels)} or names among {list(labels)}", repr(column), "Check the spelling.")
-
-
-def pair_numbers(pairs: str | Sequence[tuple[int | str, int | str]], labels: tuple[str, ...]) -> list[tuple[int, int]]:
-    """Return pairs of columns by their numbers, each once and in order."""
-    if isinstance(pairs, str) and pairs == "all":
-        return list(combinations(range(len(labels)), 2))
-    numbers: list[tuple[int, int]] = []
-    for pair in [pairs] if isinstance(pairs, str) else pairs:
-        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-            fail("pairs", "'all' or a sequence of pairs of columns", repr(pair), 'Pass pairs=[("age", "income")].')
-        first, second = sorted(column_number(column, labels) for column in pair)
-        if first == second or (first, second) in numbers:
-            fail("pairs", "pairs of two different columns, each once", f"{pair}", "Leave it out: it is there already.")
-        numbers.append((first, second))
-    return numbers
 
 
 Family = type[RBF] | type[Matern12] | type[Matern32] | type[Matern52]
@@ -197,10 +178,11 @@ class Design:
     def inducing(self, dtype: np.dtype | None = None) -> dict[str, Array]:
         """Grids of mapped inputs by component, ``(M_c, D)``, zero in the columns that a component does not read."""
         dtype = jnp.result_type(float) if dtype is None else dtype
+        codes = {d: np.arange(len(own.levels), dtype=float) for d, own in enumerate(self.inputs) if own.is_category}
         grids = {}
         for name, columns in self.components.items():
             size = self.num_inducing if len(columns) == 1 else self.pair_inducing
-            read = grid_points([self.inputs[d].grid(size) for d in columns])
+            read = grid_points([codes[d] if d in codes else np.linspace(0.0, 1.0, size) for d in columns])
             points = np.zeros((len(read), len(self.inputs)))
             points[:, columns] = read
             with jax.ensure_compile_time_eval():  # known also where a model is traced: a batch of them is a constant
@@ -346,7 +328,19 @@ def design(
             inputs.append(Input(label, float(levels[0]), float(levels[-1])))
     components: dict[str, tuple[int, ...]] = {"constant": ()} if constant else {}
     components |= {labels[d]: (d,) for d in range(columns)}
-    for first, second in pair_numbers(pairs, labels):
+    # Pairs of columns by their numbers, each once and in order.
+    numbers: list[tuple[int, int]] = []
+    if isinstance(pairs, str) and pairs == "all":
+        numbers = list(combinations(range(columns), 2))
+        pairs = ()
+    for pair in [pairs] if isinstance(pairs, str) else pairs:
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            fail("pairs", "'all' or a sequence of pairs of columns", repr(pair), 'Pass pairs=[("age", "income")].')
+        first, second = sorted(column_number(column, labels) for column in pair)
+        if first == second or (first, second) in numbers:
+            fail("pairs", "pairs of two different columns, each once", f"{pair}", "Leave it out: it is there already.")
+        numbers.append((first, second))
+    for first, second in numbers:
         if (both := f"{labels[first]}:{labels[second]}") in components:
             fail("names", f"other than {both!r}, that of a pair", f"{list(labels)}", "Give the column another name.")
         components[both] = (first, second)

@@ -61,25 +61,21 @@ class Column:
         """Numbers ``(N,)``; a level that is not known gets the code behind the last."""
         if self.levels is None:
             return (as_numbers(self.name, values) - self.shift) / self.scale
-        known = {level: code for code, level in enumerate(self.levels)}
+        known, codes = {level: code for code, level in enumerate(self.levels)}, list[int]()
         some, place = distinct(values)
-        found = [value if value in known else _as_level(value, self.levels) for value in map(plain, some)]
-        return np.array([known.get(value, len(known)) for value in found], float)[place]
+        for value in map(plain, some):
+            code = known.get(value, len(known))
+            if code == len(known) and isinstance(value, float):  # it or a level may be rounded: 0.1 is one level
+                with np.errstate(over="ignore"):
+                    own = np.float32(value)
+                    same = (level for level in known if isinstance(level, float) and np.float32(level) == own)
+                    code = next((known[level] for level in same if float(own) in (level, value)), code)
+            codes.append(code)
+        return np.array(codes, float)[place]
 
     def decode(self, coded: np.ndarray) -> np.ndarray:
         """Numbers in the units of the data."""
         return coded * self.scale + self.shift
-
-
-def _as_level(value: Any, levels: tuple[Any, ...]) -> Any:
-    """The level that a number is, where one of the two was rounded to single precision: 0.1 is one level."""
-    if not isinstance(value, float):
-        return value
-    with np.errstate(over="ignore"):
-        rounded = {level: np.float32(level) for level in (*levels, value) if isinstance(level, float)}
-    own = rounded.pop(value)
-    same = (level for level, one in rounded.items() if one == own and float(own) in (level, value))
-    return next(same, value)
 
 
 def distinct(values: np.ndarray) -> tuple[np.ndarray, Any]:
@@ -179,15 +175,6 @@ def column_values(data: Any, expression: str, reader: str = "") -> np.ndarray:
     fail("data", f"a table with the column {expression!r}{reads}", f"the columns {list(keys)}", cure)
 
 
-def named_values(column: Column, axis: np.ndarray) -> np.ndarray:
-    """The values of an axis of a grid as the data have them: numbers, dates or, of a category, its levels in order."""
-    if column.levels is not None:
-        values = np.empty(len(column.levels), object)
-        values[:] = column.levels
-        return values
-    return as_moments(axis, "us") if column.is_date else axis.astype(float)
-
-
 def as_moments(days: np.ndarray, unit: Literal["ms", "us"]) -> np.ndarray:
     """Dates of days since 1970, which columns of dates are encoded as, rounded to a unit."""
     return np.datetime64(0, unit) + np.round(days * (np.timedelta64(1, "D") / np.timedelta64(1, unit))).astype(
@@ -239,15 +226,14 @@ def is_missing(values: np.ndarray) -> np.ndarray:
         return np.isnan(values)
     if values.dtype.kind != "O":
         return np.zeros(values.shape, bool)
-    # NaN, NaT and NA are those that do not equal themselves, or whose comparison is no truth value.
-    return np.array([value is None or _differs(value) for value in values], bool)
-
-
-def _differs(value: object) -> bool:
-    try:
-        return bool(value != value)
-    except TypeError:
-        return True
+    missing = np.zeros(len(values), bool)
+    for at, value in enumerate(values):
+        # NaN, NaT and NA are those that do not equal themselves, or whose comparison is no truth value.
+        try:
+            missing[at] = value is None or bool(value != value)
+        except TypeError:
+            missing[at] = True
+    return missing
 
 
 def is_numeric(values: np.ndarray) -> bool:

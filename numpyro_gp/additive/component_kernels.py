@@ -218,12 +218,6 @@ def kernel_parts(kernel: object, columns: tuple[int, ...]) -> Iterator[tuple[obj
         yield from kernel_parts(part, inner)
 
 
-def category_columns(kernel: object, columns: tuple[int, ...]) -> set[int]:
-    """Return the columns that a kernel reads as codes of categories."""
-    kinds = (kernels.CategoryDelta, kernels.Coregion, kernels.ZeroMeanCategory)
-    return {column for part, read in kernel_parts(kernel, columns) if isinstance(part, kinds) for column in read}
-
-
 def measure_words(kernel: object) -> str:
     """Return over what functions of a kernel average to zero, in words for a label; empty where they do not."""
     if isinstance(kernel, (kernels.ZeroMean, kernels.ZeroMeanLinear, kernels.Centred)):
@@ -275,8 +269,23 @@ def squares_over_measure(basis: AdditiveBasis) -> dict[str, Squares]:
 
 
 def squares_over(basis: AdditiveBasis, X: Float[Array, "N D"]) -> dict[str, Squares]:
-    """Return the same with the rows of ``X`` for the measure, around the average of each component, for any kernel."""
+    """Return the same with the rows of ``X`` for the measure, around the average of each component, for any kernel.
+
+    Rows of other units than the process reads are refused: further outside of the range of a measure than it is wide.
+    """
+
+    def check(values: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
+        if (np.maximum(low - values, values - high) > high - low).any():
+            required = f"as the process reads them, within {low.min():.6g} to {high.max():.6g}"
+            cure = "Pass design.map(X) where a design maps its inputs, else rows in the units of the kernels."
+            fail("over", required, f"values from {values.min():.6g} to {values.max():.6g}", cure)
+
     every, mass = tuple(range(X.shape[1])), jnp.full(X.shape[0], 1 / X.shape[0], X.dtype)
+    for part in basis.parts:
+        for kernel, columns in kernel_parts(part.kernel, every):
+            measure = kernel.measure if isinstance(kernel, (kernels.ZeroMean, kernels.ZeroMeanLinear)) else None
+            if isinstance(measure, kernels.Uniform):
+                when_known(check, X[:, list(columns)], measure.low, measure.high)
     parts = zip(basis.names, basis.parts, basis.blocks(X), basis.diagonals(X), strict=True)
     result = {
         name: Squares.over(block, diagonal, mass)
@@ -286,22 +295,6 @@ def squares_over(basis: AdditiveBasis, X: Float[Array, "N D"]) -> dict[str, Squa
     if not result:
         fail("components", "at least one that is not constant", f"{list(basis.names)}", "Add a main effect.")
     return result
-
-
-def check_within(basis: AdditiveBasis, X: Float[Array, "N D"]) -> None:
-    """Refuse rows of other units than the process reads: further outside of the range of a measure than it is wide."""
-
-    def check(values: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
-        if (np.maximum(low - values, values - high) > high - low).any():
-            required = f"as the process reads them, within {low.min():.6g} to {high.max():.6g}"
-            cure = "Pass design.map(X) where a design maps its inputs, else rows in the units of the kernels."
-            fail("over", required, f"values from {values.min():.6g} to {values.max():.6g}", cure)
-
-    for part in basis.parts:
-        for kernel, columns in kernel_parts(part.kernel, tuple(range(X.shape[1]))):
-            measure = kernel.measure if isinstance(kernel, (kernels.ZeroMean, kernels.ZeroMeanLinear)) else None
-            if isinstance(measure, kernels.Uniform):
-                when_known(check, X[:, list(columns)], measure.low, measure.high)
 
 
 def check_same_measure(column: int, first: tuple[str, object], second: tuple[str, object]) -> None:

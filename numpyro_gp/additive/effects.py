@@ -11,10 +11,11 @@ import numpy as np
 
 from numpyro_gp.additive import sobol
 from numpyro_gp.additive.anova import Design, design_of
-from numpyro_gp.additive.columns import Column, frame_of, grid_points, named_values, plain, size_of_axis
-from numpyro_gp.additive.component_kernels import category_columns, kernel_columns, measure_words
+from numpyro_gp.additive.columns import Column, as_moments, frame_of, grid_points, plain, size_of_axis
+from numpyro_gp.additive.component_kernels import kernel_columns, kernel_parts, measure_words
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import check_count, check_level, check_points, check_type, fail
+from numpyro_gp.kernels import CategoryDelta, Coregion, ZeroMeanCategory
 from numpyro_gp.posterior.posterior import Posterior
 from numpyro_gp.primitives.gp import AdditiveGP
 
@@ -103,7 +104,11 @@ class Effects(dict[str, Effect]):
                 numbers[name][rows] = values
             grid = np.indices(effect.mean.shape).reshape(effect.mean.ndim, -1)
             for column, axis, place in zip(effect.columns, effect.axes, grid, strict=True):
-                values = named_values(column, axis)
+                # As the data have them: numbers, dates or, of a category, its levels in order.
+                values = as_moments(axis, "us") if column.is_date else axis.astype(float)
+                if column.levels is not None:
+                    values = np.empty(len(column.levels), object)
+                    values[:] = column.levels
                 name = column.name + "_" * (column.name in ("term", *moments))
                 missing = {"f": np.nan, "M": np.datetime64("NaT"), "O": None}[values.dtype.kind]
                 table.setdefault(name, np.full(sum(sizes), missing, values.dtype))[rows] = values[place]
@@ -256,7 +261,9 @@ def _layout(
         every = tuple(range(f.columns))
         for name, part in zip(f.names, f.basis.parts, strict=True):
             layout[name] = kernel_columns(part.kernel, every)
-            categories.update(category_columns(part.kernel, every))
+            for kernel, read_columns in kernel_parts(part.kernel, every):
+                if isinstance(kernel, (CategoryDelta, Coregion, ZeroMeanCategory)):
+                    categories.update(read_columns)
         return jnp.zeros(())
 
     jax.eval_shape(lambda: sobol.each_draw(posterior, key, read, *args, **call))

@@ -8,7 +8,7 @@ the variance of a component over them, kernels may be of any kind, and shares ar
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -17,7 +17,6 @@ import jax.numpy as jnp
 from numpyro_gp.additive.anova import design_of
 from numpyro_gp.additive.component_kernels import (
     Squares,
-    check_within,
     kernel_columns,
     shares_of,
     squares_over,
@@ -34,6 +33,9 @@ from numpyro_gp.primitives.opening import recorded_processes
 from numpyro_gp.rows.call import call_of
 
 __all__ = ["Indices", "draws", "each_draw", "expected", "intervals", "kernel_columns", "plug_in", "sample", "totals"]
+
+
+OF_POSTERIOR = "Use Posterior.from_svi, .from_mcmc or .from_stein, or ngp.sobol.draws(f, key) of one process."
 
 
 @value_type()
@@ -71,9 +73,7 @@ def _integrals_of(f: AdditiveGP, over: ArrayLike | None) -> dict[str, tuple[Squa
     if over is None:
         squares = squares_over_measure(f.basis)
     else:
-        rows = check_points("over", over, f.columns)
-        check_within(f.basis, rows)
-        squares = squares_over(f.basis, rows)
+        squares = squares_over(f.basis, check_points("over", over, f.columns))
     return {name: (one, f.basis.slices[f.basis.component(name)]) for name, one in squares.items()}
 
 
@@ -293,25 +293,9 @@ def each_draw(
     >>> found.shape
     (5,)
     """
-    return _with_count(posterior, key, lambda _: function, args, kwargs, num_draws, site)
-
-
-def _with_count(
-    posterior: Posterior,
-    key: Array,
-    make: Callable[[int], Callable[[AdditiveGP, Array], object]],
-    args: tuple[object, ...],
-    kwargs: Mapping[str, object],
-    num_draws: int | None,
-    site: str | None,
-) -> Any:
-    """Do `each_draw` of a function that is made once the number of draws is known."""
-    cure = "Use Posterior.from_svi, .from_mcmc or .from_stein, or ngp.sobol.draws(f, key) of one process."
-    check_type("posterior", posterior, Posterior, "an ngp.Posterior", cure)
+    check_type("posterior", posterior, Posterior, "an ngp.Posterior", OF_POSTERIOR)
     call = call_of(posterior.model, args, kwargs)
     view = plates_at(posterior, call)
-    index = posterior.spread(num_draws, view.is_random)
-    function = make(index.size)
 
     def at_draw(source: Posterior, draw: Draw, arrays: list[Array]) -> Any:
         key_model, key_function = jax.random.split(draw[0])
@@ -325,6 +309,7 @@ def _with_count(
         f = additive[name]
         return function(f, key_of(key_function, f.name))  # the noise of one process is not that of another
 
+    index = posterior.spread(num_draws, view.is_random)
     return at_each_draw(at_draw, posterior, draws_of(key, index), call.arrays)
 
 
@@ -377,10 +362,9 @@ def sample(
     check_count("num_samples", num_samples)
     if over is not None and (layout := design_of(getattr(posterior, "model", None))) is not None:
         over = layout.map(over)
-
-    def some(count: int) -> Callable[[AdditiveGP, Array], Indices]:
-        each = math.ceil(num_samples / count)
-        return lambda f, key: draws(f, key, each, over)
-
-    drawn = _with_count(posterior, key, some, args, kwargs, num_draws, site)
+    check_type("posterior", posterior, Posterior, "an ngp.Posterior", OF_POSTERIOR)
+    count = posterior.spread(num_draws, plates_at(posterior, call_of(posterior.model, args, kwargs)).is_random).size
+    each = math.ceil(num_samples / count)
+    shares = lambda f, key: draws(f, key, each, over)  # noqa: E731
+    drawn = each_draw(posterior, key, shares, *args, num_draws=num_draws, site=site, **kwargs)
     return jax.tree.map(lambda leaf: leaf.reshape(-1), drawn)

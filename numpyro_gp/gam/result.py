@@ -13,34 +13,17 @@ import numpy as np
 from numpyro_gp.additive.effects import Effects
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_choice, check_count, check_key, check_level, fail
+from numpyro_gp.gam.answers import classes, predictions
 from numpyro_gp.gam.answers.advice import notes_on
-from numpyro_gp.gam.answers.classes import (
-    ClassPrediction,
-    coefficients_of_functions,
-    effects_of_functions,
-    moments_of_functions,
-    predicted_classes,
-    probability_interval,
-    report_on_classes,
-)
 from numpyro_gp.gam.answers.coefficients import Coefficients
 from numpyro_gp.gam.answers.draws import Draws, sample_posterior
 from numpyro_gp.gam.answers.effects import MEASURE_WORDS, TermMoments, labels_of, moments_at
 from numpyro_gp.gam.answers.forecast import Forecast, next_rows
-from numpyro_gp.gam.answers.predictions import (
-    TableRowPredictor,
-    check_levels,
-    mean_interval,
-    predicted,
-    quantiles_at,
-    warn_missing,
-    warn_outside,
-)
 from numpyro_gp.gam.answers.report import checked, facts_of, report_on_rows
 from numpyro_gp.gam.answers.saved import read, write
 from numpyro_gp.gam.answers.summary import Summary
 from numpyro_gp.gam.model.censoring import said_of, sides_at
-from numpyro_gp.gam.model.family import log_ratio, residuals_at, size_of_counts
+from numpyro_gp.gam.model.family import log_ratio, residuals_at, size_of_counts, trials_at
 from numpyro_gp.gam.model.features import TermFeatures
 from numpyro_gp.gam.model.model import Model, model, offset_at
 from numpyro_gp.gam.search.engines import JOINT, EngineResult, of_values, posterior_at, run_engine
@@ -166,7 +149,7 @@ class Fit:
         if self.model.classes is not None:
             fail("the family", f"one with {what}", repr(self.model.family.name), cure)
 
-    def predict(self, data: object, *, num_samples: int | None = None) -> Prediction | ClassPrediction:
+    def predict(self, data: object, *, num_samples: int | None = None) -> Prediction | classes.ClassPrediction:
         """Predict the response for the rows of a table, as `Posterior.predict` does but for its random draws.
 
         Of several classes the mean has their probabilities ``(N, K)``, in the order of ``classes``.
@@ -183,17 +166,17 @@ class Fit:
     def _rows_of(self, data: object) -> np.ndarray:
         """Encoded rows of a table that a user's call names, with warnings of what they miss and where they lie."""
         X = self.model.layout.encode(data, has_missing=True)
-        warn_missing(X, stacklevel=4)
-        warn_outside(self.model, X, stacklevel=4)
+        predictions.warn_missing(X, stacklevel=4)
+        predictions.warn_outside(self.model, X, stacklevel=4)
         return X
 
     def _predicted(self, X: np.ndarray, num_samples: int | None = None) -> Any:
         """Of encoded rows, wherever they lie."""
         if self.model.classes is not None:
-            return predicted_classes(self._draws(num_samples), X, self.key)
-        return predicted(self._draws(num_samples), X, self.key)
+            return classes.predicted_classes(self._draws(num_samples), X, self.key)
+        return predictions.predicted(self._draws(num_samples), X, self.key)
 
-    def predictor(self, *, num_samples: int | None = None) -> TableRowPredictor:
+    def predictor(self, *, num_samples: int | None = None) -> predictions.TableRowPredictor:
         """What predicts one row again and again, as a service does: ``predictor({"age": 60, "site": "west"})``.
 
         It is made once, and predicts in NumPy with nothing to compile: the mean, variance, quantiles, and the mean and
@@ -204,7 +187,7 @@ class Fit:
         num_samples : int, optional
             Draws of the posterior, as for `predict`.
         """
-        return TableRowPredictor(self._draws(num_samples))
+        return predictions.TableRowPredictor(self._draws(num_samples))
 
     def quantiles(
         self, data: object, levels: float | Sequence[float] = (0.05, 0.5, 0.95), *, num_samples: int | None = None
@@ -215,10 +198,15 @@ class Fit:
         noise is normal, else from 2000 draws; of a named family by NumPy, which compiles nothing.
         """
         self._refuse_classes("quantiles", "Take fit.predict(data).mean, the probabilities, or fit.interval(data).")
-        X, wanted = self._rows_of(data), check_levels(levels)
-        if self.model.family.named is not None:
-            return quantiles_at(self._draws(num_samples), X, wanted)
-        return np.asarray(self._predicted(X, num_samples).quantiles(wanted))
+        X, wanted = self._rows_of(data), predictions.check_levels(levels)
+        if self.model.family.named is None:
+            return np.asarray(self._predicted(X, num_samples).quantiles(wanted))
+        draws, found = self._draws(num_samples), []  # of a family with a name by NumPy, which compiles nothing
+        new_data = predictions.NewResponses(draws.likelihood)
+        for rows, mean, variance in predictions.in_parts(draws, X):
+            of_rows = new_data.of_trials(trials_at(self.model.layout, X[rows]))
+            found.append(of_rows.quantiles(mean, variance, wanted))
+        return np.concatenate(found, axis=1).astype(float)
 
     def interval(
         self, data: object, level: float = 0.9, *, num_samples: int | None = None
@@ -229,7 +217,7 @@ class Fit:
         `quantiles`. Of several classes of the probability of each, ``(N, K)``. ``num_samples`` are draws of the
         posterior, as for `predict`.
         """
-        ends = mean_interval if self.model.classes is None else probability_interval
+        ends = predictions.mean_interval if self.model.classes is None else classes.probability_interval
         return ends(self._draws(num_samples), self._rows_of(data), check_level(level))
 
     def forecast(self, steps: int, data: object = None, *, num_samples: int | None = None) -> Forecast:
@@ -249,7 +237,7 @@ class Fit:
         self._refuse_classes("the next value of a series", "Predict rows of your own: fit.predict(data).")
         time, table, past = next_rows(self.model, steps, data)
         X = self.model.layout.encode(table)
-        warn_outside(self.model, X, stacklevel=3)
+        predictions.warn_outside(self.model, X, stacklevel=3)
         response, y = self.model.layout.response_column.name, self.model.rows.y
         return Forecast(time, response, table[time], self._predicted(X, num_samples), (past, y))
 
@@ -260,8 +248,8 @@ class Fit:
         classes they are those of each class, named "setosa: s(x)", less the average of all.
         """
         X = self.model.rows.X if data is None else self.model.layout.encode(data, has_missing=True)
-        warn_missing(X, stacklevel=3)
-        return moments_of_functions(self._some(num_draws), X)
+        predictions.warn_missing(X, stacklevel=3)
+        return classes.moments_of_functions(self._some(num_draws), X)
 
     @property
     def intercept(self) -> float:
@@ -309,7 +297,7 @@ class Fit:
 
         Of several classes each has its own, named "setosa: s(x)", less the average of all.
         """
-        return effects_of_functions(self._some(num_draws), check_count("grid", grid, 2), self._rng(0))[0]
+        return classes.effects_of_functions(self._some(num_draws), check_count("grid", grid, 2), self._rng(0))[0]
 
     def coefficients(self, level: float = 0.9, *, num_draws: int | None = None) -> Coefficients:
         """Slopes, levels and the intercept with intervals; the sd of each ``re``, the lengthscale of each curve.
@@ -328,7 +316,7 @@ class Fit:
         num_draws : int, optional
             Draws of the hyper-parameters, as for `summary`: the intervals of sds and lengthscales are theirs.
         """
-        return coefficients_of_functions(self._some(num_draws), check_level(level))
+        return classes.coefficients_of_functions(self._some(num_draws), check_level(level))
 
     def summary(
         self, *, level: float = 0.9, density: bool = True, check: bool | None = None, num_draws: int | None = None
@@ -354,7 +342,7 @@ class Fit:
             self._refuse_classes("checks", "Compare fit.predict(held_out).log_density(classes) of several fits.")
         result = report_on_rows(draws, check_level(level), rng) if own.classes is None else None
         if result is None:
-            (table, facts), notes = report_on_classes(draws, check_level(level), density, rng), list[str]()
+            (table, facts), notes = classes.report_on_classes(draws, check_level(level), density, rng), list[str]()
         else:
             (facts, notes), table = facts_of(draws, result, density), result.rows
         reasons = ", ".join(f"{count} {reason}" for reason, count in own.rows.reasons)
@@ -371,7 +359,7 @@ class Fit:
         if result is not None:
             facts["intercept"] = "{:.4g} ± {:.2g}".format(*result.constant)
         if {part.term.kind for part in own.layout.read_terms} & {"linear", "re"}:
-            for row in coefficients_of_functions(draws, level, has_levels=False):
+            for row in classes.coefficients_of_functions(draws, level, has_levels=False):
                 if "linear(" in row.term or row.term.startswith("sd of "):
                     facts[row.term] = f"{row.estimate:.4g} ± {row.sd:.2g} ({row.low:.4g} to {row.high:.4g})"
         facts["terms average to zero"] = MEASURE_WORDS[own.measure]
@@ -412,7 +400,7 @@ class Fit:
             cure = 'Pass scale="link", which draws terms of f, or look at fit.predict.'
             fail("scale", "'link' where the mean is no known function of f", repr(scale), cure)
         draws = self._some(num_draws)
-        effects, constant = effects_of_functions(draws, check_count("grid", grid, 2), self._rng(0))
+        effects, constant = classes.effects_of_functions(draws, check_count("grid", grid, 2), self._rng(0))
         constant += log_ratio(draws.likelihood, len(self.model.rows.y)).mean()
         figure = draw_terms(
             effects,

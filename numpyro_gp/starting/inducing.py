@@ -189,34 +189,28 @@ def kmeans(
         if not numbers or max(numbers) >= X.shape[1] or len(set(numbers)) < len(numbers):
             cure = "Pass the columns of codes, such as categorical=[2]."
             fail("categorical", f"different columns of X, 0 to {X.shape[1] - 1}", f"{categorical}", cure)
-        return _with_codes(key, X, int(num_inducing), num_iterations, numbers)
+        # Codes as indicators of their level; a centre has the level of which it has most.
+        rows, size = np.asarray(X), int(num_inducing)
+        levels = [np.unique(rows[:, column]) for column in numbers]
+        others = [column for column in range(rows.shape[1]) if column not in numbers]
+        unit = np.sqrt(0.5).astype(rows.dtype)
+        shown = [unit * (rows[:, [column]] == own) for column, own in zip(numbers, levels, strict=True)]
+        wide = np.asarray(kmeans(key, np.concatenate([rows[:, others], *shown], axis=1), size, num_iterations))
+        centres, start = np.empty((size, rows.shape[1]), rows.dtype), len(others)
+        centres[:, others] = wide[:, :start]
+        for column, own in zip(numbers, levels, strict=True):
+            centres[:, column] = own[np.argmax(wide[:, start : start + len(own)], axis=1)]
+            start += len(own)
+        # Clusters of mixed codes may come to the same centre: rows that are none take the place of the second.
+        _, first = np.unique(centres, axis=0, return_index=True)
+        known = {tuple(centre) for centre in centres[first].tolist()}
+        rest = (row for row in dict.fromkeys(map(tuple, rows.tolist())) if row not in known)
+        for number in sorted(set(range(size)) - set(first.tolist())):
+            centres[number] = next(rest)
+        return jnp.asarray(centres)
     found: tuple[Array, Array] = clusters(check_key("key", key), *centred(X), int(num_inducing), num_iterations)
     check_distinct(num_inducing, found[1])
     return found[0]
-
-
-def _with_codes(key: Array, X: Array, size: int, num_iterations: int, categorical: list[int]) -> Array:
-    """`kmeans` of the columns, codes as indicators of their level; a centre has the level of which it has most."""
-    rows = np.asarray(X)
-    levels = [np.unique(rows[:, column]) for column in categorical]
-    numbers = [column for column in range(rows.shape[1]) if column not in categorical]
-    unit = np.sqrt(0.5).astype(rows.dtype)
-    shown = [unit * (rows[:, [column]] == own) for column, own in zip(categorical, levels, strict=True)]
-    wide = jnp.asarray(np.concatenate([rows[:, numbers], *shown], axis=1))
-    found = np.asarray(kmeans(key, wide, size, num_iterations))
-    centres = np.empty((size, rows.shape[1]), rows.dtype)
-    centres[:, numbers] = found[:, : len(numbers)]
-    start = len(numbers)
-    for column, own in zip(categorical, levels, strict=True):
-        centres[:, column] = own[np.argmax(found[:, start : start + len(own)], axis=1)]
-        start += len(own)
-    # Clusters of mixed codes may come to the same centre: rows that are none take the place of the second.
-    _, first = np.unique(centres, axis=0, return_index=True)
-    known = {tuple(centre) for centre in centres[first].tolist()}
-    rest = (row for row in dict.fromkeys(map(tuple, rows.tolist())) if row not in known)
-    for number in sorted(set(range(size)) - set(first.tolist())):
-        centres[number] = next(rest)
-    return jnp.asarray(centres)
 
 
 def greedy_variance(kernel: HasMatrix, X: ArrayLike, num_inducing: int, key: Array | None = None) -> Array:
@@ -260,7 +254,7 @@ def greedy_variance(kernel: HasMatrix, X: ArrayLike, num_inducing: int, key: Arr
     X = check_request(X, num_inducing)
     if key is not None:
         X = jax.random.permutation(check_key("key", key), X)
-    indices, distinct, *_ = _checked_pivots(kernel, X, int(num_inducing))
+    indices, distinct, *_ = pivots(kernel, X, int(num_inducing))
     check_distinct(num_inducing, distinct)
     return X[indices]
 
@@ -301,7 +295,7 @@ def enough(kernel: HasMatrix, X: ArrayLike, tolerance: float = 0.01) -> int:
         fail("tolerance", "a share, below 1", share, "Pass tolerance=0.01.")
     size, rows = min(32, len(X)), len(X)
     while True:
-        _, distinct, left, told = _checked_pivots(kernel, X, size)
+        _, distinct, left, told = pivots(kernel, X, size)
         result = np.flatnonzero(np.asarray(left)[: int(told)] <= share)
         if not result.size and int(told) < int(distinct):
             least = f"at least {float(left[int(told) - 1]):.2g}, below which all is rounding in {left.dtype}"
@@ -312,14 +306,46 @@ def enough(kernel: HasMatrix, X: ArrayLike, tolerance: float = 0.01) -> int:
         size = min(2 * size, rows)
 
 
-def _checked_pivots(kernel: HasMatrix, X: Array, size: int) -> tuple[Array, Array, Array, Array]:
-    """`pivots` without the last entry: refuse what is no kernel, or one that is not finite at ``X``."""
+def pivots(kernel: HasMatrix, X: Array, size: int) -> tuple[Array, Array, Array, Array]:
+    """A pivoted Cholesky factorisation: row indices, the number of distinct ones, what is left, how many are told.
+
+    What is left ``(size,)`` is the share of the trace after each row. Rows behind those that were told apart by their
+    variance are the farthest. What is no kernel, or one that is not finite at ``X``, is refused.
+    """
     for method in ("matrix", "diagonal"):
         if not callable(getattr(kernel, method, None)):
             cure = "Pass a kernel such as numpyro_gp.kernels.RBF(1.0, 1.0)."
             fail("kernel", "an object with matrix(X1, X2) and diagonal(X)", type(kernel).__name__, cure, TypeError)
-    indices, distinct, left, told, finite = jax.jit(lambda X: pivots(kernel, X, size))(X)
-    if not finite:
+
+    @jax.jit
+    def chosen(X: Array) -> tuple[Array, ...]:
+        prior = jnp.asarray(kernel.diagonal(X))
+        # Rounding of the sum of `size` squares that is subtracted from the largest variance.
+        rounding = 10.0 * size * float(jnp.finfo(prior.dtype).eps) * jnp.max(prior)
+
+        def choose(number: Array, carry: tuple[Array, ...]) -> tuple[Array, ...]:
+            indices, factor, left, distances, distinct, told, shares = carry
+            exhausted = jnp.max(left) <= rounding
+            index = jnp.where(exhausted, jnp.argmax(distances), jnp.argmax(left))
+            column = jnp.asarray(kernel.matrix(X, X[index][None, :]))[:, 0] - matmul(factor[:, index], factor)
+            root = jnp.sqrt(jnp.where(exhausted, 1.0, left[index]))
+            row = jnp.where(exhausted, jnp.zeros_like(column), column / root)
+            left = jnp.maximum(left - jnp.square(row), 0.0).at[index].set(0.0)
+            distinct = distinct + (distances[index] > 0)
+            distances = jnp.minimum(distances, distances_to(X, X[index]))
+            shares = shares.at[number].set(jnp.sum(left) / jnp.sum(prior))
+            told = told + ~exhausted
+            return indices.at[number].set(index), factor.at[number].set(row), left, distances, distinct, told, shares
+
+        factor, shares = jnp.zeros((size, X.shape[0]), prior.dtype), jnp.zeros(size, prior.dtype)
+        none, far = jnp.asarray(0), jnp.full(X.shape[0], jnp.inf, X.dtype)
+        start = (jnp.zeros(size, int), factor, prior, far, none, none, shares)
+        indices, factor, _, _, distinct, told, shares = lax.fori_loop(0, size, choose, start)
+        is_finite = jnp.all(jnp.isfinite(prior)) & jnp.all(jnp.isfinite(factor))
+        return indices, distinct, shares, told, is_finite
+
+    indices, distinct, left, told, is_finite = chosen(X)
+    if not is_finite:
         cure = "Check its hyper-parameters: variance and lengthscale must be positive and finite."
         fail("kernel", "finite at X", "NaN or infinite variances", cure)
     return indices, distinct, left, told
@@ -373,33 +399,3 @@ def check_distinct(num_inducing: int, distinct: int | Array) -> None:
     if int(distinct) < num_inducing:
         required = f"at most the number of distinct rows of X, {int(distinct)}, because X has duplicates"
         fail("num_inducing", required, num_inducing, f"Pass num_inducing={int(distinct)} or less.")
-
-
-def pivots(kernel: HasMatrix, X: Array, size: int) -> tuple[Array, Array, Array, Array, Array]:
-    """A pivoted Cholesky factorisation: row indices, the number of distinct ones, what is left, how many are told.
-
-    What is left ``(size,)`` is the share of the trace after each row. Rows behind those that were told apart by their
-    variance are the farthest. Last whether all is finite.
-    """
-    prior = jnp.asarray(kernel.diagonal(X))
-    # Rounding of the sum of `size` squares that is subtracted from the largest variance.
-    rounding = 10.0 * size * float(jnp.finfo(prior.dtype).eps) * jnp.max(prior)
-
-    def choose(number: Array, carry: tuple[Array, ...]) -> tuple[Array, ...]:
-        indices, factor, left, distances, distinct, told, shares = carry
-        exhausted = jnp.max(left) <= rounding
-        index = jnp.where(exhausted, jnp.argmax(distances), jnp.argmax(left))
-        column = jnp.asarray(kernel.matrix(X, X[index][None, :]))[:, 0] - matmul(factor[:, index], factor)
-        row = jnp.where(exhausted, jnp.zeros_like(column), column / jnp.sqrt(jnp.where(exhausted, 1.0, left[index])))
-        left = jnp.maximum(left - jnp.square(row), 0.0).at[index].set(0.0)
-        distinct = distinct + (distances[index] > 0)
-        distances = jnp.minimum(distances, distances_to(X, X[index]))
-        shares = shares.at[number].set(jnp.sum(left) / jnp.sum(prior))
-        told = told + ~exhausted
-        return indices.at[number].set(index), factor.at[number].set(row), left, distances, distinct, told, shares
-
-    factor, shares = jnp.zeros((size, X.shape[0]), prior.dtype), jnp.zeros(size, prior.dtype)
-    none, far = jnp.asarray(0), jnp.full(X.shape[0], jnp.inf, X.dtype)
-    start = (jnp.zeros(size, int), factor, prior, far, none, none, shares)
-    indices, factor, _, _, distinct, told, shares = lax.fori_loop(0, size, choose, start)
-    return indices, distinct, shares, told, jnp.all(jnp.isfinite(prior)) & jnp.all(jnp.isfinite(factor))

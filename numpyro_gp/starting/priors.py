@@ -222,7 +222,12 @@ def _least_squares(xp: ModuleType, design: Any, y: object, weights: Any) -> Any:
 
 
 def _series(X: ArrayLike, y: ArrayLike, periods: tuple[float, ...]) -> tuple[Scales, Any, Any]:
-    """Scales, the middle of the rows and their type."""
+    """Scales, the middle of the rows and their type; a ``period`` that is no number is refused."""
+    for period in periods:
+        if not isinstance(period, (int, float)) or isinstance(period, bool):
+            cure = "Pass a number, in the units of X: period=12 for months."
+            fail("period", "a number", f"a {type(period).__name__}", cure, TypeError)
+        check_positive("period", float(period))
     rows, targets = check_points("X", X), check_floating("y", y)
     if rows.shape[1] != 1:
         cure = "Pass its column, X[:, [0]], and choose it with kernel.on(0)."
@@ -232,19 +237,11 @@ def _series(X: ArrayLike, y: ArrayLike, periods: tuple[float, ...]) -> tuple[Sca
         fail("y", f"of shape ({max(len(rows), 4)},), four rows or more", f"shape {targets.shape}", cure)
     both: tuple[Any, Any] = known(rows), known(targets)
     t, own = (rows, targets) if any(one is None for one in both) else both
-    return scales_of(t[:, 0].astype(own.dtype), own, periods), t[:, 0].mean(), targets.dtype
+    return scales_of(t[:, 0].astype(own.dtype), own, tuple(map(float, periods))), t[:, 0].mean(), targets.dtype
 
 
 def _log_normal(site: str, median: object, spread: float) -> Array:
     return numpyro.sample(site, dist.LogNormal(jnp.log(jnp.asarray(median)), spread))
-
-
-def _checked_number(argument: str, value: float) -> float:
-    if not isinstance(value, (int, float)) or isinstance(value, bool):
-        cure = "Pass a number, in the units of X: period=12 for months."
-        fail(argument, "a number", f"a {type(value).__name__}", cure, TypeError)
-    check_positive(argument, float(value))
-    return float(value)
 
 
 def trend(name: str, X: ArrayLike, y: ArrayLike, *, period: float | None = None) -> kernels.Kernel:
@@ -281,7 +278,7 @@ def trend(name: str, X: ArrayLike, y: ArrayLike, *, period: float | None = None)
     >>> list(trace), kernel.matrix(X).shape
     (['trend_level', 'trend_slope'], (24, 24))
     """
-    scales, middle, _ = _series(X, y, () if period is None else (_checked_number("period", period),))
+    scales, middle, _ = _series(X, y, () if period is None else (period,))
     level = _log_normal(f"{name}_level", LEVEL * scales.step, OF_INNOVATIONS)
     slope = _log_normal(f"{name}_slope", SLOPE * scales.step, OF_INNOVATIONS)
     line = LINE * scales.sd / (scales.count * scales.gap)
@@ -322,8 +319,8 @@ def season(name: str, X: ArrayLike, y: ArrayLike, *, period: float) -> kernels.K
     >>> list(trace)
     ['month_sd', 'month_wiggle', 'month_memory']
     """
-    own = _checked_number("period", period)
-    scales, _, dtype = _series(X, y, (own,))
+    scales, _, dtype = _series(X, y, (period,))
+    own = float(period)
     sd = _log_normal(f"{name}_sd", SEASON * scales.rest, SPREAD)
     wiggle = _log_normal(f"{name}_wiggle", jnp.asarray(WIGGLE, dtype), OF_WIGGLE)
     memory = _log_normal(f"{name}_memory", jnp.asarray(SEASONS * own, dtype), SPREAD)
@@ -359,7 +356,7 @@ def cycle(name: str, X: ArrayLike, y: ArrayLike, *, period: float | None = None)
     >>> list(trace)
     ['cycle_sd', 'cycle_memory', 'cycle_period']
     """
-    scales, _, _ = _series(X, y, () if period is None else (_checked_number("period", period),))
+    scales, _, _ = _series(X, y, () if period is None else (period,))
     whole = scales.count * scales.gap
     sd = _log_normal(f"{name}_sd", CYCLE * scales.rest, SPREAD)
     memory = _log_normal(f"{name}_memory", MEMORY * whole, SPREAD)

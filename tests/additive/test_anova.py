@@ -39,7 +39,10 @@ def test_components_grids_and_maps():
     np.testing.assert_array_equal(np.array([2.0, 5.0, 9.0])[mapped[:, 1].astype(int)], X[:, 1])
     np.testing.assert_allclose(found.inputs[1].frequencies, [np.mean(X[:, 1] == level) for level in (2.0, 5.0, 9.0)])
     assert len(found.slots) == 5
-    assert len(layout(pairs="all", constant=False).components) == 6
+    level = found.inputs[1].map(jnp.array([5.0, 6.0]))
+    np.testing.assert_array_equal(level, [1.0, np.nan])
+    every = layout(pairs="all", constant=False).components
+    assert list(every.values()) == [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2)]
     assert pickle.loads(pickle.dumps(found)) == found
 
 
@@ -75,8 +78,10 @@ def test_effects_average_to_zero_under_the_measure_that_is_chosen(measure):
     kernel = found.kernels(jnp.ones(1), jnp.full(1, 0.5))["x0"]
     points, weights = found.measures[0].quadrature()
     np.testing.assert_allclose(kernel.matrix(found.map(X[:3]), points[:, None]) @ weights, 0, atol=1e-9)
-    mean = float(found.map(X).mean())
-    np.testing.assert_allclose(weights @ points, mean, rtol=1e-9)
+    mapped = np.asarray(found.map(X))
+    np.testing.assert_allclose(weights @ points, mapped.mean(), rtol=1e-9)
+    if measure == "gaussian":
+        np.testing.assert_allclose(found.measures[0].sd, mapped.std(), rtol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -84,6 +89,9 @@ def test_effects_average_to_zero_under_the_measure_that_is_chosen(measure):
     [
         (lambda: layout(pairs=[("age",)]), "pairs must be 'all' or a sequence of pairs"),
         (lambda: layout(pairs=[("age", "height")]), "columns must be numbers below 3 or names among"),
+        (lambda: layout(pairs=[("age", -1)]), "columns must be numbers below 3 or names among"),
+        (lambda: layout(pairs=[("age", 0.0)]), "columns must be numbers below 3 or names among"),
+        (lambda: layout(pairs=[("age", "dose"), (2, 0)]), "pairs must be pairs of two different columns, each once"),
         (lambda: anova.design(np.ones((4, 1))), "input 'x0' must be a column that varies"),
         (  # whose effect that of the pair would replace
             lambda: anova.design(np.arange(12.0).reshape(4, 3), names=["a", "b", "a:b"], pairs=[("a", "b")]),

@@ -30,6 +30,9 @@ class Frame:
         return Series({"a": [1, 2], "b": ["x", "y"]}[name])
 
 
+DAY = np.array(["2020-01-01", "2020-01-02"], "datetime64[D]")
+
+
 def test_tables_of_every_kind():
     pandas = pytest.importorskip("pandas")
     plain, record = {"a": [1, 2], "b": ["x", "y"]}, np.array([(1, "x"), (2, "y")], dtype=[("a", int), ("b", "U1")])
@@ -76,6 +79,9 @@ def test_levels_and_codes():
     found = columns.category_column("a", np.array(["b", "a", "b"]), "category")
     assert found.levels == ("a", "b")
     assert found.encode(np.array(["b", "z", "a"])).tolist() == [1.0, 2.0, 0.0]
+    assert len(columns.category_column("a", np.arange(60.0), "category").levels) == 60  # whole numbers are names
+    # Of a response with the levels 1 and 1.5 the larger one is 1.
+    assert columns.category_column("a", np.array([2.0, 1.5, 1.0, 0.5]), "category").levels == (0.5, 1, 1.5, 2)
     whole = columns.category_column("a", np.array([2.0, 1.0]), "category")
     assert whole.encode(np.array([1, 2])).tolist() == [0.0, 1.0]  # whole numbers are levels whatever their type
 
@@ -95,7 +101,12 @@ def test_levels_and_codes():
         (lambda: columns.number_column("a", np.ones(3), np.ones(3)), "column 'a' must be one that varies, but got 1 in every row"),
         (lambda: columns.number_column("a", np.array([1.0, np.inf]), np.ones(2)), "column 'a' must be finite"),
         (lambda: columns.category_column("a", np.arange(1000), "by"), "by 'a' must be a category of at most 50 levels, but got 1000 numbers"),
+        (lambda: columns.category_column("a", np.arange(60.0) / 7, "category"), r"60 numbers. Cut it into groups, or take s\(a\)"),
         (lambda: columns.category_column("a", np.array(["x"]), "category"), "category 'a' must be one that varies"),
+        (lambda: columns.column_values({"day": DAY}, "log(day)"), r"column 'day' must be of numbers, as log\(day\) reads them, but got dates"),
+        (lambda: columns.number_column("a", 1e-200 * np.arange(3.0), np.ones(3)), "must be of values whose squares are numbers"),
+        (lambda: columns.column_values({1: np.ones(2), "1": np.zeros(2)}, "1"), "names of columns must be different as text, but got 1 and '1'"),
+        (lambda: columns.as_numbers("a", np.array([datetime.time(3)], object)), r"but got datetime.time.*Make hours of the times of day"),
     ],
 )  # fmt: skip
 def test_refusals(call, message):
@@ -110,8 +121,6 @@ def test_objects_that_are_numbers_or_dates():
     east = datetime.timezone(datetime.timedelta(hours=6))
     times = np.array([datetime.datetime(1970, 1, 2, 6, tzinfo=east), datetime.datetime(1970, 1, 3)], object)
     assert columns.as_numbers("a", times).tolist() == [1.0, 2.0]
-    with pytest.raises(ValueError, match=r"but got datetime.time.*Make hours of the times of day"):
-        columns.as_numbers("a", np.array([datetime.time(3)], object))
 
 
 @pytest.mark.parametrize("single", [list, tuple])
@@ -155,13 +164,6 @@ def test_what_stands_for_a_number_is_refused_with_the_cure():
     assert columns.as_numbers("t", columns.as_array(pandas.to_datetime(texts["date"]))).tolist() == [1.0, 3.0]
 
 
-def test_whole_numbers_are_names_however_many():
-    """A table makes floats of them where one is missing."""
-    assert len(columns.category_column("a", np.arange(60.0), "category").levels) == 60
-    with pytest.raises(ValueError, match=r"60 numbers. Cut it into groups, or take s\(a\)"):
-        columns.category_column("a", np.arange(60.0) / 7, "category")
-
-
 def test_a_level_is_one_in_either_precision_and_as_bytes():
     """Else it is new, and a random effect says of it what its prior says."""
     doses = np.array([0.1, 0.2, 0.7, 1.0])
@@ -172,22 +174,3 @@ def test_a_level_is_one_in_either_precision_and_as_bytes():
     assert found.encode(np.array([*close, 0.1 + 2e-12, 1e300])).tolist() == [0, 1, 2, 2]
     text = columns.category_column("g", np.array([b"a", b"b"]), "category")
     assert (text.levels, text.encode(np.array(["b", "a"])).tolist()) == (("a", "b"), [1, 0])
-
-
-def test_numbers_as_levels_are_in_order_whether_they_are_whole_or_not():
-    """Of a response with the levels 1 and 1.5 the larger one is 1."""
-    assert columns.category_column("dose", np.array([2.0, 1.5, 1.0, 0.5]), "category").levels == (0.5, 1, 1.5, 2)
-
-
-def test_a_function_of_dates_and_numbers_whose_squares_are_none_are_refused():
-    data = {"day": np.array(["2020-01-01", "2020-01-02"], "datetime64[D]")}
-    with pytest.raises(ValueError, match=r"column 'day' must be of numbers, as log\(day\) reads them, but got dates"):
-        columns.column_values(data, "log(day)")
-    for size in (1e-200, 1e200):
-        with pytest.raises(ValueError, match="must be of values whose squares are numbers"), np.errstate(over="ignore"):
-            columns.number_column("a", size * np.arange(3.0), np.ones(3))
-
-
-def test_names_that_are_one_as_text_are_refused():
-    with pytest.raises(ValueError, match="names of columns must be different as text, but got 1 and '1'"):
-        columns.column_values({1: np.ones(2), "1": np.zeros(2)}, "1")

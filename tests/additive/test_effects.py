@@ -12,11 +12,19 @@ from tests.oracles.additive import design_posterior
 
 
 @pytest.mark.long
-def test_effects_are_the_moments_of_the_mixture():
-    """Mean of the draws' variances plus variance of their means; either alone is too small."""
+def test_effects_are_the_moments_of_the_mixture_and_the_model_of_a_design_needs_no_design():
+    """Mean of the draws' variances plus variance of their means; either alone is too small.
+
+    Without the design raw rows were taken for mapped ones: effects were those of the prior, far outside of the range.
+    """
     X, layout, model, stored = design_posterior()
     posterior = ngp.Posterior.from_mcmc(model, stored)
-    found = ngp.effects(posterior, jax.random.key(1), X, design=layout, grid=7)
+    given, found = (ngp.effects(posterior, jax.random.key(1), X, design=one, grid=7) for one in (layout, None))
+    assert list(given) == list(found)
+    for name, effect in given.items():
+        assert effect.columns == found[name].columns
+        np.testing.assert_array_equal(effect.mean, found[name].mean)
+        np.testing.assert_array_equal(effect.scale, found[name].scale)
     assert set(found) == {"age", "sex", "dose", "age:dose", "age:sex"}
     assert found["age:sex"].mean.shape == (3, 2)
     at = np.repeat(X[:1], 7, axis=0)
@@ -33,20 +41,7 @@ def test_effects_are_the_moments_of_the_mixture():
     np.testing.assert_allclose(found["dose"].scale ** 2, np.mean(variances, 0) + np.var(means, 0), rtol=1e-8)
     with pytest.raises(ValueError, match="grid must be at least 2"):
         ngp.effects(posterior, jax.random.key(0), X, design=layout, grid=1)
-
-
-@pytest.mark.long
-def test_the_model_of_a_design_needs_no_design():
-    """Raw rows were taken for mapped ones: effects were those of the prior, far outside of the range."""
-    X, layout, model, stored = design_posterior()
-    posterior = ngp.Posterior.from_mcmc(model, stored)
-    given, found = (ngp.effects(posterior, jax.random.key(1), X, design=one, grid=7) for one in (layout, None))
-    assert list(given) == list(found)
-    for name, effect in given.items():
-        assert effect.columns == found[name].columns
-        np.testing.assert_array_equal(effect.mean, found[name].mean)
-        np.testing.assert_array_equal(effect.scale, found[name].scale)
-    figure = ngp.plot_effects(posterior, jax.random.key(1), X, names=["u", "v", "w"], grid=5, indices=False)
+    figure = ngp.plot_effects(posterior, jax.random.key(1), X, names=["u", "v", "w"], grid=7, indices=False)
     assert figure.axes[0].get_xlabel() == "u"
 
 

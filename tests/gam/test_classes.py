@@ -188,16 +188,29 @@ def test_probabilities_are_averages_over_draws(fitted):
     np.testing.assert_allclose(fit.predict(few).mean, np.mean(parts, axis=0), atol=2e-3)
 
 
-def test_names_of_classes_change_nothing_but_names():
-    """Other names come in another order: columns move with them."""
-    table, _ = simulated(120)
-    other = table | {"y": np.array(["yew", "fir", "box"])[np.searchsorted(NAMES, table["y"])]}
-    first, second = (ngp.gam("y ~ s(x, num_inducing=8) + z", data, "categorical") for data in (table, other))
-    assert second.predict(table).classes == ("box", "fir", "yew")
-    np.testing.assert_allclose(first.result.losses, second.result.losses, rtol=1e-6)
-    np.testing.assert_allclose(first.predict(table).mean, second.predict(table).mean[:, ::-1], atol=3e-3)
-    variances = [fit.predict(table).function_variance for fit in (first, second)]
-    np.testing.assert_allclose(variances[0], variances[1][:, ::-1], rtol=1e-3)
+@pytest.mark.parametrize("kind", ["names", "numbers", "floats", "ordered"])
+def test_classes_are_text_whole_numbers_or_categories_in_any_order(kind):
+    """Other names in another order, where columns move with them: nothing but names changes."""
+    table, _ = simulated(80)
+    codes = np.searchsorted(NAMES, table["y"])
+    first = ngp.gam("y ~ linear(z)", table, "categorical")
+    y, order, classes = {
+        "names": (np.array(["yew", "fir", "box"])[codes], [2, 1, 0], ("box", "fir", "yew")),
+        "numbers": (codes + 7, [0, 1, 2], (7, 8, 9)),
+        "floats": (codes + 7.0, [0, 1, 2], (7, 8, 9)),
+        "ordered": (
+            pandas.Series(pandas.Categorical(table["y"], ["oak", "ash", "elm", "fir"], ordered=True)),
+            [2, 0, 1],
+            ("oak", "ash", "elm"),
+        ),
+    }[kind]
+    second = ngp.gam("y ~ linear(z)", table | {"y": y}, "categorical")
+    wanted, prediction = first.predict(table), second.predict(table)
+    assert prediction.classes == classes
+    np.testing.assert_allclose(second.result.losses[-1], first.result.losses[-1], rtol=1e-5)
+    np.testing.assert_allclose(prediction.mean, wanted.mean[:, order], atol=3e-3)
+    np.testing.assert_allclose(prediction.function_variance, wanted.function_variance[:, order], rtol=1e-2)
+    np.testing.assert_allclose(prediction.log_density(y), wanted.log_density(table["y"]), atol=0.03)
 
 
 def test_a_row_of_weight_two_is_two_rows():
@@ -206,21 +219,6 @@ def test_a_row_of_weight_two_is_two_rows():
     heavy = ngp.gam("y ~ linear(x) + linear(z)", table, "categorical", weights=np.full(60, 2.0))
     both = ngp.gam("y ~ linear(x) + linear(z)", twice, "categorical")
     np.testing.assert_allclose(heavy.predict(table).mean, both.predict(table).mean, atol=1e-6)
-
-
-@pytest.mark.parametrize("kind", ["numbers", "floats", "ordered"])
-def test_classes_are_text_whole_numbers_or_categories(kind):
-    table, _ = simulated(80)
-    codes = np.searchsorted(NAMES, table["y"])
-    wanted = ngp.gam("y ~ linear(z)", table, "categorical").predict(table)
-    y = {"numbers": codes + 7, "floats": codes + 7.0}.get(kind)
-    if y is None:
-        y = pandas.Series(pandas.Categorical(table["y"], ["oak", "ash", "elm", "fir"], ordered=True))
-    prediction = ngp.gam("y ~ linear(z)", table | {"y": y}, "categorical").predict(table)
-    order = [2, 0, 1] if kind == "ordered" else [0, 1, 2]
-    assert prediction.classes == (("oak", "ash", "elm") if kind == "ordered" else (7, 8, 9))
-    np.testing.assert_allclose(prediction.mean, wanted.mean[:, order], atol=3e-3)
-    np.testing.assert_allclose(prediction.log_density(y), wanted.log_density(table["y"]), atol=0.03)
 
 
 def test_single_precision_changes_no_digit_that_is_shown():

@@ -38,15 +38,3 @@ def test_a_frame_has_a_row_for_each_point_and_a_column_for_each_that_is_read():
     np.testing.assert_allclose(frame["high"], frame["estimate"] + z * frame["sd"])
     np.testing.assert_allclose(frame["low"][:2], [1 - 0.5 * z, 2 - z])
     assert list(Effects().to_frame().columns) == ["term", "estimate", "sd", "low", "high"]
-
-
-def test_a_frame_of_a_fit_has_its_effects():
-    rng = np.random.default_rng(3)
-    data = {"x": rng.normal(size=50), "g": rng.choice(["a", "b"], 50)}
-    data["y"] = np.sin(data["x"]) + (data["g"] == "b") + 0.1 * rng.normal(size=50)
-    effects = ngp.gam("y ~ s(x) + factor(g)", data).effects(grid=7)
-    frame = effects.to_frame()
-    of_levels = frame[frame["term"] == "factor(g)"]
-    assert of_levels["g"].tolist() == ["a", "b"]
-    np.testing.assert_allclose(of_levels["sd"], effects["factor(g)"].scale)
-    np.testing.assert_allclose(frame["x"][:7], effects["s(x)"].axes[0])

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import numpyro_gp as ngp
+from numpyro_gp.gam.answers import draws
 from numpyro_gp.gam.answers import exact_rows as own
 from numpyro_gp.gam.answers.draws import Dense
 from numpyro_gp.gam.answers.effects import components_at
@@ -75,7 +76,7 @@ def test_terms_add_up_to_a_prediction_and_a_row_that_misses_a_value_is_nan(fit):
 def test_more_rows_than_are_looked_at_together_are_those_of_each(fit, monkeypatch):
     table = {"t": np.arange(10.0), "g": ["a"] * 10, "x": np.linspace(0.1, 0.9, 10)}
     wanted = fit.predict(table, num_samples=2)
-    monkeypatch.setattr(own, "TOGETHER", 4)
+    monkeypatch.setattr(draws, "TOGETHER", 4)
     found = fit.predict(table, num_samples=2)
     np.testing.assert_allclose(found.mean, wanted.mean, rtol=1e-9)
     np.testing.assert_allclose(found.variance, wanted.variance, rtol=1e-7)
@@ -98,6 +99,6 @@ def test_rows_without_a_factor_have_the_nearest_one():
     model = ngp.gam.model("y ~ trend(t)", {"t": np.arange(60.0), "y": 2 * np.arange(60.0)})
     rows = own.ExactRows(model, np.array([[1e4, 1.0]]), np.array([[1e-9, 1e-9]]), np.zeros(1))
     rows.variances[:] = 0.0
-    mean, variance = next(iter(rows.at(model.layout.encode({"t": [70.0]})))).total()
+    mean, variance = next(iter(rows.at(model.layout.encode({"t": [70.0]}), is_split=False)))
     np.testing.assert_allclose(mean + model.start.constant, 140.0, rtol=1e-3)
     assert 0 < variance[0] < 1.0

@@ -1,7 +1,6 @@
 """Which rows a summary looks at, and what it says of its checks; numbers are in test_variance_shares, test_row_densities."""
 
 import re
-from collections import Counter
 
 import jax
 import jax.numpy as jnp
@@ -13,9 +12,7 @@ from numpyro_gp.criticism import leave_one_out as row_evidence
 from numpyro_gp.gam.answers import effects as variance_shares
 from numpyro_gp.gam.answers import report, row_densities
 from numpyro_gp.gam.answers.report import checked, facts_of, report_on_rows
-from numpyro_gp.gam.model.families import NAMED
-from numpyro_gp.gam.model.features import TermFeatures
-from tests.gam.known import draws_of, fit_of, log_density, repeated
+from tests.gam.known import draws_of, log_density, repeated
 
 RNG = np.random.default_rng(0)
 DATA = {"x": RNG.uniform(size=60), "n": RNG.poisson(3.0, 60)}
@@ -88,31 +85,6 @@ def test_rows_that_no_weights_leave_out_are_counted_beside_the_density():
     found = ngp.gam("y ~ s(x) + re(g)", data, "gamma").summary(check=False)
     assert re.fullmatch(r"-\d\.\d{4} per row \(unreliable for \d+ rows\)", found.facts["log density, left out"])
     assert found.notes == ()
-
-
-def test_a_summary_finds_each_number_once(monkeypatch):
-    """Terms at the rows, log densities there and their expectations, and what lies below each datum, at each draw."""
-    likelihood, size, at, counts = ngp.likelihoods.NegativeBinomial(2.0), 40, TermFeatures.at, Counter()
-    fit = fit_of(ngp.gam.model("n ~ s(x)", DATA, likelihood), repeated(likelihood, size), size)
-    own = NAMED["negative_binomial"]
-
-    def counted(name):
-        def found(*given):
-            values = getattr(own, name)(*given)
-            counts[name] += getattr(values, "value", values).size
-            return values
-
-        return found
-
-    def rows_of(self, X):
-        counts["rows"] += len(X)
-        return at(self, X)
-
-    each = {name: counted(name) for name in ("expected", "until")}
-    monkeypatch.setitem(NAMED, "negative_binomial", own._replace(**each))
-    monkeypatch.setattr(TermFeatures, "at", rows_of)
-    assert "residuals" in fit.summary().facts["checks of the fit"]
-    assert counts == {"rows": 60, "expected": 2 * size * 60, "until": size * 60}
 
 
 def test_a_column_of_the_first_seed_is_not_that_of_the_ties():

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.answers.draws import GuideNormal, OfPseudoData, guide_draws
+from numpyro_gp.gam.answers.draws import OfPseudoData, guide_draws
 from numpyro_gp.gam.answers.report import facts_of, report_on_rows
 from numpyro_gp.gam.answers.row_densities import (
     _probability_below,
@@ -36,7 +36,7 @@ def test_weights_of_an_exact_belief_are_the_evidence():
     for mass in (None, np.arange(1.0, N + 1)):
         model = dataclasses.replace(ngp.gam.model("y ~ s(x) + re(g)", DATA, likelihood, weights=mass), jitter=0.0)
         term_features, X, y = TermFeatures(model), model.rows.X, model.rows.y
-        found = guide_draws(model, jax.random.key(0), GuideNormal(np.array([0.1, -0.2, 0.3]), 0.2 * np.eye(3)), 30)
+        found = guide_draws(model, jax.random.key(0), np.array([0.1, -0.2, 0.3]), 0.2 * np.eye(3), 30)
         # f(X) = B u does not depend on hyper-parameters: all rows but one determine a curve of mean zero.
         scaled = term_features.at(X)(np.ones(3), np.ones(1))
         B = np.linalg.solve(term_features.factor(np.ones(3), np.ones(1)).T, scaled.A).T
@@ -69,7 +69,7 @@ def test_rows_left_out_have_the_density_of_all_others(likelihood):
     """
     model = dataclasses.replace(ngp.gam.model("y ~ linear(x) + re(g)", DATA, likelihood), jitter=0.0)
     term_features, X, left = TermFeatures(model), model.rows.X, model.rows.y - model.start.constant
-    found = guide_draws(model, jax.random.key(0), GuideNormal(np.array([0.1, -0.2]), 1e-6 * np.eye(2)), 4)
+    found = guide_draws(model, jax.random.key(0), np.array([0.1, -0.2]), 1e-6 * np.eye(2), 4)
     scaled = term_features.at(X)(*(own[0] for own in (np.asarray(found.scales), np.asarray(found.lengths))))
     B = np.linalg.solve(term_features.factor(np.asarray(found.scales)[0], np.zeros(0)).T, scaled.A).T
     weights = OfPseudoData(term_features, found, B.T @ left / 1.44, B.T @ B / 1.44)

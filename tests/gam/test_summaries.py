@@ -19,13 +19,12 @@ from tests.gam.summaries import KINDS, Case, checked, differences, noted, told
 from tests.precision import x64
 
 SEEDS = int(os.environ.get("NUMPYRO_GP_SEEDS", "6"))
+# Rows of the evidence of a series, rows of which some are fitted first, and rows of features at once; rows of a summary,
+# of its correlations, and of a verdict.
 THRESHOLDS = {
-    "rows of the evidence of a series": [(evidence, "MOST_ROWS")],
-    "rows of which some are fitted first": [(modes, "MANY_ROWS")],
-    "rows of features at once": [(row_features, "CHUNK")],
-    "rows of a summary": [(report, "MOST_ROWS")],
-    "rows of its correlations": [(variance_shares, "MOST_ROWS")],
-    "rows of a verdict": [(row_evidence, "ROWS"), (row_densities, "LOOKED_AT")],
+    "search": [(evidence, "MOST_ROWS"), (modes, "MANY_ROWS"), (row_features, "CHUNK")],
+    "answers": [(own, "MOST_ROWS") for own in (report, variance_shares)],
+    "verdict": [(row_evidence, "ROWS"), (row_densities, "LOOKED_AT")],
 }
 
 

@@ -1,11 +1,13 @@
 """Each distribution of the whitened values against its mean and covariance written out."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from scipy import stats
 
 from numpyro_gp.beliefs.members import Stacks
-from numpyro_gp.gam.answers.draws import BlocksAndLowRank, Dense, conditional_posterior
+from numpyro_gp.gam.answers.draws import BlocksAndLowRank, Dense, OfPseudoData
 
 SIZES = [2, 3, 2, 1]
 RNG = np.random.default_rng(0)
@@ -56,7 +58,8 @@ def test_densities_are_those_of_scipy(make):
 def test_pseudo_data_give_the_posterior_of_regression():
     """Rows ``u_i + e`` with noise 0.5 of values ``u = L v``, by the formulas of linear regression."""
     L, y = np.tril(RNG.normal(size=(M, M))) + 2 * np.eye(M), RNG.normal(size=M)
-    found = conditional_posterior(y / 0.25, np.eye(M) / 0.25, L)
+    hyper = SimpleNamespace(scales=[1.0], lengths=[1.0])
+    found = OfPseudoData(None, hyper, y / 0.25, np.eye(M) / 0.25).at(0, L)
     S = np.linalg.inv(np.eye(M) + L.T @ L / 0.25)
     np.testing.assert_allclose(found.half.T @ found.half, S, atol=1e-12)
     np.testing.assert_allclose(found.mean, S @ L.T @ y / 0.25, atol=1e-12)

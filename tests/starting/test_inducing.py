@@ -1,4 +1,4 @@
-"""Inducing points against a NumPy pivoted Cholesky, known clusters, and the promises about duplicates."""
+"""Inducing points against a NumPy pivoted Cholesky and NumPy's steps of k-means, and the promises about duplicates."""
 
 from types import SimpleNamespace
 
@@ -6,8 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.spatial.distance import cdist
 
 from numpyro_gp.kernels import RBF, Matern32
+from numpyro_gp.starting import inducing as clusters
 from numpyro_gp.starting.inducing import enough, greedy_variance, kmeans, random_subset
 from tests.optimised import optimised
 from tests.precision import x64
@@ -86,29 +88,15 @@ def test_enough_does_not_count_rows_that_rounding_alone_tells_apart():
 
 
 @pytest.mark.long
-def test_greedy_answers_are_nested_and_their_key_decides_ties_only(rng):
+def test_the_key_of_greedy_variance_decides_ties_only(rng):
     X, unique = jnp.asarray(rng.normal(size=(40, 2))), matern32(1.0, varying)  # no ties: any order, the same points
-    plain = greedy_variance(unique, X, 10)
-    np.testing.assert_array_equal(greedy_variance(unique, X, 5), plain[:5])
-    np.testing.assert_array_equal(greedy_variance(unique, X, 10, KEY), plain)
-    np.testing.assert_array_equal(greedy_variance(unique, X[::-1], 10), plain)
+    np.testing.assert_array_equal(greedy_variance(unique, X, 10, KEY), greedy_variance(unique, X, 10))
     starts = {tuple(np.asarray(greedy_variance(matern32(1.0), X, 1, jax.random.key(s))[0])) for s in range(4)}
     assert len(starts) > 1  # a stationary kernel ties every first row
-    np.testing.assert_array_equal(greedy_variance(matern32(1.0), X, 1)[0], X[0])
-
-
-def test_greedy_beyond_the_rank_of_the_kernel_spreads_distinct_points():
-    X = jnp.linspace(0.0, 1.0, 50)[:, None]
-    linear = SimpleNamespace(matrix=lambda A, B: A @ B.T, diagonal=lambda A: jnp.sum(A**2, 1))  # rank one
-    Z = np.asarray(greedy_variance(linear, X, 5))[:, 0]
-    # Largest variance first, then farthest points: 1, 0, the middle, the quarters.
-    np.testing.assert_allclose(Z[:3], [1.0, 0.0, 0.5], atol=0.02)
-    np.testing.assert_allclose(np.sort(Z[3:]), [0.25, 0.75], atol=0.02)
-    assert len(np.unique(Z)) == 5
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_smooth_kernel_never_repeats_a_row(dtype):
+def test_rows_that_a_kernel_cannot_tell_apart_are_different_and_far(dtype):
     X = np.linspace(0.0, 1.0, 100, dtype=dtype)[:, None]
     rbf = SimpleNamespace(
         matrix=lambda A, B: jnp.exp(-0.5 * (A - B.T) ** 2), diagonal=lambda A: jnp.ones(A.shape[0], A.dtype)
@@ -116,6 +104,10 @@ def test_smooth_kernel_never_repeats_a_row(dtype):
     Z = greedy_variance(rbf, np.concatenate([X, X]), 60)  # numerical rank about 10, every row twice
     assert len(np.unique(np.asarray(Z))) == 60
     assert Z.dtype == dtype
+    # Beyond the rank, here one, it takes the farthest points: 1, 0, the middle, the quarters.
+    linear = SimpleNamespace(matrix=lambda A, B: A @ B.T, diagonal=lambda A: jnp.sum(A**2, 1))
+    Z = np.asarray(greedy_variance(linear, np.linspace(0.0, 1.0, 50, dtype=dtype)[:, None], 5))[:, 0]
+    np.testing.assert_allclose([*Z[:3], *np.sort(Z[3:])], [1.0, 0.0, 0.5, 0.25, 0.75], atol=0.02)
 
 
 def test_kmeans_finds_separated_clusters(rng):
@@ -126,6 +118,10 @@ def test_kmeans_finds_separated_clusters(rng):
         Z = np.asarray(kmeans(jax.random.key(seed), rng.permutation(X), 6))
         # Means of the clusters; a row of X would be wrong by about 1.
         np.testing.assert_allclose(Z[np.argsort(Z[:, 0])], expected, rtol=1e-12)
+    rows = rng.normal(size=(150, 2))  # of no clusters it ends where each centre is the mean of its rows
+    Z = np.asarray(kmeans(KEY, rows, 8, num_iterations=500))
+    labels = nearest(rows, Z).argmin(1)
+    np.testing.assert_allclose(Z, [rows[labels == m].mean(0) for m in range(8)], rtol=1e-10)
 
 
 @pytest.mark.long
@@ -240,3 +236,48 @@ def test_greedy_variance_in_single_precision_far_from_zero_is_the_dense_one_in_d
     left = [np.trace(K - K[:, own] @ np.linalg.solve(K[np.ix_(own, own)], K[own])) for own in (numbers, best)]
     assert len(set(numbers)) == 25
     np.testing.assert_allclose(*left, rtol=1e-3)
+
+
+def nearest(X, Z):
+    return cdist(np.asarray(X, float), np.asarray(Z, float), "sqeuclidean")
+
+
+PLACES = {
+    "years": lambda rng: np.stack([rng.uniform(2000, 2020, 900), rng.uniform(0, 0.1, 900)], axis=1),
+    "metres": lambda rng: 5e6 + rng.uniform(0, 2000, (900, 2)),
+    "two places": lambda rng: np.repeat([[0.0, 0.0], [1e4, -1e4]], 450, axis=0) + rng.normal(size=(900, 2)),
+    "many columns": lambda rng: 3e3 * (np.arange(900) % 2)[:, None] + rng.normal(size=(900, 40)),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_in_single_precision_rows_belong_to_the_centres_that_distances_in_double_say(place, rng):
+    """By the product form most rows of two places far apart belonged to other centres than the nearest."""
+    X = PLACES[place](rng).astype(np.float32)
+    with jax.enable_x64(False):
+        centred, _ = clusters.centred(jnp.asarray(X))
+        start = centred[clusters.plus_plus(KEY, centred, 30)[0]]
+        _, counts, distances = jax.jit(clusters.assign)(centred, start)
+        ends = clusters.lloyd(centred, start, 300)
+    exact = nearest(centred, start)
+    np.testing.assert_allclose(distances, exact.min(1), rtol=1e-4, atol=1e-6)
+    np.testing.assert_array_equal(counts, np.bincount(exact.argmin(1), minlength=30))
+    rows, Z = np.asarray(centred, float), np.asarray(start, float)
+    for _ in range(300):
+        labels = nearest(rows, Z).argmin(1)
+        Z = np.array([rows[labels == m].mean(0) if (labels == m).any() else Z[m] for m in range(30)])
+    np.testing.assert_allclose(nearest(rows, ends).min(1).sum(), nearest(rows, Z).min(1).sum(), rtol=0.01)
+
+
+def test_empty_cluster_restarts_at_the_farthest_row():
+    X = jnp.asarray([[0.0], [1.0], [10.0]])
+    start = jnp.asarray([[0.4], [50.0], [60.0]])  # the last two own nothing after the first owns all
+    moved = np.sort(np.asarray(clusters.lloyd(X, start, 10))[:, 0])
+    np.testing.assert_allclose(moved, [0.0, 1.0, 10.0])
+
+
+def test_plus_plus_prefers_far_rows():
+    # 1000 rows near zero and one at 100: uniform choice would find it in 3 of 1001 draws.
+    X = jnp.concatenate([jnp.linspace(0.0, 0.1, 1000), jnp.asarray([100.0])])[:, None]
+    found = [float(kmeans(jax.random.key(s), X, 3, num_iterations=0).max()) for s in range(10)]
+    np.testing.assert_allclose(found, 100.0)

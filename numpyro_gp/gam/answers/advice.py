@@ -4,7 +4,6 @@
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -28,15 +27,28 @@ OTHER = {
     "exponential": 'take the family "gamma", whose spread is learnt',
 }
 DO_FIRST = "do first what the note above says"
+# What is wrong with functions, which spoils all that is said after it.
+FIRST = ("noise", "inducing inputs", "residuals follow the inputs")
+# Cures that depend on nothing but the fault.
+CURES = {
+    "divergences": 'give the term with that scale a prior of its own, as ngp.gam.s("x", scale=HalfNormal(0.5))',
+    "stranded particles": 'compare with engine="nuts", or take engine="svi"',
+}
 
 
-class AdviceContext(NamedTuple):
-    """What a cure depends on beside the finding.
+def advice(
+    findings: Sequence[Finding],
+    model: Model,
+    is_open: np.ndarray,
+    steps: int,
+    is_stochastic: bool,
+    inside: float,
+) -> tuple[str, ...]:
+    """Findings with their cures, the gravest first; after one that spoils the others its cure is the one to try.
 
-    Attributes
+    Parameters
     ----------
-    model : Model
-    open : array (C,)
+    is_open : array (C,)
         Prior variance that the inducing inputs of each component leave open, averaged over rows.
     steps : int
         Of the engine, or draws.
@@ -45,60 +57,46 @@ class AdviceContext(NamedTuple):
     inside : float
         Share of the data in their intervals of 90 %.
     """
-
-    model: Model
-    open: np.ndarray
-    steps: int
-    is_stochastic: bool
-    inside: float = 0.9
-
-
-# What is wrong with functions, which spoils all that is said after it.
-FIRST = ("noise", "inducing inputs", "residuals follow the inputs")
-
-
-def advice(findings: Sequence[Finding], about: AdviceContext) -> tuple[str, ...]:
-    """Findings with their cures, the gravest first; after one that spoils the others its cure is the one to try."""
-    faults = [one.fault for one in findings]
+    faults, parts, columns = [one.fault for one in findings], model.layout.read_terms, model.layout.columns
     spoilt = min((faults.index(fault) for fault in FIRST if fault in faults), default=len(faults))
-    has_labels = bool(two_values(about.model))
-    return tuple(
-        f"{text}: {DO_FIRST if has_labels or (at > spoilt and one.fault not in FIRST) else cure}."
-        for at, one in enumerate(findings)
-        for text, cure in [_advice_on(one, about, "residuals not normal" in faults)]
-    )
-
-
-def _advice_on(finding: Finding, about: AdviceContext, has_outliers: bool) -> tuple[str, str]:
-    """What one finding says, and its cure."""
-    text, cure = finding.sentence, finding.cure
-    if finding.fault in ("R-hat", "effective draws"):
-        cure = f"draw more, num_steps={2 * about.steps}"
-    elif finding.fault == "divergences":
-        cure = 'give the term with that scale a prior of its own, as ngp.gam.s("x", scale=HalfNormal(0.5))'
-    elif finding.fault == "stranded particles":
-        cure = 'compare with engine="nuts", or take engine="svi"'
-    elif finding.fault == "noise" and not about.model.family.name.islower():
-        cure = "look for rows that repeat, or let the prior of the noise go lower"
-    elif finding.fault == "noise":
-        cure = "look for rows that repeat, or for a column that is the response in other units"
-    elif finding.fault == "inducing inputs":
-        text, cure = _on_inducing_inputs(finding, about)
-    elif finding.fault == "residuals not normal":
-        cure = _of_normal_data(about.model, "are skewed")
-    elif finding.fault == "residuals follow the inputs":
-        cure = _on_residuals(about.model)
-    elif finding.fault == "calibration":
-        kind = about.model.family.name.lower()
-        cure = OTHER.get(kind, "take a family with another spread, or look for a term that is missing")
-        cure = _of_normal_data(about.model, "spread more where their mean is large") if kind == "gaussian" else cure
-        more = _more_for_terms(about.model)
-        if kind == "gaussian" and about.inside > 0.9 and not has_outliers and more:
-            cure = more  # what curves leave open counts as noise
-    elif finding.fault in ("Pareto k", "normal posterior"):
-        cure = 'compare with engine="nuts", which takes it as it is'
-        cure += f", or go on, num_steps={2 * about.steps}" if about.is_stochastic else ""
-    return text, cure
+    has_labels, kind, said = bool(two_values(model)), model.family.name, list[str]()
+    for at, one in enumerate(findings):
+        text, cure, more = one.sentence, CURES.get(one.fault, one.cure), _more_for_terms(model)
+        if one.fault in ("R-hat", "effective draws"):
+            cure = f"draw more, num_steps={2 * steps}"
+        elif one.fault == "noise":
+            cure = "look for rows that repeat, or for a column that is the response in other units"
+            if not kind.islower():  # a likelihood of the user's own
+                cure = "look for rows that repeat, or let the prior of the noise go lower"
+        elif one.fault == "inducing inputs":
+            worst = parts[int(np.argmax(is_open[: len(parts)]))]
+            size, levels = len(model.kernel_data.inducing[worst.name]), 1
+            if worst.term.kind == "s" and worst.term.by:  # so many for each level
+                levels = len(columns[worst.columns[-1]].levels or (0,))
+            text = f"The inducing inputs leave {100 * one.number:.2g} % of the prior variance of the terms open, and "
+            text += f"{100 * one.threshold:.2g} % is little; {worst.name} leaves most"
+            cure = f"write {worst.name[:-1]}, num_inducing={max(2 * -(-size // levels), CURVE)})"
+        elif one.fault == "residuals not normal":
+            cure = _of_normal_data(model, "are skewed")
+        elif one.fault == "residuals follow the inputs":
+            lines = [part.term.columns[0] for part in parts if part.term.kind == "linear"]
+            cures = [f"take s({lines[0]}) in place of the straight line"] if lines else []
+            if sum(not column.is_category for column in columns) > 1:
+                cures.append("ask ngp.gam.screen for pairs of columns that deserve te(a, b)")
+            cures += [more] if more else []
+            cure = ", or ".join([*cures, "look for a column that is missing"][:3])
+        elif one.fault == "calibration":
+            cure = OTHER.get(kind.lower(), "take a family with another spread, or look for a term that is missing")
+            if kind.lower() == "gaussian":
+                is_wide = inside > 0.9 and "residuals not normal" not in faults and more
+                # What curves leave open counts as noise.
+                cure = more if is_wide else _of_normal_data(model, "spread more where their mean is large")
+        elif one.fault in ("Pareto k", "normal posterior"):
+            cure = 'compare with engine="nuts", which takes it as it is'
+            cure += f", or go on, num_steps={2 * steps}" if is_stochastic else ""
+        is_spoilt = at > spoilt and one.fault not in FIRST
+        said.append(f"{text}: {DO_FIRST if has_labels or is_spoilt else cure}.")
+    return tuple(said)
 
 
 def two_values(model: Model) -> str:
@@ -121,17 +119,6 @@ def _of_normal_data(model: Model, how: str) -> str:
     return 'take the family "student_t" for outliers'
 
 
-def _on_residuals(model: Model) -> str:
-    """What may explain residuals that are alike at neighbouring rows, by the terms that there are."""
-    terms, columns = [part.term for part in model.layout.read_terms], model.layout.columns
-    lines = [term.columns[0] for term in terms if term.kind == "linear"]
-    cures = [f"take s({lines[0]}) in place of the straight line"] if lines else []
-    if sum(not column.is_category for column in columns) > 1:
-        cures.append("ask ngp.gam.screen for pairs of columns that deserve te(a, b)")
-    cures += [more] if (more := _more_for_terms(model)) else []
-    return ", or ".join([*cures, "look for a column that is missing"][:3])
-
-
 def _more_for_terms(model: Model) -> str:
     """More inducing inputs for the curve or surface that has the fewest; no text where there is none."""
     sizes = {p.name: len(model.kernel_data.inducing[p.name]) for p in model.layout.read_terms if p.term.kind in SMOOTH}
@@ -139,20 +126,6 @@ def _more_for_terms(model: Model) -> str:
         return ""
     least = min(sizes, key=sizes.__getitem__)
     return f"give terms that turn often more, as {least[:-1]}, num_inducing={2 * max(sizes[least], CURVE)})"
-
-
-def _on_inducing_inputs(finding: Finding, about: AdviceContext) -> tuple[str, str]:
-    """Of the term that leaves most open."""
-    parts = about.model.layout.read_terms
-    worst = parts[int(np.argmax(about.open[: len(parts)]))]
-    size = len(about.model.kernel_data.inducing[worst.name])
-    levels = 1
-    if worst.term.kind == "s" and worst.term.by:  # so many for each level
-        levels = len(about.model.layout.columns[worst.columns[-1]].levels or (0,))
-    more = max(2 * -(-size // levels), CURVE)
-    text = f"The inducing inputs leave {100 * finding.number:.2g} % of the prior variance of the terms open, and "
-    text += f"{100 * finding.threshold:.2g} % is little; {worst.name} leaves most"
-    return text, f"write {worst.name[:-1]}, num_inducing={more})"
 
 
 def notes_on(model: Model, rows: Sequence[Row]) -> tuple[str, ...]:

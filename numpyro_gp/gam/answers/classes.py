@@ -126,25 +126,13 @@ def contrasts_at(draws: Draws, X: np.ndarray) -> Iterator[tuple[np.ndarray, np.n
         yield mean.T + H.T @ start, covariance
 
 
-def probabilities_at(mean: np.ndarray, covariance: np.ndarray, nodes: np.ndarray) -> np.ndarray:
-    """Softmax ``(K, S, Q, N)`` at values of contrasts ``(S, N, K - 1)``, by standard normal nodes ``(S, Q, K - 1)``."""
-    H = contrasts(mean.shape[-1] + 1)
-    values, vectors = np.linalg.eigh(covariance)
-    root = H @ vectors * np.sqrt(np.maximum(values, 0))[..., None, :]
-    f = nodes @ root.transpose(2, 0, 3, 1)
-    f += (H @ mean.transpose(0, 2, 1)).transpose(1, 0, 2)[:, :, None]
-    f -= f.max(axis=0)
-    np.exp(f, out=f)
-    f /= f.sum(axis=0)
-    return f
-
-
 def in_chunks(draws: Draws, X: np.ndarray, each: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Some rows at a time: contrasts ``(S, N, K - 1)``, their covariances, probabilities ``(K, S, Q, N)``.
 
     Nodes are mirror images of each other, other ones at each draw. Rows that miss a value are NaN.
     """
-    every = quasi_normal(len(draws.model.start_of_classes) - 1)[0]
+    H = contrasts(len(draws.model.start_of_classes))
+    every = quasi_normal(len(H.T))[0]
     half = len(every) // 2
     count = min(max(each // 2, 1), half)
     places = (np.arange(draws.size)[:, None] * count + np.arange(count)) % half
@@ -156,7 +144,14 @@ def in_chunks(draws: Draws, X: np.ndarray, each: int) -> Iterator[tuple[np.ndarr
         means, covariances = (np.stack(part) for part in zip(*contrasts_at(draws, known), strict=True))
         for low in range(0, len(known), step):
             mean, covariance = means[:, low : low + step], covariances[:, low : low + step]
-            p, out = probabilities_at(mean, covariance, nodes), lost[low : low + step]
+            values, vectors = np.linalg.eigh(covariance)
+            root = H @ vectors * np.sqrt(np.maximum(values, 0))[..., None, :]
+            p = nodes @ root.transpose(2, 0, 3, 1)  # the functions at the nodes, then their softmax in place
+            p += (H @ mean.transpose(0, 2, 1)).transpose(1, 0, 2)[:, :, None]
+            p -= p.max(axis=0)
+            np.exp(p, out=p)
+            p /= p.sum(axis=0)
+            out = lost[low : low + step]
             mean[:, out], covariance[:, out], p[..., out] = np.nan, np.nan, np.nan
             yield mean, covariance, p
 

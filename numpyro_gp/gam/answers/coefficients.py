@@ -17,9 +17,7 @@ from numpyro_gp.gam.answers.draws import Draws
 from numpyro_gp.gam.answers.effects import components_at, side_by_side
 from numpyro_gp.gam.answers.predictions import mixture_quantiles, over_draws
 from numpyro_gp.gam.answers.summary import aligned
-from numpyro_gp.gam.model.model import Model
 from numpyro_gp.gam.model.term_kernels import SMOOTH, count_lengthscales, mean_over
-from numpyro_gp.gam.table.layout import ReadTerm
 
 # What the exponential of a coefficient is, by the link.
 RATIOS = {"logit": "odds ratio", "log": "rate ratio"}
@@ -123,32 +121,30 @@ class Coefficients:
         return frame_of({name: [getattr(row, name) for row in self.rows] for name in names})
 
 
-def _rows_of(model: Model, part: ReadTerm, has_levels: bool) -> tuple[np.ndarray, tuple[object, ...], float]:
-    """Encoded rows at which a term has its coefficients as values, their levels, and how many units a row stands for.
-
-    Of a line the row one standard deviation from where it is zero; of levels, where they are wanted, one row each; of
-    other terms none.
-    """
-    columns, levels, units = [model.layout.columns[at] for at in part.columns], tuple[object, ...](), 1.0
-    x: list[list[float]] = []
-    if part.term.kind == "linear":
-        levels, x, units = ("",), [[1 + mean_over(model.kernel_data.measures[part.columns[0]])]], columns[0].scale
-    elif part.term.kind in ("factor", "re"):
-        levels = columns[0].levels or () if has_levels else ()
-        units = columns[1].scale if part.term.by else 1.0
-        x = [[code, 1.0][: len(columns)] for code in range(len(levels))]
-    rows = np.zeros((len(levels), model.rows.X.shape[1]))
-    rows[:, part.columns] = np.reshape(x, (len(levels), len(columns)))
-    return rows, levels, units
-
-
 def coefficients_of(draws: Draws, interval: float, has_levels: bool = True) -> Coefficients:
     """The table of a fit, from draws of its posterior; by itself with the levels of categories, which may be many."""
     model, result = draws.model, list[Coefficient]()
     parts, ends = model.layout.read_terms, np.array([0.5 - interval / 2, 0.5 + interval / 2])
     has_ratio = model.family.link in RATIOS
-    rows = {part.name: _rows_of(model, part, has_levels) for part in parts}
-    points = {part.name: (rows[part.name][0], part.columns) for part in parts if rows[part.name][1]}
+    # Rows at which a term has its coefficients as values, their levels, and how many units a row stands for: of a line
+    # the row one standard deviation from where it is zero, of levels one each, where they are wanted.
+    points: dict[str, tuple[np.ndarray, tuple[int, ...]]] = {}
+    of_rows: dict[str, tuple[tuple[object, ...], float]] = {}
+    for part in parts:
+        columns, units = [model.layout.columns[at] for at in part.columns], 1.0
+        levels: tuple[object, ...] = ()
+        if part.term.kind == "linear":
+            levels, units = ("",), columns[0].scale
+            x = [[1 + mean_over(model.kernel_data.measures[part.columns[0]])]]
+        elif part.term.kind in ("factor", "re"):
+            levels = columns[0].levels or () if has_levels else ()
+            units = columns[1].scale if part.term.by else 1.0
+            x = [[code, 1.0][: len(columns)] for code in range(len(levels))]
+        if levels:
+            rows = np.zeros((len(levels), model.rows.X.shape[1]))
+            rows[:, part.columns] = x
+            points[part.name] = rows, part.columns
+        of_rows[part.name] = levels, units
     X, places = side_by_side(points) if points else (model.rows.X[:1], {})
     means, variances = np.zeros((2, draws.size, len(parts) + 1, len(X)))
     for cut in draws.cuts(len(X)):
@@ -173,7 +169,7 @@ def coefficients_of(draws: Draws, interval: float, has_levels: bool = True) -> C
     counts = [count_lengthscales(part) for part in parts]
     each = np.split(draws.lengths, np.cumsum(counts, dtype=int), axis=1)  # nothing is behind the last
     for at, (part, lengths) in enumerate(zip(parts, each, strict=False)):
-        columns, (_, levels, units) = [model.layout.columns[one] for one in part.columns], rows[part.name]
+        columns, (levels, units) = [model.layout.columns[one] for one in part.columns], of_rows[part.name]
         if levels:
             seen = places[part.name]
             add_effect(part.name, levels, means[:, at, seen] / units, variances[:, at, seen] / units**2)

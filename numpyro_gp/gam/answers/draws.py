@@ -16,7 +16,7 @@ from numpyro_gp.beliefs import BlockLowRank, Conditional
 from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.beliefs.members import Stacks
 from numpyro_gp.checks import check_count
-from numpyro_gp.gam.answers.exact_rows import ExactRows
+from numpyro_gp.gam.answers.exact_rows import TOGETHER, ExactRows
 from numpyro_gp.gam.model.censoring import sides_at, with_sides
 from numpyro_gp.gam.model.families import Start
 from numpyro_gp.gam.model.family import at_places, has_numbers, trials_at, with_trials
@@ -138,23 +138,6 @@ class BlocksAndLowRank:
 Normal = Dense | BlocksAndLowRank
 
 
-def conditional_posterior(shift: np.ndarray, precision: np.ndarray, factor: np.ndarray) -> Dense:
-    """The posterior of pseudo-data at the factor ``L (M, M)`` of the moment (mathematics.md section 14.1).
-
-    Those of several functions stand behind each other, and have one factor.
-    """
-    if len(shift) > len(factor):
-        factor = np.kron(np.eye(len(shift) // len(factor)), factor)
-    inner = factor.T @ precision @ factor
-    inner = 0.5 * (inner + inner.T)
-    try:
-        _, half = factored(np.eye(len(inner)) + inner)
-    except np.linalg.LinAlgError:  # of narrow noise rounding alone is more than what the prior knows
-        known, directions = np.linalg.eigh(inner)
-        half = (directions / np.sqrt(1 + np.maximum(known, 0))).T
-    return Dense(half.T @ (half @ (factor.T @ shift)), half)
-
-
 # --------------------------------------------------------------------------------------
 # Draws of the posterior of an additive model as numbers: hyper-parameters, and the normal distribution of the terms.
 #
@@ -167,9 +150,10 @@ DRAWS = 100
 
 
 class OfPseudoData(Sequence[Normal]):
-    """What pseudo-data say of the whitened values at each draw of the hyper-parameters.
+    """What pseudo-data say of the whitened values at each draw of the hyper-parameters (mathematics.md section 14.1).
 
-    Each is found once: from the factor that features at rows come with or, asked for before these, from its own.
+    Each is found once: from the factor ``L (M, M)`` that features at rows come with or, asked for before these, from
+    its own. Pseudo-data of several functions stand behind each other, and have one factor.
     """
 
     def __init__(
@@ -183,16 +167,24 @@ class OfPseudoData(Sequence[Normal]):
         return len(self._found)
 
     def __getitem__(self, number: Any) -> Any:
-        own = self._found[number]
-        if own is None:
-            own = self.at(number, self.term_features.factor(self.scales[number], self.lengths[number]))
-        return own
+        return self.at(number)
 
-    def at(self, number: int, factor: np.ndarray) -> Normal:
-        """That at a draw whose factor is known."""
-        own = self._found[number]
-        if own is None:
-            own = self._found[number] = conditional_posterior(self.shift, self.precision, factor)
+    def at(self, number: int, factor: np.ndarray | None = None) -> Normal:
+        """That at a draw, whose factor may be known."""
+        if (own := self._found[number]) is not None:
+            return own
+        if factor is None:
+            factor = self.term_features.factor(self.scales[number], self.lengths[number])
+        if len(self.shift) > len(factor):
+            factor = np.kron(np.eye(len(self.shift) // len(factor)), factor)
+        inner = factor.T @ self.precision @ factor
+        inner = 0.5 * (inner + inner.T)
+        try:
+            _, half = factored(np.eye(len(inner)) + inner)
+        except np.linalg.LinAlgError:  # of narrow noise rounding alone is more than what the prior knows
+            known, directions = np.linalg.eigh(inner)
+            half = (directions / np.sqrt(1 + np.maximum(known, 0))).T
+        own = self._found[number] = Dense(half.T @ (half @ (factor.T @ self.shift)), half)
         return own
 
 
@@ -242,7 +234,8 @@ class Draws(NamedTuple):
 
     def cuts(self, count: int) -> list[slice]:
         """New rows that are looked at together."""
-        return self.term_features.cuts(count) if self.exact is None else ExactRows.cuts(count)
+        step = self.term_features.step if self.exact is None else TOGETHER
+        return [slice(low, min(low + step, count)) for low in range(0, count, step)]
 
     def likelihood_at(self, X: np.ndarray, places: np.ndarray) -> Likelihood:
         """The likelihood at encoded rows ``X (K, D)`` with these numbers ``(K,)`` among the rows of the fit."""
@@ -263,40 +256,19 @@ class Draws(NamedTuple):
             yield known.at(number, scaled.factor) if isinstance(known, OfPseudoData) else known[number], scaled
 
 
-class GuideNormal(NamedTuple):
-    """A normal distribution of the unconstrained hyper-parameters, in the order of their names.
-
-    Attributes
-    ----------
-    loc, root : array (d,), (d, d)
-    """
-
-    loc: np.ndarray
-    root: np.ndarray
-
-
-def guide_normal_of(model: Model, params: Mapping[str, object]) -> GuideNormal | None:
-    """The distribution that parameters of ``ngp.gam``'s own guides are; None of other ones."""
-    shapes = vector_layout_of(model).shapes
-    if {"auto_loc", "auto_scale_tril"} <= set(params):
-        return GuideNormal(np.asarray(params["auto_loc"]), np.asarray(params["auto_scale_tril"]))
-    names = [(f"{name}_auto_loc", f"{name}_auto_scale") for name in shapes]
-    if not names or not {name for pair in names for name in pair} <= set(params):
-        return None
-    loc, scale = (np.concatenate([np.asarray(params[pair[at]]).ravel() for pair in names]) for at in (0, 1))
-    return GuideNormal(loc, np.diag(scale))
-
-
-def guide_draws(model: Model, key: Array, free: GuideNormal, count: int) -> ModelValues[np.ndarray]:
+def guide_draws(model: Model, key: Array, loc: np.ndarray, root: np.ndarray, count: int) -> ModelValues[np.ndarray]:
     """The `ModelValues` of draws of a fit by ``ngp.gam``, whose density is that of the prior over that of the fit.
+
+    The fit is a normal distribution of the unconstrained hyper-parameters in the order of their names, of mean
+    ``(d,)`` and the root ``(d, d)`` of a covariance.
 
     In NumPy where the model has the priors that it has by itself: nothing compiles.
     """
     layout = vector_layout_of(model)
     dtype, row = layout.dtype, model.family.named
-    noise = np.random.default_rng(np.ravel(jax.random.key_data(key))).standard_normal((count, len(free.loc)))
-    rows = free.loc + noise @ np.asarray(free.root, float).T
-    own_density = -0.5 * (noise**2 + np.log(2 * np.pi)).sum(axis=1) - np.log(np.diag(free.root)).sum()
+    noise = np.random.default_rng(np.ravel(jax.random.key_data(key))).standard_normal((count, len(loc)))
+    rows = loc + noise @ np.asarray(root, float).T
+    own_density = -0.5 * (noise**2 + np.log(2 * np.pi)).sum(axis=1) - np.log(np.diag(root)).sum()
     if layout.priors is None:
         every = jax.vmap(lambda row: evaluate(model, layout.by_name(row)))
         found: ModelValues[np.ndarray] = jax.tree.map(np.asarray, run_quickly(every, rows.astype(dtype)))
@@ -333,10 +305,18 @@ def sample_posterior(
     num_draws : int, optional
         All that are stored; of a guide 100, or one where hyper-parameters are known.
     """
-    model = term_features.model
+    model, known = term_features.model, params or {}
     term_posteriors: Sequence[Normal]
-    free = None if params is None else guide_normal_of(model, params)
-    if params is None or free is None:
+    # The normal distribution that parameters of ``ngp.gam``'s own guides are.
+    loc = root = None
+    shapes = vector_layout_of(model).shapes if known else {}
+    names = [(f"{name}_auto_loc", f"{name}_auto_scale") for name in shapes]
+    if {"auto_loc", "auto_scale_tril"} <= set(known):
+        loc, root = np.asarray(known["auto_loc"]), np.asarray(known["auto_scale_tril"])
+    elif names and {name for pair in names for name in pair} <= set(known):
+        loc, scale = (np.concatenate([np.asarray(known[pair[at]]).ravel() for pair in names]) for at in (0, 1))
+        root = np.diag(scale)
+    if loc is None or root is None:
         # The library's own posterior: chains, particles, and guides of any kind.
         belief, read = _process_reader(posterior(), model, key, num_draws)
         (result, whitened), log_ratio = read(), None
@@ -348,12 +328,12 @@ def sample_posterior(
         else:
             term_posteriors = [Dense.point(np.asarray(values, float)) for values in whitened]
     else:
-        count = (DRAWS if len(free.loc) else 1) if num_draws is None else check_count("num_draws", num_draws)
-        result = guide_draws(model, key, free, count)
+        count = (DRAWS if len(loc) else 1) if num_draws is None else check_count("num_draws", num_draws)
+        result = guide_draws(model, key, loc, root, count)
         log_ratio = np.asarray(result.log_density)
-        names = [f"f{NATURAL_MARK}{name}" for name in ("shift", "precision")]
-        if set(names) <= set(params):
-            term_posteriors = OfPseudoData(term_features, result, *(np.asarray(params[name], float) for name in names))
+        said = [f"f{NATURAL_MARK}{name}" for name in ("shift", "precision")]
+        if set(said) <= set(known):
+            term_posteriors = OfPseudoData(term_features, result, *(np.asarray(known[name], float) for name in said))
         else:
             term_posteriors = _of_belief(term_features, result, _process_reader(posterior(), model, key, 1)[0])
     scales, lengths = np.asarray(result.scales, float), np.asarray(result.lengths, float)

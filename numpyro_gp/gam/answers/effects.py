@@ -90,7 +90,7 @@ def components(term_posterior: Normal, scaled: ScaledFeatures, blocks: Stacks) -
 def components_at(draws: Draws, X: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Mean and variance ``(C, N)`` of each component at encoded rows, at each draw."""
     if (exact := draws.exact) is not None:
-        yield from (here.components() for here in exact.at(X))
+        yield from exact.at(X, is_split=True)
         return
     for term_posterior, scaled in draws.at(X):
         yield components(term_posterior, scaled, draws.term_features.blocks)
@@ -248,19 +248,16 @@ class Shares:
         pairs = zip(self.blocks.apart(term_posterior.mean), stacks, strict=True)
         self.at_few.add(self.blocks.in_order([np.einsum("cm,cmn->cn", m, a) for m, a in pairs]))
 
-    def correlation(self) -> np.ndarray:
-        """Posterior correlation ``(C, C)`` of the components, over all draws and the few rows."""
-        covariance = self.within / self.at_few.count + self.at_few.covariance
-        scale = np.sqrt(np.maximum(np.diagonal(covariance), 1e-300))
-        return covariance / scale[:, None] / scale
-
     def rows(self, level: float) -> tuple[Row, ...]:
         """The rows of the table, with intervals that hold so much."""
         names = [part.name for part in self.term_features.model.layout.read_terms]
         if not names:
             return ()
-        # The constant goes with every level of a random effect: it is no other term.
-        others = self.correlation()[:-1, :-1] * (1 - np.eye(len(names)))
+        # Posterior correlation of the components over all draws and the few rows; the constant, which goes with every
+        # level of a random effect, is no other term.
+        covariance = self.within / self.at_few.count + self.at_few.covariance
+        scale = np.sqrt(np.maximum(np.diagonal(covariance), 1e-300))
+        others = (covariance / scale[:, None] / scale)[:-1, :-1] * (1 - np.eye(len(names)))
         expected = shares_of(np.mean(self.expected, axis=0)[:-1])
         shares, traces = np.concatenate(self.shares, axis=1), np.mean(self.traces, axis=0)
         # Where draws are points the spread of the whitened values is that between them.

@@ -135,33 +135,28 @@ def next_rows(model: Model, steps: int, data: Any) -> tuple[str, dict[str, Any],
     at = found.pop()
     column = columns[at]
     past = column.decode(model.rows.X[:, at])
-    past = _dates(past) if column.is_date else past
+    if column.is_date:  # days since 1970: dates to the millisecond, and days where all are whole
+        moments = as_moments(past, "ms")
+        past = moments.astype("M8[D]")
+        past = past if np.all(past == moments) else moments
     given = {} if data is None else {name: data[key] for name, key in keys_of(data).items()}
     if column.name in given:
         cure = f"Leave it out, or ask fit.predict for these rows: they follow from those of the fit, by {steps} steps."
         fail("data of a forecast", "the other columns alone", f"the column of time, {column.name!r}", cure)
     table = {column.name: next_times(column, past, steps)}
     table |= {name: np.repeat(np.asarray(x), steps) if np.ndim(x) == 0 else x for name, x in given.items()}
-    read = dict.fromkeys(_needed_column(one.name, table) for n, one in enumerate(columns) if n != model.layout.censored)
-    if missing := [name for name in read if name not in table]:
+    missing = []
+    for number, one in enumerate(columns):
+        name = one.name  # of a function of a column the table must have that column
+        while name not in table and (call := re.fullmatch(r"(\w+)\((.*)\)", name)) and call[1] in FUNCTIONS:
+            name = call[2]
+        if name not in table and name not in missing and number != model.layout.censored:
+            missing.append(name)
+    if missing:
         each = ", ".join(f'"{name}": ...' for name in missing)
         cure = f"Pass what they will be: fit.forecast({steps}, {{{each}}}), a value for each row or one for all."
         fail("other columns of a forecast", f"known for the next rows: {missing}", f"{list(given)}", cure)
     return column.name, table, past
-
-
-def _needed_column(name: str, table: dict[str, Any]) -> str:
-    """The column that a table must have: that of which another one is a function."""
-    while name not in table and (call := re.fullmatch(r"(\w+)\((.*)\)", name)) and call[1] in FUNCTIONS:
-        name = call[2]
-    return name
-
-
-def _dates(days: np.ndarray) -> np.ndarray:
-    """Dates of days since 1970, to the millisecond: of days where all are whole."""
-    moments = as_moments(days, "ms")
-    whole = moments.astype("M8[D]")
-    return whole if np.all(whole == moments) else moments
 
 
 def next_times(column: Column, past: np.ndarray, steps: int) -> np.ndarray:

@@ -38,7 +38,7 @@ class NewResponses:
     """The mixture over draws of new data, ``f`` normal with mean and variance ``(S, N)`` at each."""
 
     def __init__(self, likelihood: Likelihood) -> None:
-        self.kind = kind = type(likelihood)
+        self.kind = kind = type(likelihood)  # whose row of formulas is found again, for functions do not pickle
         row = row_of(kind)
         if row is None or row.draw is None or row.variance is None:
             cure = "Take fit.predict(data), which knows all likelihoods."
@@ -53,11 +53,6 @@ class NewResponses:
         self.parameters = [value[:, None] for value in parameters]
         self.nodes, self.weights = gauss_hermite(NODES)
 
-    @property
-    def row(self) -> Any:
-        """The formulas of its likelihood: found by the class, for functions do not pickle."""
-        return row_of(self.kind)
-
     def of_trials(self, trials: np.ndarray | None) -> "NewResponses":
         """Successes among these trials ``(N,)`` of new rows; None: of no trials."""
         if trials is None:
@@ -71,9 +66,10 @@ class NewResponses:
         if self.is_normal:
             return over_draws(mean, variance + self.parameters[0] ** 2)
         f, p = mean[..., None] + np.sqrt(variance)[..., None] * self.nodes, [one[..., None] for one in self.parameters]
-        values = self.row.mean_at(self.link, f, *p)
+        row: Any = row_of(self.kind)
+        values = row.mean_at(self.link, f, *p)
         means = values @ self.weights
-        spread = self.row.variance(self.link, f, *p) + (values - means[..., None]) ** 2
+        spread = row.variance(self.link, f, *p) + (values - means[..., None]) ** 2
         return over_draws(means, spread @ self.weights)
 
     def quantiles(
@@ -90,10 +86,11 @@ class NewResponses:
             return mixture_quantiles(mean, np.sqrt(variance + self.parameters[0] ** 2), levels)
         rng, each = np.random.default_rng(0), -(-num_samples // len(mean))
         f = mean[..., None] + np.sqrt(variance)[..., None] * rng.normal(size=(*mean.shape, each))
-        draws = self.row.draw(rng, self.link, f, *(one[..., None] for one in self.parameters))
+        row: Any = row_of(self.kind)
+        draws = row.draw(rng, self.link, f, *(one[..., None] for one in self.parameters))
         flat = np.moveaxis(draws, 1, 0).reshape(mean.shape[1], -1)
         # A count or a label, and no mean of two.
-        return np.quantile(flat, levels, axis=1, method="lower" if self.row.is_discrete else "linear")
+        return np.quantile(flat, levels, axis=1, method="lower" if row.is_discrete else "linear")
 
 
 def check_levels(levels: float | Sequence[float]) -> np.ndarray:
@@ -132,7 +129,7 @@ def latent(draws: Draws, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean and variance ``(S, N)`` of ``f`` at rows, at each draw."""
     offset, means, variances = offset_at(draws.model, X), [], []
     if (exact := draws.exact) is not None:
-        mean, variance = zip(*(here.total() for here in exact.at(X)), strict=True)
+        mean, variance = zip(*exact.at(X, is_split=False), strict=True)
         return offset + np.stack(mean), np.stack(variance)
     least = 4 * np.finfo(float).eps
     for term_posterior, (A, prior, _) in draws.at(X):
@@ -181,21 +178,13 @@ def predicted(draws: Draws, X: np.ndarray, key: Array) -> Prediction:
 
 
 def quantiles_of_rows(chunk: Observation, rows: int, levels: np.ndarray, num_samples: int) -> np.ndarray:
-    """`quantiles_at` for the first rows of a chunk of predictions."""
+    """Quantiles ``(levels, N)`` of a named family for the first rows of a chunk of predictions, by NumPy."""
     likelihood, trials = jax.tree.map(np.asarray, chunk.likelihood.uncensored), None
     if isinstance(likelihood, Binomial):  # trials of draws and rows, the same at each draw
         every = np.asarray(likelihood.trials)
         likelihood, trials = with_trials(likelihood, every[:, 0]), every[0, :rows]
     mean, variance = (np.asarray(one, float)[:, :rows] for one in (chunk.mean_latent, chunk.variance_latent))
     return NewResponses(likelihood).of_trials(trials).quantiles(mean, variance, levels, num_samples)
-
-
-def quantiles_at(draws: Draws, X: np.ndarray, levels: np.ndarray) -> np.ndarray:
-    """Quantiles ``(levels, N)`` of new data of a named family at encoded rows, by NumPy, which compiles nothing."""
-    new_data, layout, found = NewResponses(draws.likelihood), draws.model.layout, []
-    for rows, mean, variance in in_parts(draws, X):
-        found.append(new_data.of_trials(trials_at(layout, X[rows])).quantiles(mean, variance, levels))
-    return np.concatenate(found, axis=1).astype(float)
 
 
 def mean_interval(draws: Draws, X: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray]:
@@ -212,10 +201,8 @@ def mean_interval(draws: Draws, X: np.ndarray, level: float) -> tuple[np.ndarray
     shift = np.log(np.asarray(likelihood.shape, float)) if type(likelihood) is Gamma else np.zeros(draws.size)
     for rows, mean, variance in in_parts(draws, X):
         own = shift[:, rows] if shift.ndim == 2 else shift[:, None]
-        found, trials = (
-            mean_of(link, mixture_quantiles(mean + own, np.sqrt(variance), ends)),
-            trials_at(layout, X[rows]),
-        )
+        found = mean_of(link, mixture_quantiles(mean + own, np.sqrt(variance), ends))
+        trials = trials_at(layout, X[rows])
         parts.append(found if trials is None else trials * found)
     low, high = np.concatenate(parts, axis=1)
     return low, high

@@ -9,7 +9,7 @@ from numpyro_gp.criticism.diagnose import findings
 from numpyro_gp.criticism.fit_checks import Case
 from numpyro_gp.criticism.leave_one_out import psis_left_out
 from numpyro_gp.gam.answers import row_densities
-from numpyro_gp.gam.answers.advice import AdviceContext, advice, on_normal_posterior
+from numpyro_gp.gam.answers.advice import advice, on_normal_posterior
 from numpyro_gp.gam.answers.draws import Dense, Draws
 from numpyro_gp.gam.answers.effects import Row, Shares
 from numpyro_gp.gam.answers.summary import deviance_explained
@@ -109,6 +109,7 @@ def checked(
     words += "" if own is None or own.kind != "mcmc" else ", chains"
     pits = [site.pit for site in evidence.sites.values() if site.pit.size]
     inside = float(np.mean(np.abs(pits[0] - 0.5) < 0.45)) if pits else 0.9
-    about = AdviceContext(model, found.at.open.mean(axis=0), steps, draws.term_features.is_of_programs, inside)
     of_weights = [] if weights is None else on_normal_posterior(found.at, weights)
-    return words, advice([*findings(Case(evidence, own)), *of_weights], about)
+    is_stochastic, is_open = draws.term_features.is_of_programs, found.at.open.mean(axis=0)
+    found_faults = [*findings(Case(evidence, own)), *of_weights]
+    return words, advice(found_faults, model, is_open, steps, is_stochastic, inside)

@@ -272,18 +272,16 @@ def expected_at_all(draws: Draws, rng: np.random.Generator) -> tuple[np.ndarray,
     return at.log_ratio, np.sum(terms, axis=0)
 
 
-def as_often(mass: np.ndarray) -> np.ndarray:
-    """Numbers of rows, in order, each as often as it counts; of many so many at random."""
-    until = np.cumsum(mass)
-    if until[-1] <= LOOKED_AT:
-        return np.repeat(np.arange(len(mass)), np.diff(np.floor(until + 0.5), prepend=0).astype(int))
-    return np.searchsorted(until, until[-1] * np.sort(np.random.default_rng(0).uniform(size=LOOKED_AT)))
-
-
 def evidence_of(draws: Draws, at: RowDraws, found: Densities, places: np.ndarray) -> FitEvidence:
     """What a verdict judges, from rows of the fit with these ``places``, each of them at one draw of the terms."""
     model, sites = draws.model, {}
-    few = as_often(model.rows.mass[places]) if model.rows.weights is not None else some_rows(len(places), LOOKED_AT)
+    few = some_rows(len(places), LOOKED_AT)
+    if model.rows.weights is not None:  # each row as often as it counts, in order; of many so many at random
+        until = np.cumsum(model.rows.mass[places])
+        if until[-1] <= LOOKED_AT:
+            few = np.repeat(np.arange(len(places)), np.diff(np.floor(until + 0.5), prepend=0).astype(int))
+        else:
+            few = np.searchsorted(until, until[-1] * np.sort(np.random.default_rng(0).uniform(size=LOOKED_AT)))
     base, X, rows = shift_of(model, model.rows.X[places]), model.rows.X, places[few]
     without = None if at.without is None else (at.without[0] - base, at.without[1])
     at = at._replace(mean=at.mean - base, points=at.points - base, f=at.f[:, :1] - base, without=without)
@@ -314,8 +312,15 @@ def _seen(
         below, term = normal_cdf((own - mean) / np.sqrt(variance)), normal.log_prob(own, mean, np.sqrt(variance))
     else:
         f, dtype, named = at.f[:, 0, few], np.dtype(jnp.result_type(float)), row_of_formulas(likelihood)
-        if named is None and (likelihood.uncensored is not likelihood or not _has_tails(likelihood, shape)):
-            return None
+        if named is None:  # then the probability of what is below a datum may be known to the library
+            if likelihood.uncensored is not likelihood:
+                return None
+            conditional = jax.vmap(lambda own, f: own.conditional(f))
+            given: dist.Distribution = jax.eval_shape(conditional, likelihood, jnp.zeros(shape))
+            has_rule = isinstance(given, tuple(kind for kind, _ in KNOWN)) or given.support is constraints.boolean
+            has_rule |= type(given).cdf is not dist.Distribution.cdf
+            if not has_rule:
+                return None
         mean, variance, noise = at.mean[:, few], at.variance[:, few], None
         # Data that tie lie anywhere among their equals, by numbers of no seed that made a column.
         ties = np.random.default_rng([*b"ties"]).uniform(size=len(few))
@@ -329,14 +334,6 @@ def _seen(
             below = below - (1 - ties) * np.exp(term) if named.is_discrete else below
     kept = {"y": own, "seen": np.ones(len(few), bool), "mean": mean, "variance": variance, "below": below, "term": term}
     return {name: np.broadcast_to(values, shape) for name, values in kept.items()} | {"noise": noise}
-
-
-def _has_tails(likelihood: Likelihood, shape: tuple[int, int]) -> bool:
-    """Whether the probability of what is below a datum is known, of a likelihood at so many draws and rows."""
-    conditional = jax.vmap(lambda own, f: own.conditional(f))
-    given: dist.Distribution = jax.eval_shape(conditional, likelihood, jnp.zeros(shape))
-    has_rule = isinstance(given, tuple(kind for kind, _ in KNOWN)) or type(given).cdf is not dist.Distribution.cdf
-    return has_rule or given.support is constraints.boolean
 
 
 @compiled

@@ -83,25 +83,21 @@ def encoded(value: Any, arrays: list[np.ndarray]) -> object:
         word = WORDS_OF[type(value)]
         own = {name: getattr(value, name) for name in CLASSES[word][1].split()}
         return {"class": word, "fields": encoded(own, arrays)}
-    if isinstance(value, dist.Distribution):
-        return _prior(value, arrays)
+    if isinstance(value, dist.Distribution):  # a prior is its class, where its parameters make the same one again
+        kind = type(value)
+        given = {name: np.asarray(getattr(value, name)) for name in kind.arg_constraints if hasattr(value, name)}
+        try:
+            again = getattr(dist, kind.__name__)(**given)
+            probe = value.sample(jax.random.key(0))
+            is_same = type(again) is kind and bool(np.all(again.log_prob(probe) == value.log_prob(probe)))
+        except (AttributeError, TypeError, ValueError):
+            is_same = False
+        if not is_same:
+            cure = f"Take one without transforms, as numpyro.distributions.LogNormal(0.0, 1.0). {PICKLE}"
+            fail("a prior of a fit to save", "a class of NumPyro with its parameters", kind.__name__, cure)
+        return {"prior": kind.__name__, "parameters": encoded(given, arrays)}
     cure = f'Levels may be text, numbers, dates or booleans: data["group"] = data["group"].astype(str). {PICKLE}'
     fail("a fit to save", "of values that a file can hold", f"{value!r:.60}, a {type(value).__name__}", cure, TypeError)
-
-
-def _prior(prior: dist.Distribution, arrays: list[np.ndarray]) -> object:
-    """A class of NumPyro and its parameters, where these make the same distribution again."""
-    given = {name: np.asarray(getattr(prior, name)) for name in type(prior).arg_constraints if hasattr(prior, name)}
-    try:
-        again = getattr(dist, type(prior).__name__)(**given)
-        probe = prior.sample(jax.random.key(0))
-        is_same = type(again) is type(prior) and bool(np.all(again.log_prob(probe) == prior.log_prob(probe)))
-    except (AttributeError, TypeError, ValueError):
-        is_same = False
-    if not is_same:
-        cure = f"Take one without transforms, as numpyro.distributions.LogNormal(0.0, 1.0). {PICKLE}"
-        fail("a prior of a fit to save", "a class of NumPyro with its parameters", f"{type(prior).__name__}", cure)
-    return {"prior": type(prior).__name__, "parameters": encoded(given, arrays)}
 
 
 def decoded(value: object, arrays: list[np.ndarray]) -> Any:

@@ -226,13 +226,6 @@ class Part(NamedTuple):
     mean: Projection | None = None
     mixing: Array | None = None
 
-    @property
-    def functions(self) -> int | None:
-        """Number of independent functions of an inner layer."""
-        if self.mean is None:
-            return None
-        return int((self.mean.weights if self.mixing is None else self.mixing).shape[1])
-
 
 STATIC = ("name", "kinds", "latent", "latent_columns", "outputs", "kernel", "mean", "covariance", "train_inducing")
 
@@ -289,7 +282,9 @@ class Stack:
             variance = numpyro.sample(f"{site}/variance", variance_prior())
             report(site, {" before training": part.inducing}, is_given=True)
             points = numpyro.param(f"{site}/inducing", part.inducing) if self.train_inducing else part.inducing
-            outputs = self.outputs if is_last else part.functions
+            outputs = self.outputs
+            if part.mean is not None:  # independent functions of an inner layer, mixed to its width or one for each
+                outputs = (part.mean.weights if part.mixing is None else part.mixing).shape[1]
             processes.append(gp(site, self.kernel(variance, lengthscale), points, mean=own, outputs=outputs))
         for number, columns in enumerate(self.latent_columns if self.latent == "add" else ()):
             prior = noise_prior().expand([columns]).to_event(1)
@@ -500,7 +495,22 @@ def stack(
     >>> guide = ngp.AutoGP(model, layers.recipes)
     """
     rows = check_points("X", X)
-    kinds, widths = _plan(layers, width)
+    # "GP" and "LV" in order, and the width of each inner layer; None for that of its inputs.
+    widths: list[int | None]
+    if isinstance(layers, str):
+        kinds = tuple(layers.split("-"))
+        if kinds[-1] != "GP" or not set(kinds) <= {"GP", "LV"}:
+            required = 'of "GP" and "LV" joined by "-", the last a "GP"'
+            fail("layers", required, repr(layers), 'Write "LV-GP-GP", for example.')
+        widths = [None if width is None else check_count("width", width)] * (kinds.count("GP") - 1)
+    elif isinstance(layers, bytes) or not isinstance(layers, Sequence):
+        required = 'a string such as "LV-GP-GP", or the widths of the inner layers'
+        fail("layers", required, f"{layers!r:.60}", "Pass [10, 10] for three layers.", TypeError)
+    else:
+        if width is not None:
+            fail("width", "None, since layers has the widths", width, 'Leave it out, or pass layers="GP-GP".')
+        widths = [check_count("layers", each) for each in layers]
+        kinds = ("GP",) * (len(widths) + 1)
     check_choice("mean", mean, ("gpcent", "gp", "cb", "orthogonal"))
     check_choice("covariance", covariance, ("gp", "cb"))
     check_choice("latent", latent, ("concatenate", "add"))
@@ -522,24 +532,6 @@ def stack(
         targets = Units.of(values.reshape(rows.shape[0], -1).astype(rows.dtype))
     own = None if outputs is None else check_count("outputs", outputs)
     return Stack(parts, units, targets, name, kinds, latent, latents, own, kernel, mean, covariance, train_inducing)
-
-
-def _plan(layers: str | Sequence[int], width: int | None) -> tuple[tuple[str, ...], list[int | None]]:
-    """``"GP"`` and ``"LV"`` in order, and the width of each inner layer; None for that of its inputs."""
-    if isinstance(layers, str):
-        kinds = tuple(layers.split("-"))
-        if kinds[-1] != "GP" or not set(kinds) <= {"GP", "LV"}:
-            required = 'of "GP" and "LV" joined by "-", the last a "GP"'
-            fail("layers", required, repr(layers), 'Write "LV-GP-GP", for example.')
-        own = None if width is None else check_count("width", width)
-        return kinds, [own] * (kinds.count("GP") - 1)
-    if isinstance(layers, bytes) or not isinstance(layers, Sequence):
-        required = 'a string such as "LV-GP-GP", or the widths of the inner layers'
-        fail("layers", required, f"{layers!r:.60}", "Pass [10, 10] for three layers.", TypeError)
-    if width is not None:
-        fail("width", "None, since layers has the widths", width, 'Leave it out, or pass layers="GP-GP".')
-    widths: list[int | None] = [check_count("layers", each) for each in layers]
-    return ("GP",) * (len(widths) + 1), widths
 
 
 def _rows_of_inputs(
