@@ -78,7 +78,7 @@ def test_derivative_of_the_factorisation(rng, mode):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("size", [1, 2, 5, 16, 17])
+@pytest.mark.parametrize("size", [1, 5, 17])
 def test_small_factors(rng, size):
     matrix = positive_definite(rng, size, (3, 2))
     np.testing.assert_allclose(small_cholesky(jnp.asarray(matrix)), np.linalg.cholesky(matrix), rtol=1e-11, atol=1e-11)
@@ -124,7 +124,7 @@ def test_gaussian_log_density_and_its_gradient(rng):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("size", [1, 6, 37])
+@pytest.mark.parametrize("size", [6, 37])
 def test_a_product_with_a_factor_and_its_derivatives(rng, size):
     """``L v`` with a derivative in ``K`` of its own, against JAX's of the factorisation, with rows in one and two
     halves; a running sum that holds the whole of the last term is off by 1e-2."""
