@@ -28,7 +28,6 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import jax
 import numpy as np
 import pytest
-from jax._src import core
 
 from tests import by_numpy, precision, rounding
 from tests.shapes import install
@@ -53,10 +52,6 @@ precision.install()
 # One addition of numbers, and all else that JAX does one by one, is NumPy's: a program of it was most of what it cost.
 if "benchmark" not in sys.argv and os.environ.get("NUMPYRO_GP_TEST_EAGER") != "compiled":
     by_numpy.install()
-# Under vmap, JAX makes the type of a value without its mapped axis whenever it is asked for it: that is two fifths of a
-# trace. Types are values that compare and hash, so equal questions have equal answers.
-if "benchmark" not in sys.argv:
-    core.mapped_aval = functools.lru_cache(4096)(core.mapped_aval)
 # JAX keeps millions of objects alive: looking through them for garbage is a tenth of the suite's time.
 gc.freeze()
 gc.set_threshold(500_000, 50, 1000)

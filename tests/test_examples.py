@@ -74,7 +74,7 @@ def cases():
 
 @pytest.mark.long
 @pytest.mark.filterwarnings("default", "ignore:.* found in sys.modules after import:RuntimeWarning")
-@pytest.mark.parametrize("name", cases())
+@pytest.mark.parametrize("name", [*cases()])
 def test_smoke(name, tmp_path, user, monkeypatch, capsys):
     # As `python -m examples.NAME` runs it, in this process: thirty imports of JAX and NumPyro are two minutes.
     monkeypatch.setattr(sys, "argv", [f"examples/{name.replace('.', '/')}.py", "--smoke", "--out", str(tmp_path)])
