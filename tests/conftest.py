@@ -29,29 +29,26 @@ import jax
 import numpy as np
 import pytest
 
-from tests import by_numpy, precision, rounding
-from tests.shapes import install
+from tests import by_numpy, precision, rounding, shapes
 
-# Before any test makes its data.
-rounding.install(os.environ.get("NUMPYRO_GP_TEST_ROUNDING"))
-
-# Shapes in the annotations of strictly typed files are checked at run time, here and not in the user's programs. That is
-# a twelfth of the time: .ci/run does it in the first stage, which calls all of these functions.
-if "benchmark" not in sys.argv and os.environ.get("NUMPYRO_GP_TEST_SHAPES") != "0":
-    install()
-
+rounding.install(os.environ.get("NUMPYRO_GP_TEST_ROUNDING"))  # before any test makes its data
 jax.config.update("jax_enable_x64", True)
-# Programs compiled by an earlier run are read from an ignored folder; benchmarks time what users get, without it.
+jax.config.update("jax_numpy_rank_promotion", "raise")
+precision.install()
 if "benchmark" not in sys.argv:
+    # Shapes in the annotations of strictly typed files are checked at run time, here and not in the user's programs. That
+    # is a twelfth of the time: .ci/run does it in the first stage, which calls all of these functions.
+    if os.environ.get("NUMPYRO_GP_TEST_SHAPES") != "0":
+        shapes.install()
+    # Programs compiled by an earlier run are read from an ignored folder.
     folder = os.environ.get("NUMPYRO_GP_TEST_CACHE", str(Path(__file__).parent.parent / ".jax_cache"))
     jax.config.update("jax_compilation_cache_dir", folder)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-jax.config.update("jax_numpy_rank_promotion", "raise")
-precision.install()
-# One addition of numbers, and all else that JAX does one by one, is NumPy's: a program of it was most of what it cost.
-if "benchmark" not in sys.argv and os.environ.get("NUMPYRO_GP_TEST_EAGER") != "compiled":
-    by_numpy.install()
+    # One addition of numbers, and all else that JAX does one by one, is NumPy's: of a part of the first stage, with nothing
+    # compiled yet, that saves a fifth of the processor's time.
+    if os.environ.get("NUMPYRO_GP_TEST_EAGER") != "compiled":
+        by_numpy.install()
 # JAX keeps millions of objects alive: looking through them for garbage is a tenth of the suite's time.
 gc.freeze()
 gc.set_threshold(500_000, 50, 1000)
