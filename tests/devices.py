@@ -39,13 +39,6 @@ def sparse(X, y=None, *, Z, batch=None):
         ngp.observe("y", f(X[rows]), ngp.likelihoods.Gaussian(0.3), obs=None if y is None else y[rows])
 
 
-def additive(X, y=None, *, Z, batch=None):
-    kernels = {name: ngp.kernels.RBF(1.0, 1.0).on([at]) for at, name in enumerate("ab")}
-    f = ngp.additive_gp("f", kernels, dict.fromkeys(kernels, Z))
-    with numpyro.plate("data", X.shape[0], subsample_size=batch) as rows:
-        ngp.observe("y", f(X[rows]), ngp.likelihoods.Gaussian(0.3), obs=y[rows])
-
-
 def deep(X, y=None, *, Z, batch=None):
     inner = ngp.gp("g", ngp.kernels.RBF(1.0, 1.0), Z, outputs=2)
     f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), Z)
@@ -85,9 +78,7 @@ def importance(model, count, **options):
 def engines():
     Z_gamma = np.concatenate([Z, Z + 0.5])
     return {
-        "natural": natural(sparse, f=ngp.guides.coupled(natural=True)),
         "orthogonal": natural(sparse, f=ngp.guides.orthogonal(Z_gamma, columns=2, natural=True)),
-        "additive": svi(additive, {"f": ngp.guides.block_diagonal()}),
         "deep": svi(deep),
         "weighted": importance(weighted, 4),
         "svgd": ngp.stein.SVGD(sparse, optax.adam(0.01), num_stein_particles=2),

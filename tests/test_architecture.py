@@ -27,33 +27,6 @@ ORDER = (
     "guides > objectives optim > starting > posterior > training > criticism > additive > plots > stein > gam"
 )
 PARTS = [level.split() for level in ORDER.split(" > ")]
-TYPED = [
-    "arrays",
-    "beliefs",
-    "checks",
-    "kernels",
-    "likelihoods",
-    "linalg",
-    "means",
-    "primitives",
-    "programs",
-    "rows",
-    "guides",
-    "sites",
-    "optim",
-    "posterior.sources",
-    "posterior.tracing",
-    "stein.diagnostics",
-    "stein.direction",
-    "stein.kernels",
-    "training.first_state",
-    "training.sampling",
-    "starting",
-    "criticism",
-    "additive",
-    "plots",
-    "gam",
-]
 LEVEL = {part: number for number, level in enumerate(PARTS) for part in level}
 SOURCES = [path for path in sources.FILES if path != PACKAGE / "__init__.py"]
 
@@ -81,10 +54,7 @@ def is_module(name: str) -> bool:
 
 
 def test_parts_are_those_of_the_package():
-    found = {part_of(path) for path in SOURCES}
-    assert found == set(LEVEL)
-    assert len(LEVEL) <= 23
-    assert len(list(PACKAGE.glob("*.py"))) <= 10  # nine and __init__
+    assert {part_of(path) for path in SOURCES} == set(LEVEL)
 
 
 def test_the_page_of_rooms_has_their_order_what_each_imports_and_names_files_that_exist():
@@ -94,6 +64,10 @@ def test_the_page_of_rooms_has_their_order_what_each_imports_and_names_files_tha
     assert len(named) > 20
     for name in named:
         assert (PACKAGE / name).exists() or (ROOT / name).exists(), f"{name} is not there"
+    ways = re.findall(r"^  \d\. ([\w/]+\.py) (?:\w+\.)*(\w+)$", page, re.M)
+    assert len(ways) > 10
+    for file, name in ways:
+        assert f"def {name}(" in sources.text(PACKAGE / file), f"the page of rooms has {name} in {file}"
     known: dict[str, set[str]] = {part: set() for part in LEVEL}
     for path in SOURCES:
         known[part_of(path)] |= {name.split(".")[1] for name in imports(path)} - {part_of(path)}
@@ -122,71 +96,17 @@ def _parts_around(name: str) -> set[str]:
     return {".".join(parts[:count]) for count in range(1, len(parts))}
 
 
-def code_lines(path: Path) -> set[int]:
-    """Numbers of the lines that hold code: no docstring, comment or empty line."""
-    strings = [n for n in sources.nodes(path) if isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant)]
-    docs = {line for node in strings for line in range(node.lineno, node.end_lineno + 1)}
-    lines = sources.text(path).splitlines()
-    return {number for number, line in enumerate(lines, 1) if line.strip() and line.strip()[0] != "#"} - docs
-
-
-def test_files_hold_one_idea_and_rooms_few_files():
-    """And functions fit a screen; a room says what it is for."""
+def test_a_room_says_what_it_is_for():
     for path in SOURCES:
-        code = code_lines(path)
-        assert len(code) <= 420, f"{place(path)} has {len(code)} lines of code"
-        for node in sources.nodes(path):
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                size = sum(node.lineno <= line <= node.end_lineno for line in code)
-                assert size <= 60, f"{place(path)}: {node.name} has {size} lines of code"
         if path.name == "__init__.py":
             assert len(ast.get_docstring(sources.tree(path)) or "") > 40, f"{place(path)} does not say what it is for"
-            entries = [entry for entry in path.parent.iterdir() if entry.name[0] not in "._"]
-            assert len(entries) <= 21, f"{place(path)}: {len(entries)} entries"
-
-
-# Public names of two modules, as `kernels.Linear` and `means.Linear`; and functions that a type chooses.
-PUBLIC_TWICE = {
-    "Constant",
-    "Gaussian",
-    "Linear",
-    "RBF",
-    "Weights",
-    "cycle",
-    "fit",
-    "pseudo_data",
-    "season",
-    "stack",
-    "trend",
-}
-
-
-def test_a_name_of_the_top_level_is_defined_once():
-    found: dict[str, set[str]] = {}
-    for path in SOURCES:
-        for node in sources.tree(path).body:
-            if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name != "_":
-                found.setdefault(node.name, set()).add(place(path))
-    assert {name: files for name, files in found.items() if len(files) > 1 and name not in PUBLIC_TWICE} == {}
-
-
-def test_uses_of_any_do_not_grow():
-    """Lines that name it, imports included: it says nothing of a value, and hides what a function needs."""
-    count = sum(bool(re.search(r"\bAny\b", line)) for path in SOURCES for line in sources.text(path).splitlines())
-    assert count <= 600, f"{count} lines of the package name Any"
-
-
-def test_strictly_typed_files_only_grow():
-    """Their list in pyproject.toml; what is on it once does not leave it."""
-    strict = set(strict_modules())
-    assert strict >= {f"numpyro_gp.{name}" for name in TYPED}
-    assert all(is_module(name) for name in strict)
 
 
 def test_shapes_in_annotations_are_checked_while_tests_run():
     with pytest.raises(TypeCheckError, match="right"):
         solve_lower(jnp.eye(3), jnp.ones(2))
     is_strict = lambda name: any(f"{name}.".startswith(f"{module}.") for module in strict_modules())  # noqa: E731
+    assert all(is_module(name) for name in strict_modules())
     found = 0
     for path in SOURCES:
         name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
@@ -245,15 +165,6 @@ def test_import_makes_no_array_and_sets_no_config():
     assert done.returncode == 0, done.stderr
 
 
-def test_top_level_holds_only_what_was_agreed():
-    listed = subprocess.run(["git", "ls-files"], capture_output=True, text=True, cwd=ROOT).stdout.split()
-    if not listed:
-        pytest.skip("not a git checkout (a source archive): nothing to list, 2026-11")
-    tops = {name.split("/")[0] for name in listed}
-    allowed = {"pyproject.toml", "numpyro_gp", "models", "tests", "examples", "README.md", "LICENSE"}
-    assert {top for top in tops if not top.startswith(".")} <= allowed
-
-
 def test_tests_run_by_a_scheduler_that_does_not_stop():
     """jaxlib 0.10.* and 0.11.0 can deadlock on CPUs with few cores: the guide, examples/guide/troubleshooting.md."""
     assert not can_stop(version("jaxlib")) or f"{FLAG}=false" in os.environ["XLA_FLAGS"]
@@ -271,13 +182,3 @@ def test_readme_links_point_at_files_and_ci_runs_its_test_command():
     (second,) = re.findall(r"pytest -q -n auto -m \"(.*?)\"", run)
     assert first == f"not (benchmark or {second})"
     assert f'-m "{second}"' in readme
-
-
-def test_no_part_of_a_page_stands_twice():
-    """An edit that lost its place once repeated half of the file."""
-    for page in [ROOT / "README.md", *sorted((ROOT / "examples/guide").rglob("*.md"))]:
-        words = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S)
-        words = re.sub(r"^\|.*\n(?=\| ---)", "", words, flags=re.M)  # two tables may have the same columns
-        once = [line for line in words.splitlines() if line.startswith("#") or len(line) > 100]
-        assert len(once) == len(set(once)), (page.name, [line for line in set(once) if once.count(line) > 1])
-        assert page.name != "README.md" or len(once) > 10

@@ -1,6 +1,6 @@
 """Every example runs from the command line with ``--smoke``, and leaves something to look at.
 
-Illustrations run at every commit; programs that make the rows of experiments run where they changed (``tests/conftest.py``).
+Illustrations run at every commit; studies, which make the rows of results, where their folder changed (``tests/conftest.py``).
 """
 
 import ast
@@ -25,7 +25,7 @@ FOLDERS = ("*.py", "studies/*/*.py")
 FOUND = sorted(path for folder in FOLDERS for path in (ROOT / "examples").glob(folder) if path.stem != "__init__")
 PROGRAMS = [path for path in FOUND if "def main(" in path.read_text() and path.parent.name != "tables"]
 NAMES = [".".join(path.relative_to(ROOT / "examples").with_suffix("").parts) for path in PROGRAMS]
-# What a visitor opens: nothing else lies in the folder; all others make the rows of experiments.
+# What a visitor opens: nothing else lies in the folder; all others are studies.
 ILLUSTRATIONS = {"additive_illustration", "bayesian_optimisation", "compare_engines", "conditional_density"}
 ILLUSTRATIONS |= {"dgp_letters", "functionals", "gam_binary", "gam_counts", "large_regression", "latent_force"}
 ILLUSTRATIONS |= {"stations", "streaming", "two_modes"}
@@ -66,11 +66,15 @@ def user(monkeypatch):
         jax.config.update(name, value)
 
 
+def cases():
+    for path, name in zip(PROGRAMS, NAMES, strict=True):
+        folder = str(path.parent.relative_to(ROOT))
+        yield pytest.param(name, marks=[pytest.mark.experiments(folder)] * (name not in ILLUSTRATIONS))
+
+
 @pytest.mark.long
 @pytest.mark.filterwarnings("default", "ignore:.* found in sys.modules after import:RuntimeWarning")
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.experiments] * (name not in ILLUSTRATIONS)) for name in NAMES]
-)
+@pytest.mark.parametrize("name", [*cases()])
 def test_smoke(name, tmp_path, user, monkeypatch, capsys):
     # As `python -m examples.NAME` runs it, in this process: thirty imports of JAX and NumPyro are two minutes.
     monkeypatch.setattr(sys, "argv", [f"examples/{name.replace('.', '/')}.py", "--smoke", "--out", str(tmp_path)])

@@ -1,15 +1,12 @@
 """Every block of the guide runs, in order and in one namespace for each page, and prints what the page says."""
 
-import contextlib
-import io
-import json
 import re
 
 import jax
 import matplotlib.pyplot as plt
 import pytest
 
-from examples.tools import guide_figures, notebooks
+from examples.tools import guide_figures
 from examples.tools.guide_figures import GUIDE, PageError, blocks, differs, run
 from tests import by_numpy
 
@@ -50,23 +47,6 @@ def test_the_blocks_of_a_page_run(page):
         assert not problem, f"{page.name}, line {block.line}: {problem}"
 
     run(page, look)
-
-
-@pytest.mark.usefixtures("as_for_readers")
-def test_a_notebook_runs_from_top_to_bottom(tmp_path):
-    """Cell by cell in one namespace, from the file alone; each prints what it shows."""
-    notebooks.write(tmp_path, [GUIDE / "troubleshooting.md"])
-    found = json.loads((tmp_path / "notebooks" / "troubleshooting.ipynb").read_text())
-    names, compared = {"__name__": "__main__"}, 0
-    for cell in found["cells"]:
-        if cell["cell_type"] == "code":
-            output = io.StringIO()
-            with contextlib.redirect_stdout(output):
-                exec(compile(cell["source"], cell["id"], "exec"), names)
-            for shown in cell["outputs"]:
-                assert differs(output.getvalue(), shown["text"]) is None
-                compared += 1
-    assert compared
 
 
 @pytest.mark.parametrize("page", sorted(GUIDE.rglob("*.md")), ids=name_of)

@@ -57,8 +57,7 @@ def closed_form(seen):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("likelihood", [gaussian, function])
-@pytest.mark.parametrize("samples", [1, 3])
+@pytest.mark.parametrize(("likelihood", "samples"), [(gaussian, 1), (function, 3)])
 def test_the_best_proposal_gives_the_integral(likelihood, samples):
     """A raw error of shapes before: the parameters had K samples and the function had none."""
     objective = ngp.ImportanceWeightedELBO(samples)

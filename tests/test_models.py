@@ -5,13 +5,11 @@ import inspect
 from pathlib import Path
 
 import jax
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from numpyro import handlers
 
 import numpyro_gp as ngp
-from tests.optimised import optimised
 
 GALLERY = Path(__file__).parent.parent / "models"
 NAMES = sorted(file.stem for file in GALLERY.glob("*.py") if file.stem != "__init__")
@@ -63,31 +61,3 @@ def test_recommended_engine_improves_from_a_finite_prior(name):
     losses = np.asarray(ngp.fit(jax.random.key(2), engine, STEPS, progress=False, **data).losses)
     assert np.all(np.isfinite(losses))
     assert losses[-10:].mean() < losses[:5].mean()
-
-
-@pytest.mark.long
-def test_the_conditional_density_is_drawn():
-    """On its grid of inputs and values."""
-    module, data = load("latent_variable_deep")
-    guide = module.guide(data["layers"])
-    params = ngp.fit(jax.random.key(0), module.engine(guide), 1, progress=False, **data).params
-    posterior = ngp.Posterior.from_svi(module.model, guide, params)
-    axis = module.draw_density(jax.random.key(1), posterior, data["X"], data["y"], data["layers"], num_samples=5)
-    density = np.asarray(axis.collections[0].get_array())
-    assert density.shape == (60, 80)
-    assert np.all(density >= 0)
-    plt.close(axis.figure)
-
-
-@pytest.mark.statistical
-def test_nuts_finds_the_values_that_made_the_data():
-    """Level 1e-3 over all hyper-parameters; inducing inputs at the data, so that nothing is approximate.
-
-    Gaussian and Poisson models meet reference moments in ``statistical/test_posteriordb.py``. Sixteen data sets show a
-    parameter that is a standard deviation off: their mean rank is then 0.26 away, 3.6 standard errors.
-    """
-    found = optimised(
-        "examples.studies.calibration.calibration", "run", "robust", np.linspace(-3.0, 3.0, 10)[:, None], 16, 15
-    )
-    assert len(found.ranks) >= 3
-    assert found.passed(1e-3), str(found)

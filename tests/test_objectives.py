@@ -153,7 +153,7 @@ def test_doubly_reparametrised_leaves_all_other_gradients_alone():
 # ------------------------------------------------------------- a sampled layer above the latent inputs
 
 
-def deep_model(case, independent=False):
+def deep_model(case):
     def model(X, y=None):
         weight = jnp.asarray(case["layer0/mean_weight"])
         inner = ngp.gp(
@@ -162,12 +162,7 @@ def deep_model(case, independent=False):
         outer = ngp.gp("outer", kernel_of(case, "layer1/"), case["layer1/Z"], jitter=0.0)
         with numpyro.plate("data", X.shape[0]):
             inputs = ngp.latent_inputs("w", X)
-            if independent:  # the classic bug
-                flat = inner(inputs)
-                e = numpyro.sample("e", dist.Normal(jnp.zeros(inputs.shape[:-1]), 1.0), infer={"numpyro_gp": "noise"})
-                hidden = flat.loc + flat.scale * e
-            else:
-                hidden = inner.draw("e", inputs)
+            hidden = inner.draw("e", inputs)
             ngp.observe("y", outer(hidden[..., None]), ngp.likelihoods.Gaussian(np.sqrt(case["noise"])), obs=y)
 
     return model
@@ -187,7 +182,7 @@ def deep_guide(case, samples=None):
 @pytest.mark.long
 @pytest.mark.parametrize("case", cases("iw_deep"))
 def test_inner_draws_are_joint_over_the_samples_of_a_datum(case):
-    """Exactly the oracle's bound at its draws; the same draws used independently must give another number."""
+    """Exactly the oracle's bound at its draws; the same draws used independently give another one."""
     noise = {"e": jnp.asarray(case["eps_f"]).T}
     model = handlers.substitute(deep_model(case), noise)
 

@@ -1,8 +1,11 @@
 """What users import: no public name is lost, and ``dir()`` shows public names alone."""
 
 import importlib
+import re
 import types
 from pathlib import Path
+
+import numpyro
 
 import numpyro_gp as ngp
 
@@ -31,3 +34,15 @@ def test_dir_shows_public_names_alone_and_modules_are_imported_by_the_name_that_
         names: dict = {}
         exec(f"from {module.__name__} import *", names)
         assert set(module.__all__) <= set(names), name
+
+
+def test_what_the_package_says_of_itself_exists():
+    names = re.findall(r"(?:->|    )\s*([a-zA-Z_][\w.]*)(?= ->|\n)", ngp.__doc__.split("What calls what")[1])
+    assert len(names) > 40
+    for name in names:
+        owner, *parts = [numpyro, *name.split(".")[1:]] if name.startswith("numpyro.") else [ngp, *name.split(".")]
+        for part in parts:
+            if not hasattr(owner, part):
+                importlib.import_module(f"{owner.__name__}.{part}")
+            owner = getattr(owner, part)
+        assert callable(owner), name

@@ -11,10 +11,6 @@ import pytest
 from numpyro.infer import SVI, Trace_ELBO
 
 import numpyro_gp as ngp
-from examples.studies.peers.libraries.jobs import Job
-from examples.studies.peers.libraries.problem import problem_of
-from examples.studies.peers.libraries.programs import counts, instructions, largest, lowered, sizes
-from examples.studies.speed.step_kernels import KEYS, OPTIMISER, kinds
 from tests.compiling import operations
 
 ROWS = 12
@@ -86,24 +82,3 @@ def size_of_step(kind, number=1, batch=None):
 def test_a_step_has_few_operations(kind, number, batch, most):
     found = size_of_step(kind, number, batch)
     assert 0.5 * most < found <= most, found
-
-
-# Kernels in floating point that were counted with jax 0.9.2 in float32 at M = 512, and a twentieth more; a quarter are of
-# products with triangles in four bands of rows, and 26 of predictions that are computed again where a variance is near
-# its rounding errors. Random keys and rows of a minibatch are 44 kernels, and were 49 with a search for rows that exist;
-# the optimiser has three for each of six parameters.
-@pytest.mark.long
-def test_a_program_has_few_kernels_and_no_array_of_more_than_four_times_batch_and_inducing_points():
-    """Copies are of JAX's random numbers: on a CPU their hash is a loop over five rounds, which copies what it holds."""
-    job = Job("programs", 512, "float32")
-    problem = problem_of(job, "")
-    for what, most in (("adam", 284), ("natural", 284), ("predict", 180)):
-        rows = 8192 if what == "predict" else job.batch
-        program = lowered(job, problem, what).compile().as_text()
-        assert 0.5 * most < counts(program)["floating"] <= most, what
-        if what == "adam":
-            assert 20 <= kinds(program)[KEYS] <= 46
-            assert 18 <= kinds(program)[OPTIMISER] <= 24
-        assert largest(program) <= 4 * rows * job.size, what
-        copies = [kind for operation, kind in instructions(program) if operation == "copy" and kind.startswith("f32")]
-        assert not [kind for kind in copies if max(sizes(kind)) >= rows * job.size], what

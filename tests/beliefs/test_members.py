@@ -9,7 +9,7 @@ from numpyro_gp import beliefs as b
 from numpyro_gp.beliefs.basis import BatchBasis, batch_of_bases
 from numpyro_gp.beliefs.members import member_axes
 from numpyro_gp.kernels import Matern32, stack
-from tests.contracts.models import Delegating as Delegate
+from tests.contracts.compositions import Delegating as Delegate
 
 OWN = jnp.array([[0.1], [0.5], [0.9], [1.3]])
 Z3 = jnp.array([[0.0], [0.4], [1.1]])

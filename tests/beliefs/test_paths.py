@@ -10,7 +10,7 @@ import pytest
 from numpyro_gp import beliefs as b
 from numpyro_gp.beliefs.paths import corrections, prior_draw, root
 from numpyro_gp.kernels import RBF, Linear, Periodic
-from tests.contracts.models import Delegating as Delegate
+from tests.contracts.compositions import Delegating as Delegate
 
 Z = jnp.array([[0.05], [0.3], [0.8]])
 OWN = jnp.array([[0.0], [0.2], [0.55], [0.9]])

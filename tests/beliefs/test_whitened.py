@@ -23,7 +23,7 @@ from numpyro_gp.beliefs import (
 )
 from numpyro_gp.beliefs.components import component_covariance, whitened_blocks
 from numpyro_gp.kernels import Matern32
-from tests.contracts.models import Delegating as Delegate
+from tests.contracts.compositions import Delegating as Delegate
 
 RNG = np.random.default_rng(3)
 X = jnp.asarray(np.sort(RNG.normal(size=(6, 2)), axis=0))

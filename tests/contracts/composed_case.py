@@ -75,10 +75,11 @@ class Case:
         values = {name: value_of(site, self.rng, self.c.rest == "delta") for name, site in found.items()}
         return values | {name: np.asarray(self.others) for name in found if name.endswith("inducing_mean")}
 
-    def new_guide(self, model: Any = None) -> Any:
+    def new_guide(self, model: Any = None, recipe: Any = None, scope: str = "") -> Any:
         """A guide that has seen nothing."""
         rest = {"rest": narrow} if self.c.rest == "normal" else {}
-        return ngp.AutoGP(model or self.model, {"f": recipe_of(self.c.belief, self.others)}, **rest)
+        recipe = recipe or recipe_of(self.c.belief, self.others)
+        return ngp.AutoGP(model or self.model, {f"{scope}f": recipe}, **rest)
 
     @cached_property
     def noise(self) -> dict[str, np.ndarray]:
@@ -120,6 +121,19 @@ class Case:
         return ngp.Posterior.from_svi(self.model, self.guide, arrays(self.params))
 
     @cached_property
+    def chain(self) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """Three draws of the hyper-parameters, and of the whitened values of one process or of a sum of two."""
+        rng, sampled = np.random.default_rng(self.c.seed + 3), self.c.hyper == "sampled"
+        draws = {name: start * np.exp(0.3 * sampled * rng.normal(size=3)) for name, start in START.items()}
+        return draws, rng.normal(size=(3, len(self.data["Z"]) * (1 + (self.c.process == "additive"))))
+
+    @property
+    def sampled(self) -> dict[str, Any]:
+        """The draws as a sampler gives them."""
+        draws, v = self.chain
+        return arrays({"f": v, **(draws if self.c.hyper == "sampled" else {})})
+
+    @cached_property
     def new(self) -> dict[str, Any]:
         """Arguments of a prediction."""
         return {**{name: x for name, x in self.made_up(ROWS).items() if name != "y"}, "Z": self.data["Z"]}
@@ -153,14 +167,18 @@ def arrays(tree: Any) -> Any:
     return jax.tree.map(jnp.asarray, tree)
 
 
-def program(model: Any, guide: Any, with_gradient: bool = False) -> Callable[..., Any]:
-    """The loss, and its gradient in the parameters, as one program."""
+def program(
+    model: Any, guide: Any, with_gradient: bool = False, objective: Any = Trace_ELBO, is_batched: bool = False
+) -> Callable[..., Any]:
+    """The loss, and its gradient in the parameters, as one program; or the loss of parameters on an axis."""
 
     def loss(params: Any, drawn: Any, data: Any, batch: int | None) -> Any:
         own, other = (handlers.substitute(part, data=drawn) for part in (model, guide))
         options = {} if batch is None else {"batch": batch}
-        return Trace_ELBO().loss(KEY, params, own, other, **data, **options)
+        return objective().loss(KEY, params, own, other, **data, **options)
 
+    if is_batched:
+        return jax.jit(jax.vmap(lambda params, drawn, data: loss(params, drawn, data, None), in_axes=(0, None, None)))
     return jax.jit(jax.value_and_grad(loss) if with_gradient else loss, static_argnums=3)
 
 

@@ -19,6 +19,7 @@ from numpyro import handlers
 from numpyro.distributions import constraints
 
 import numpyro_gp as ngp
+from numpyro_gp.arrays import value_type
 
 ROWS, POINTS, LEVELS, GROUPS, STEPS = 12, 4, 3, 2, 3
 CATEGORY = 2  # the column of codes beside two of numbers
@@ -129,6 +130,26 @@ def composition(seed: int) -> Composition:
 # ------------------------------------------------------------------------------------------------ the parts
 
 
+@value_type()
+class Delegating(ngp.beliefs.AbstractBelief):
+    """A belief of the user's own with nothing but the three methods, which asks another for all of them."""
+
+    inner: Any
+
+    @property
+    def whitened_mean(self) -> Any:
+        return self.inner.whitened_mean
+
+    def marginals(self, basis: Any, X: Any) -> Any:
+        return self.inner.marginals(basis, X)
+
+    def joint(self, basis: Any, X: Any) -> Any:
+        return self.inner.joint(basis, X)
+
+    def kl(self, basis: Any) -> Any:
+        return self.inner.kl(basis)
+
+
 def widening(X: Any) -> Any:
     """Logarithms of lengthscales."""
     return 0.3 * jnp.tanh(X) - 0.1
@@ -180,7 +201,7 @@ def likelihood_of(name: str, noise: Any, rows: Mapping[str, Any]) -> Any:
         "censored": lambda: own.Censored(normal, right=rows["beyond"]),
         "interval": lambda: own.Interval(normal, rows["lower"], rows["lower"] + 0.8),
         "truncated": lambda: own.Truncated(normal, low=-4.0),
-        "closure": lambda: lambda f: dist.Laplace(f, noise),
+        "closure": lambda: lambda f: dist.Laplace(f, noise + jnp.broadcast_to(jnp.abs(rows["lower"]), f.shape)),
         "poisson": own.Poisson,
         "bernoulli": own.Bernoulli,
         "probit": lambda: own.Bernoulli("probit"),
@@ -249,6 +270,7 @@ class Composed:
         with numpyro.plate("data", X.shape[0], subsample_size=batch) as at, ExitStack() as around:
             own = {name: value[at] for name, value in table.items()}
             latent = self.at_rows(f, X[at], own)
+            numpyro.deterministic("location", (latent[0] if isinstance(latent, tuple) else latent).mean)
             if c.process in ("groups", "own rows"):
                 around.enter_context(numpyro.plate("groups", GROUPS, dim=-2))
             if c.has_replicates:

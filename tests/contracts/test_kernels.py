@@ -32,7 +32,6 @@ from numpyro_gp.kernels import (
     Uniform,
     Wiener,
     ZeroMean,
-    as_kernel,
 )
 
 LENGTHS = np.array([0.4, 0.7, 1.3])
@@ -55,7 +54,6 @@ def coregion():
 # All read three columns: two continuous ones in [0, 1] and codes 0, 1, 2.
 SMOOTH = {
     "rbf": lambda: RBF(1.3, LENGTHS),
-    "rbf_isotropic": lambda: RBF(1.3, 0.8),
     "matern12": lambda: Matern12(0.7, LENGTHS),
     "matern32": lambda: Matern32(0.7, LENGTHS),
     "matern52": lambda: Matern52(0.7, LENGTHS),
@@ -69,9 +67,7 @@ SMOOTH = {
     "arc_cosine_1": lambda: ArcCosine(0.6, LENGTHS, 0.5, order=1),
     "arc_cosine_2": lambda: ArcCosine(0.6, LENGTHS, 0.5, order=2),
     "spectral_mixture": mixture,
-    "sum": lambda: RBF(1.3, LENGTHS) + Linear(0.4),
     "product": lambda: Matern52(1.3, LENGTHS) * Periodic(0.4, 1.2, 0.9),
-    "scaled": lambda: 2.5 * Matern32(1.3, LENGTHS),
     "active": lambda: Matern32(1.3, LENGTHS[:2]).on((1, 0)),
     "nested": lambda: 0.3 * (RBF(1.0, 0.5).on(0) + Matern52(1.0, 0.5).on(1) * Linear(0.7)).on((2, 0)) + Constant(0.1),
     "zero_mean_rbf": lambda: ZeroMean(RBF(1.3, 0.6), Uniform(-0.2, 1.5)).on((0, 1)),
@@ -84,7 +80,6 @@ SMOOTH = {
     "integrated_ou": lambda: IntegratedOU(0.7, 0.3, 0.4).on(0),
     "centred": lambda: Centred(Linear(0.7) + Wiener(0.2), Empirical(np.array([0.1, 0.5, 0.9]))).on(0),
     "own": lambda: Wendland(jnp.asarray(0.7), jnp.asarray(1.5 * LENGTHS)),
-    "function": lambda: as_kernel(plain_function),
     "function_sum": lambda: plain_function + RBF(0.5, 0.7),
 }
 CATEGORICAL = {

@@ -1,8 +1,9 @@
-"""Models composed at random by the seed of the commit, and every model that ever failed.
+"""Each relation on a model that is always the same, models composed by the seed of the commit, and all that ever failed.
 
 A failure says its seed: ``NUMPYRO_GP_NET_SEED=17 pytest -m "" tests/contracts/test_net.py`` runs it again, first.
 """
 
+import itertools
 import os
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from tests.contracts.compositions import PROCESSES, Composition, composition
 from tests.contracts.net import NET, check, check_relations, chosen, seed_of_commit
 
-COUNT = 7
+COUNT = 5
 SEED = int(os.environ.get("NUMPYRO_GP_NET_SEED") or seed_of_commit())
 FEW = {"process": "one", "kernel": ((("RBF", 0),),), "likelihood": "gaussian", "belief": "coupled", "hyper": "sampled"}
 FEW |= {"rest": "delta", "mean": "none", "reads": "values"}
@@ -54,6 +55,14 @@ def test_composed_models_keep_the_relations(number):
 @pytest.mark.parametrize(("name", "kept"), KEPT)
 def test_models_that_failed_keep_the_relations(name, kept):
     check_relations(kept, [name])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", NET)
+def test_every_relation_holds(name):
+    """On the first model to which it applies, of those that begin at a number of its own."""
+    number = 100 * list(NET).index(name)
+    check_relations(next(c for c in map(composition, itertools.count(number)) if NET[name].applies(c)), [name])
 
 
 def test_a_seed_is_one_composition():

@@ -49,13 +49,8 @@ def latent(X, y=None):
 
 RECIPES = {
     "coupled natural": (single, {"f": guides.coupled(natural=True)}),
-    "conditional": (single, {"f": guides.conditional()}),
-    "hybrid": (single, {"f": guides.hybrid(GAMMA, natural=True)}),
-    "orthogonal": (single, {"f": guides.orthogonal(GAMMA, train_inputs=True)}),
     "orthogonal newton": (single, {"f": guides.orthogonal(GAMMA, natural=True, gamma="newton")}),
-    "decoupled_layer": (single, {"f": guides.decoupled_layer(GAMMA)}),
     "structured": (additive, {"f": guides.structured(2, natural=True)}),
-    "conditional additive": (additive, {"f": guides.conditional()}),
     "free_latent": (latent, {"w": guides.free_latent()}),
     "amortised": (latent, {"w": guides.amortised(guides.encoder((3,)))}),
 }

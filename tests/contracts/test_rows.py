@@ -26,7 +26,7 @@ from numpyro_gp.rows.batches import Taken
 from tests.precision import x64
 
 COUNT = int(os.environ.get("NUMPYRO_GP_ROWS_COUNT", "0"))
-FEW, SOME, MANY = COUNT // 50 or 2, COUNT // 10 or 4, COUNT or 24
+FEW, SOME, MANY = COUNT // 50 or 1, COUNT // 10 or 3, COUNT or 12
 DESIGNS = ("normal", "grid", "twins", "one place", "clusters", "line")
 ORDERS = ("shuffled", "by target", "by group", "in turns")
 UNITS = (0, 0, 0, -25, 20, 30)
@@ -224,9 +224,9 @@ def dense_labels(ones, number):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("number", "replicates"), [(60, False), (100, False), (100, True)])
+@pytest.mark.parametrize(("number", "replicates"), [(60, False), (100, True)])
 def test_a_table_sorted_by_its_labels_has_the_fit_of_dense_algebra(number, replicates):
-    """Ten places of many equal rows: by row numbers probabilities were off by 0.30, 0.39 and 0.45, and are by 0.03."""
+    """Ten places of many equal rows: by row numbers probabilities were off by 0.30 and 0.45, and are by 0.03."""
     ones = np.where(np.arange(10) < 5, number // 50, number // 2)
     X, y = np.repeat(np.arange(10.0), number)[:, None], (np.arange(number) < ones[:, None]).astype(float).ravel()
     near, guide = ngp.neighbours(X, 32, others=True, replicates=replicates), ngp.AutoGP(labels)

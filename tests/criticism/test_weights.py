@@ -10,7 +10,7 @@ from scipy import stats
 
 import numpyro_gp as ngp
 from numpyro_gp.criticism.weights import importance_weights, whitened_normal
-from tests.contracts.models import Delegating as Delegate
+from tests.contracts.compositions import Delegating as Delegate
 from tests.fits import KERNEL, KEY, X, Y, Z, fit, known
 
 

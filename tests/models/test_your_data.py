@@ -9,7 +9,7 @@ import pytest
 
 import numpyro_gp as ngp
 
-NAMES = ["derivatives", "averages", "monotone", "point_pattern", "survival", "non_stationary"]
+NAMES = ["derivatives", "monotone", "point_pattern", "non_stationary"]
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ import numpyro_gp as ngp
 from numpyro_gp.beliefs import Basis
 from numpyro_gp.posterior.draws import PointsAt, log_likelihood
 from numpyro_gp.sites import InducingPrior, Observation
-from tests.contracts.models import Delegating as Delegate
+from tests.contracts.compositions import Delegating as Delegate
 from tests.fits import KERNEL, KEY, X, Y, Z, fit
 from tests.oracles.problems import gram
 

@@ -34,17 +34,16 @@ def deep(X, y=None):
         ngp.observe("y", outer(inner.draw("e", X)), ngp.likelihoods.Gaussian(0.3), obs=y)
 
 
-@pytest.mark.parametrize("model", [latent, deep])
-def test_nuts_runs_the_same_model(model):
+def test_nuts_runs_the_same_model():
     """No divergence worth mention, finite draws, and a fit far better than the prior mean (an idle sampler)."""
-    y = jnp.where(jnp.arange(8) % 2 == 0, 1.5, -1.5) if model is latent else jnp.sin(4 * X[:, 0])
-    mcmc = MCMC(NUTS(model), num_warmup=150, num_samples=150, progress_bar=False)
+    y = jnp.sin(4 * X[:, 0])
+    mcmc = MCMC(NUTS(deep), num_warmup=150, num_samples=150, progress_bar=False)
     mcmc.run(jax.random.key(0), X, y, extra_fields=("diverging",))
     samples = mcmc.get_samples()
     assert all(bool(jnp.all(jnp.isfinite(value))) for value in samples.values())
     assert mcmc.get_extra_fields()["diverging"].mean() < 0.1
-    prediction = ngp.Posterior.from_mcmc(model, mcmc).predict(jax.random.key(1), X)
-    prior = stats.norm.logpdf(y, 0.0, 1.5 if model is latent else 1.05)
+    prediction = ngp.Posterior.from_mcmc(deep, mcmc).predict(jax.random.key(1), X)
+    prior = stats.norm.logpdf(y, 0.0, 1.05)
     assert prediction.log_density(y).mean() > prior.mean()
 
 

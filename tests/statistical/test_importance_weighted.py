@@ -43,20 +43,18 @@ def test_expected_bounds(case):
 
 
 @pytest.mark.parametrize("case", cases("iw"))
-@pytest.mark.parametrize("samples", [5, 50])
-def test_doubly_reparametrised_gradient_has_the_same_mean_and_less_noise(case, samples):
+def test_doubly_reparametrised_gradient_has_the_same_mean_and_less_noise(case):
     """Means within 4.5 standard errors, and less noise at K = 50. How much less depends on the instance.
 
     On instance 1 of seed 0 the ratio of standard deviations was 0.87 at K = 5 (loc) and 0.65 at K = 50 (log scale), far
     from the 0.25 to 0.3 of the example in mathematics.md section 10.3: no such factor is asserted.
     """
-    plain = draws(case, samples, value_and_grad=True)
-    doubly = draws(case, samples, value_and_grad=True, doubly=True)
+    plain = draws(case, 50, value_and_grad=True)
+    doubly = draws(case, 50, value_and_grad=True, doubly=True)
     noise = []
     for name in ("loc", "log_scale"):
         a, b = np.asarray(plain[name]), np.asarray(doubly[name])
         error = np.sqrt((a.var(0) + b.var(0)) / REPEATS)
         assert np.all(np.abs(a.mean(0) - b.mean(0)) < 4.5 * error)
         noise.append(b.std(0).mean() / a.std(0).mean())
-    if samples == 50:
-        assert max(noise) < 1
+    assert max(noise) < 1

@@ -5,8 +5,6 @@ import pytest
 
 from examples.tools import datasets
 
-pytestmark = pytest.mark.experiments
-
 # N and D of the tables of the papers, and the number of splits (README of the data).
 SIZES = {"yacht": (308, 6, 10), "energy": (768, 8, 10), "housing": (506, 13, 10), "concrete": (1030, 8, 10)}
 SIZES |= {"challenger": (23, 4, 10), "autompg": (392, 7, 10), "blood": (748, 4, 5), "fertility": (100, 9, 5)}
@@ -28,21 +26,10 @@ def test_small_sets_have_their_published_sizes_and_every_row_is_tested_once_in_t
     assert sum(sizes) < 1_000_000
 
 
-def test_a_folder_with_kinds_is_searched_and_what_is_not_there_is_named(tmp_path):
-    folder = tmp_path / "classification"
-    folder.mkdir()
-    np.savetxt(folder / "tiny.csv.gz", [[1.0, 0.0], [2.0, 1.0]], delimiter=",")
-    np.savetxt(folder / "tiny_splits.csv.gz", [[1], [0]], delimiter=",")
-    X, y, splits = datasets.load("tiny", tmp_path)
-    assert (X.tolist(), y.tolist(), splits.tolist()) == ([[1.0], [2.0]], [0.0, 1.0], [[True], [False]])
-    np.savetxt(tmp_path / "odd.csv.gz", np.ones((3, 2)), delimiter=",")
-    np.savetxt(tmp_path / "odd_splits.csv.gz", np.ones((2, 1)), delimiter=",")
-    with pytest.raises(ValueError, match="must have 3 rows, but have 2"):
-        datasets.load("odd", tmp_path)
+def test_what_is_not_there_is_named():
     with pytest.raises(FileNotFoundError, match=r"no nowhere.csv.gz in .*there are .*yacht"):
         datasets.load("nowhere")
     masks = datasets.load("blood")[2]
-    np.testing.assert_array_equal(datasets.split_mask(masks, 4), masks[:, 4])
     for split in (-1, 5):
         with pytest.raises(ValueError, match=f"split must be 0 to 4, as the data set has 5, but got {split}"):
             datasets.split_mask(masks, split)

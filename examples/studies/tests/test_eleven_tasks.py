@@ -24,13 +24,6 @@ def test_every_program_has_its_row_with_as_many_lines():
         assert row["lines"] == own.lines(program if by.startswith(own.OURS) else peers[by]), row
 
 
-def test_lines_are_those_of_the_body_and_of_what_it_calls():
-    """Two of `birds`; one of `soil_by_process`, and nine of the function that it calls."""
-    assert own.lines(own.birds) == 2
-    _, _, peers = own.TASKS["5 soil"]
-    assert own.lines(*peers.values()) == 10
-
-
 def test_no_task_is_solved_much_worse_than_by_the_best_peer():
     """0.1 nats at most behind the better of the peers, and intervals that hold what they should."""
     for task, (_, _, peers) in own.TASKS.items():

@@ -9,8 +9,6 @@ from examples.studies.gam.peers.programs import __main__ as programs
 from examples.studies.tables import rebuild
 from examples.tools.tables import rows_of
 
-pytestmark = pytest.mark.experiments
-
 
 def test_the_uncertainty_of_the_link_is_in_the_density():
     """Normal data have a closed form: variances add up; without them the density would be another."""
@@ -34,16 +32,6 @@ def test_labels_and_counts_are_judged_on_the_scale_of_their_link():
     wide = rivals.judged("bernoulli", np.array([1.0]), np.array([1.0]), np.array([2.0]), 1.0)
     draws = 1 + 2 * np.random.default_rng(0).normal(size=200_000)
     assert wide["log_density"] == pytest.approx(np.log(np.mean(1 / (1 + np.exp(-draws)))), abs=0.01)
-
-
-def test_the_size_of_counts_is_the_likeliest():
-    rng = np.random.default_rng(1)
-    mean = rng.uniform(1, 20, size=300)
-    y = rng.negative_binomial(4.0, 4.0 / (4.0 + mean))
-    found = rivals.size_of(y, mean)
-    around = [stats.nbinom(r, r / (r + mean)).logpmf(y).sum() for r in (0.99 * found, found, 1.01 * found)]
-    assert around[1] == max(around)
-    assert found == pytest.approx(4.0, rel=0.3)
 
 
 def test_coverage_is_of_the_live_terms_in_bands_of_90_percent():

@@ -1,4 +1,4 @@
-"""The pages as notebooks: their format, and where the links lead. `test_guide.py` runs one."""
+"""The pages as notebooks: their format, and where the links lead."""
 
 import json
 import re

@@ -3,14 +3,10 @@
 import csv
 import json
 
-import pytest
-
 from examples.studies.peers import peers_tables
 from examples.studies.peers.libraries.jobs import Job
 from examples.studies.peers.libraries.keep import keep
 from examples.studies.peers.libraries.report import report
-
-pytestmark = pytest.mark.experiments
 
 
 def line(peer, job=Job("adam"), way="", turn=0, **found):  # noqa: B008  # a tuple of numbers

@@ -109,6 +109,7 @@ def test_pages_of_results_are_short(page):
 
 
 @pytest.mark.long
+@pytest.mark.experiments("examples/studies/tables")
 def test_the_command_writes_tables_and_figures(tmp_path, monkeypatch, capsys):
     for path in ROWS:
         shutil.copy(path, tmp_path)

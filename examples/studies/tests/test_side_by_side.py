@@ -8,9 +8,6 @@ from examples.studies.side_by_side.side_by_side import alone, job_of, problems_o
 from examples.tools.datasets import HERE
 from tests.compiling import counted
 
-pytestmark = pytest.mark.experiments
-
-SETTINGS = "inducing=4 batch=8 draws=3"
 STEPS = 7
 
 
@@ -24,16 +21,10 @@ def settings_of_examples():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "text",
-    [
-        f"deep challenger LV-GP_IW {SETTINGS}",
-        "decoupled challenger OrthNat beta=4 gamma=5 columns=2 batch=8",
-        "depth yacht decoupled_1 coupled=4 mean=5 covariance=3 batch=8",
-    ],
-)
-def test_a_fit_is_the_one_that_it_would_be_alone(text):
+@pytest.mark.experiments("examples/studies/side_by_side")
+def test_a_fit_is_the_one_that_it_would_be_alone():
     """A wrong split's data or starting points, or one key for all, would be far from single fits."""
+    text = "deep challenger LV-GP_IW inducing=4 batch=8 draws=3"
     problems, others = (problems_of(job_of(text, 3), HERE) for _ in range(2))
     fits = together(problems)
     states, losses = fits.advance(fits.states, STEPS)

@@ -3,11 +3,8 @@
 import csv
 
 import numpy as np
-import pytest
 
 from examples.tools.tables import direction, half_width, judged, listed, mean_and_error, read, save, told, with_error
-
-pytestmark = pytest.mark.experiments
 
 ROWS = [{"set": "a", "score": 1.0}, {"set": "a", "score": 3.0}, {"set": "b", "score": 5.0}]
 
