@@ -22,13 +22,15 @@ def test_ramps(kind):
 
 @pytest.mark.parametrize("step", [0.5, ngp.optim.ramp(0.5, 0.6, 10, "linear"), optax.constant_schedule(0.5)])
 def test_natural_parameters_take_plain_steps_and_the_rest_its_own(step):
+    """A user's own parameter called natural_rate too: a plain step would move it, whatever its optimiser says."""
     params = {"f/ngp:natural_shift": jnp.ones(2), "a/f/ngp:natural_precision": jnp.eye(2), "noise": jnp.ones(())}
-    grads = {"f/ngp:natural_shift": jnp.ones(2), "a/f/ngp:natural_precision": jnp.eye(2), "noise": jnp.ones(())}
+    params |= {"natural_rate": jnp.ones(()), "site/natural_shift": jnp.ones(2)}
     optimiser = ngp.optim.natural_gradient(optax.sgd(0.01), step)
-    updates, _ = optimiser.update(grads, optimiser.init(params), params)
+    updates, _ = optimiser.update(params, optimiser.init(params), params)
     np.testing.assert_allclose(updates["f/ngp:natural_shift"], -0.5)
     np.testing.assert_allclose(updates["a/f/ngp:natural_precision"], -0.5 * np.eye(2))
-    np.testing.assert_allclose(updates["noise"], -0.01)
+    for name in ("noise", "natural_rate", "site/natural_shift"):
+        np.testing.assert_allclose(updates[name], -0.01)
 
 
 def steps_taken(gradients, params=None):
@@ -65,15 +67,6 @@ def test_default_steps_stay_where_gradients_agree_or_other_parameters_train():
 
 
 BELIEF = {"f/ngp:natural_shift": jnp.ones(3), "f/ngp:natural_precision": jnp.eye(3)}
-
-
-def test_a_users_own_parameter_called_natural_rate_takes_the_ordinary_step():
-    """A plain step of 0.5 would move it by 0.5, whatever its own optimiser says."""
-    params = {"f/ngp:natural_shift": jnp.ones(2), "natural_rate": jnp.ones(()), "site/natural_shift": jnp.ones(2)}
-    optimiser = ngp.optim.natural_gradient(optax.sgd(0.01), 0.5)
-    updates, _ = optimiser.update(params, optimiser.init(params), params)
-    np.testing.assert_allclose(updates["natural_rate"], -0.01)
-    np.testing.assert_allclose(updates["site/natural_shift"], -0.01)
 
 
 NATURAL = {"f/ngp:natural_shift": jnp.ones(3), "f/ngp:natural_precision": jnp.eye(3), "noise": jnp.ones(())}

@@ -24,9 +24,9 @@ from numpyro_gp.rows.call import Arguments
 from numpyro_gp.rows.feeds import Feed, check_guide, feed_of
 from numpyro_gp.rows.model_trace import check_rows_of
 from numpyro_gp.training.checkpoints import FitResult, Position, check_checkpoint, starting_position
-from numpyro_gp.training.faults import check_engine, explain, standstill
-from numpyro_gp.training.first_state import REMEDY, SHORT, best_start, initial_state, parameters_at_start
-from numpyro_gp.training.loop import Job, NonFiniteLoss, Renewal, end_of_particles, loop_of, run_chunks, written
+from numpyro_gp.training.faults import check_engine, standstill
+from numpyro_gp.training.first_state import SHORT, best_start, initial_state, parameters_at_start
+from numpyro_gp.training.loop import Job, Renewal, end_of_particles, loop_of, non_finite, run_chunks, written
 
 # --------------------------------------------------------------------------------------
 # Before the first step of a fit: every refusal, the first state, and the program of the steps.
@@ -233,10 +233,7 @@ def fit(
         position, failure = run_chunks(job, position, size, adapts, checkpoint_every, bar)
     result = written(job, position)
     if failure is not None:
-        loss, after, arrays = failure
-        reason, sites = explain(svi_or_stein, position.state, loss, after, arrays, feed)
-        message = f"Step {position.steps} of {num_steps} (counted from 0): {reason} {REMEDY}"
-        raise NonFiniteLoss(f"{message} The last good state is {job.place}.", position.steps, sites, result)
+        raise non_finite(job, position, result, *failure)
     still = "" if start is None else standstill(start, {name: result.params[name] for name in start}, position.losses)
     for message in filter(None, (still, end_of_particles(job, position, result))):
         warnings.warn(message, stacklevel=2)

@@ -34,7 +34,8 @@ from numpyro_gp.rows.devices import Placement
 from numpyro_gp.rows.feeds import Feed
 from numpyro_gp.rows.model_trace import without_whole_gathers
 from numpyro_gp.training.checkpoints import FitResult, Position, SetUp, write_checkpoint
-from numpyro_gp.training.faults import FEWEST_STEPS, all_finite, traits_of
+from numpyro_gp.training.faults import FEWEST_STEPS, all_finite, explain, traits_of
+from numpyro_gp.training.first_state import REMEDY
 
 # A step with no array of more numbers than this (200 rows by 50 inducing inputs) is optimised less, in half the time.
 # Where that makes it slower, 20 000 steps or more lose the one or two seconds saved: longer fits get all of it.
@@ -345,6 +346,15 @@ def end_of_particles(job: Job, position: Position, result: FitResult) -> str:
         keep(error, job, position, result)
         raise
     return message if position.steps >= FEWEST_STEPS else ""
+
+
+def non_finite(
+    job: Job, position: Position, result: FitResult, loss: np.ndarray, after: object, arrays: list[Array]
+) -> NonFiniteLoss:
+    """What a step that failed raises: which it was, and at which sites."""
+    reason, sites = explain(job.engine, position.state, loss, after, arrays, job.feed)
+    message = f"Step {position.steps} of {job.num_steps} (counted from 0): {reason} {REMEDY}"
+    return NonFiniteLoss(f"{message} The last good state is {job.place}.", position.steps, sites, result)
 
 
 def written(job: Job, position: Position) -> FitResult:

