@@ -219,7 +219,9 @@ def of_guide(guide: Callable[..., object], params: Any, *args: object, **kwargs:
             fail("guide", required, got, cure)
     check_params(guide, params, None)
     warn_of_nan("params", params, "Look at the losses: ngp.fit stops at the first NaN, and svi.run goes on.")
-    return GuideDraws(guide, dict(params))
+    # NumPy's arrays, as files have them, are no constants of a program everywhere.
+    as_jax = lambda leaf: jnp.asarray(leaf) if isinstance(leaf, np.ndarray) else leaf  # noqa: E731
+    return GuideDraws(guide, {name: jax.tree.map(as_jax, value) for name, value in params.items()})
 
 
 @alone

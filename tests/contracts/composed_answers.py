@@ -16,7 +16,7 @@ import numpyro_gp as ngp
 from tests.contracts import dense
 from tests.contracts.composed_bounds import NET, is_dense, log_priors, relation
 from tests.contracts.composed_case import KEY, Case, arrays, program, same
-from tests.contracts.compositions import NOISY, OF_MEMBERS, ROWS, Delegating
+from tests.contracts.compositions import NOISY, ROWS, Delegating
 
 __all__ = ["NET"]
 
@@ -114,9 +114,7 @@ def a_store_gives_the_same_numbers(case: Case) -> None:
 @relation()
 def numpy_arrays_are_jax_arrays(case: Case) -> None:
     """Parameters of a fit, and arguments of a prediction."""
-    # Natural parameters of several members or outputs, as NumPy's, end in a bare error of JAX (0.9.2): seed 2000.
-    params = arrays(case.params) if case.c.process in (*OF_MEMBERS, "outputs") else case.params
-    posterior = ngp.Posterior.from_svi(case.model, case.guide, params)
+    posterior = ngp.Posterior.from_svi(case.model, case.guide, case.params)
     same(moments(posterior.predict(KEY, **case.new)), moments(case.posterior.predict(KEY, **arrays(case.new))))
 
 

@@ -314,3 +314,18 @@ def test_natural_beliefs_of_several_outputs_are_checked_as_they_are():
     fit = at_start(of_classes, guide, X, labels)
     posterior = ngp.Posterior.from_svi(of_classes, fit.guide, fit.params)
     np.testing.assert_allclose(posterior.predict(KEY, X).mean, 1 / 3, atol=0.05)
+
+
+def test_parameters_are_numpy_arrays_too():
+    """As files have them: those of natural steps of several outputs ended in a bare error of JAX."""
+
+    def two(X, y=None):
+        f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), X[::2], outputs=2)
+        with numpyro.plate("data", X.shape[0]):
+            ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.3), obs=y)
+
+    guide = ngp.AutoGP(two, {"f": ngp.guides.coupled(natural=True)})
+    svi = SVI(two, guide, ngp.optim.natural_gradient(optax.adam(0.01)), Trace_ELBO())
+    params = svi.get_params(svi.init(KEY, X, np.stack([Y, -Y], axis=1)))
+    means = [ngp.Posterior.from_svi(two, guide, own).predict(KEY, X).mean for own in (params, jax.device_get(params))]
+    np.testing.assert_array_equal(*means)
