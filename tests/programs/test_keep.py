@@ -15,7 +15,7 @@ import numpyro_gp as ngp
 from numpyro_gp.checks import waiting_checks
 from numpyro_gp.kernels import Coregion, Matern32
 from numpyro_gp.programs import compiled as keep
-from numpyro_gp.programs.compiled import is_of_library, kept, one_program, program_key, run
+from numpyro_gp.programs.compiled import COMPARED, is_of_library, kept, one_program, program_key, run
 from numpyro_gp.programs.trace import traced
 
 
@@ -89,6 +89,25 @@ def test_a_program_without_a_key_is_counted_and_compiled_each_time():
     assert [kept(strange, None, object) is kept(strange, None, object) for _ in range(2)] == [False, False]
     assert len(keep.without_key) == 4
     del keep.without_key[:]
+
+
+def test_constants_of_inner_programs_count_by_their_numbers_and_large_ones_by_identity():
+    """Inside of a branch, or of the body of a loop, JAX holds what a jitted helper closes over."""
+
+    def branch(array):
+        helper = jax.jit(lambda x: (x * array).sum())
+        return program_key(traced(lambda x: jax.lax.cond(x > 0, helper, jnp.cos, x), 1.0).program)
+
+    def loop(array):
+        helper = jax.jit(lambda carry: carry * array)
+        run = lambda x: jax.lax.scan(lambda c, y: (helper(c), y), x, jnp.arange(3.0))  # noqa: E731
+        return program_key(traced(run, jnp.ones(2)).program)
+
+    large = jnp.zeros(COMPARED)
+    assert branch(jnp.arange(3.0)) == branch(jnp.arange(3.0))
+    assert branch(large) == branch(large)
+    assert loop(jnp.array([1.0, 2.0])) == loop(jnp.array([1.0, 2.0]))
+    assert loop(jnp.array([1.0, 2.0])) != loop(jnp.array([1.0, 3.0]))
 
 
 def test_each_place_of_an_inner_program_counts():
