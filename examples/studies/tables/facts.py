@@ -122,6 +122,10 @@ SPENT = {
     "weights from the fit": ("weights_from_fit", {}),
     "depth alone": ("latent_scores", {"method": ["GP-GP VI"]}),
     "keggdirected": ("latent_scores", {"set": ["keggdirected"], "start": ["targets"]}),
+    "weights from the usual start": (
+        "latent_scores",
+        {"set": ["autompg"], "method": ["LV-GP IW"], "start": ["usual"]},
+    ),
     "not normal": ("normality", {}),
     "model of the paper": ("stein_paper_model", {}),
     "larger bases": ("larger_bases", {}),

@@ -222,7 +222,7 @@ FACTS = {
         f"latent estimate, {name}": functools.partial(latent_gain, name=name, score="estimate", starts=["usual"])
         for name in ("forest", "solar", "bike")
     },
-    "weights, autompg, usual start": functools.partial(long_apart, name="autompg", first="LV-GP IW", second="LV-GP VI"),
+    "weights, autompg, usual start": functools.partial(latent_gain, name="autompg", pair=(2, 1), starts=["usual"]),
     "depth alone, sets": functools.partial(long_told, first="GP-GP VI", second="GP VI"),
     "depth alone, yacht": functools.partial(splits_ahead, name="yacht", first="GP-GP VI", second="GP VI"),
     "letters, depth": functools.partial(letters_apart, first="LV-GP-GP, VI", second="LV-GP, VI"),
