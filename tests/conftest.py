@@ -64,7 +64,7 @@ COMMITS = 20
 def changed() -> list[str] | None:
     """Programs of studies that have changed, but for those that only moved; None where nobody knows."""
     command = ["git", "diff", "--name-only", "--diff-filter=AM", "-M90%"]
-    command += [f"HEAD~{COMMITS}", "--", "examples/studies/*.py"]
+    command += [f"HEAD~{COMMITS}", "--", ":/examples/studies/*.py"]
     try:
         done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True)
     except OSError:

@@ -205,6 +205,10 @@ def _start(
     return jnp.concatenate([leading, _start(name, prior, key, rank=missing)], -1) if missing > 0 else leading
 
 
+# Pickles of recipes name what these were once.
+_random_start = _given_start = _spectral_start = _start
+
+
 def _low_rank(
     name: str, prior: InducingPrior, rank: int, start: Start, natural: bool, mean: ArrayLike | None, scale: float | None
 ) -> LowRank:

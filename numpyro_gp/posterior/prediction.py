@@ -204,6 +204,8 @@ class Prediction:
     ((4,), (4,), (2, 4))
     """
 
+    _labels: Labels | None = None  # of pickles of before, too
+
     def __init__(
         self,
         chunks: Sequence[Observation],

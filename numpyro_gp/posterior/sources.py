@@ -218,9 +218,14 @@ def of_guide(guide: Callable[..., object], params: Any, *args: object, **kwargs:
             got = f"one with {type(part).__name__}, which reads the density of its part of the model: without the data"
             fail("guide", required, got, cure)
     check_params(guide, params, None)
-    warn_of_nan("params", params, "Look at the losses: ngp.fit stops at the first NaN, and svi.run goes on.")
-    # NumPy's arrays, as files have them, are no constants of a program everywhere.
-    as_jax = lambda leaf: jnp.asarray(leaf) if isinstance(leaf, np.ndarray) else leaf  # noqa: E731
+    cure = "Look at the losses: ngp.fit stops at the first NaN, and svi.run goes on."
+    warn_of_nan("params", params, cure, stacklevel=5)
+
+    def as_jax(leaf: object) -> object:
+        """NumPy's arrays, as files have them, are no constants of a program everywhere; none loses digits here."""
+        is_kept = isinstance(leaf, np.ndarray) and leaf.dtype == jax.dtypes.canonicalize_dtype(leaf.dtype)
+        return jnp.asarray(leaf) if is_kept else leaf
+
     return GuideDraws(guide, {name: jax.tree.map(as_jax, value) for name, value in params.items()})
 
 
@@ -262,7 +267,7 @@ def set_up_by_shapes(guide: object, given: Arguments) -> Any:
     return fresh
 
 
-def warn_of_nan(what: str, values: Mapping[str, object], cure: str) -> None:
+def warn_of_nan(what: str, values: Mapping[str, object], cure: str, stacklevel: int = 3) -> None:
     """Say which entries hold NaN: predictions would show it late, and need not read that entry."""
     found = []
     for name, tree in values.items():
@@ -270,7 +275,7 @@ def warn_of_nan(what: str, values: Mapping[str, object], cure: str) -> None:
         if any(bool(np.isnan(x).any()) for x in known if jnp.issubdtype(x.dtype, jnp.floating)):
             found.append(name)
     if found:
-        warnings.warn(f"{what} hold NaN at {found}, and so will all that reads them. {cure}", stacklevel=3)
+        warnings.warn(f"{what} hold NaN at {found}, and so will all that reads them. {cure}", stacklevel=stacklevel)
 
 
 def of_particles(

@@ -6,6 +6,7 @@ program.
 """
 
 import functools
+import itertools
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, cast
 
@@ -168,11 +169,14 @@ class Same:
 
 
 Program = Callable[..., list[Array]]
-# How many programs are kept: those made last.
+# How many programs are kept: those used last.
 SIZE = 64
 # A program with an array of more numbers than this (512 points by 20 000 rows) is optimised even if it runs once.
 LARGE = 10_000_000
-_programs: dict[object, Any] = {}
+# What was made of each program, and when it was used last. That is no order of the dictionary: to move a program in
+# there, all of its key would be looked at again.
+_programs: dict[object, list[Any]] = {}
+_uses = itertools.count()
 # Why programs could not be kept: a parameter of an operation that has no hash. Of the last of them, and not themselves.
 without_key: list[str] = []
 
@@ -193,10 +197,12 @@ def kept(program: Jaxpr, extra: object, build: Callable[[], T]) -> T:
         del without_key[:-SIZE]
         return build()
     if found is None:
-        found = _programs[key] = build()
-        for oldest in [*_programs][:-SIZE]:  # of a copy: other threads keep theirs
-            _programs.pop(oldest, None)
-    made: T = found
+        found = _programs[key] = [build(), 0]
+    found[1] = next(_uses)
+    while len(_programs) > SIZE:
+        oldest = min([*_programs.items()], key=lambda item: item[1][1])[0]  # of a copy: other threads keep theirs
+        _programs.pop(oldest, None)
+    made: T = found[0]
     return made
 
 

@@ -33,14 +33,14 @@ class ArgumentCheck(NamedTuple):
     """A check that a model makes of some of its arrays as they are, all rows in their order, or of what it makes of it.
 
     ``program`` computes that, where it follows from arrays that the model closes over, ``captured``, and these alone.
-    ``passed`` are the arrays that were checked last.
+    ``passed`` has the arrays that were checked last, where there were any.
     """
 
     check: Callable[..., None]
     numbers: tuple[int, ...]
     program: Jaxpr | None
     captured: list[Any]
-    passed: list[object]
+    passed: list[list[object]]
 
     def run(self, arrays: Sequence[object]) -> None:
         """Check other arrays than those that were looked at."""
@@ -48,12 +48,12 @@ class ArgumentCheck(NamedTuple):
         if self.program is None:
             when_known(self.check, *own)
         elif all(map(is_known, (*own, *self.captured))):
-            if len(own) == len(passed) and all(map(operator.is_, own, passed)):
+            if passed and all(map(operator.is_, own, passed[0])):
                 return
             with jax.ensure_compile_time_eval():  # numbers of known arrays, in a program that is being traced too
                 made = as_function(self.program)(*self.captured, *own)
             self.check(*map(np.asarray, made))
-            passed[:] = own
+            passed[:] = [own]  # as a whole, for other threads compare with it
 
 
 class Look(NamedTuple):

@@ -1,6 +1,6 @@
 """Models composed at random from parts by a seed: what a seed chooses, and the model that comes of it.
 
-`descriptions.py` chooses from a table of whole models; here kernels are sums of products of parts, and what stands
+Kernels are sums of products of parts, and what stands
 around a process (groups, outputs, layers, drawn functions, functionals, masks, offsets) is chosen apart from it.
 """
 

@@ -1,7 +1,4 @@
-"""Every NumPyro ELBO trains every kind of recipe: its gradient is that of `Trace_ELBO`.
-
-Recipes whose parameters are plain numbers have it in the net of models, where each objective meets them.
-"""
+"""Every NumPyro ELBO trains every kind of recipe: its gradient is that of `Trace_ELBO`."""
 
 from functools import partial
 
@@ -48,6 +45,7 @@ def latent(X, y=None):
 
 
 RECIPES = {
+    "coupled": (single, {"f": guides.coupled()}),
     "coupled natural": (single, {"f": guides.coupled(natural=True)}),
     "orthogonal newton": (single, {"f": guides.orthogonal(GAMMA, natural=True, gamma="newton")}),
     "structured": (additive, {"f": guides.structured(2, natural=True)}),

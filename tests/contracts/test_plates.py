@@ -11,7 +11,7 @@ import numpyro.distributions as dist
 import optax
 import pytest
 from numpyro import handlers
-from numpyro.infer import SVI, Trace_ELBO, TraceMeanField_ELBO
+from numpyro.infer import MCMC, NUTS, SVI, Trace_ELBO, TraceMeanField_ELBO
 from numpyro.infer.util import log_density
 
 import numpyro_gp as ngp
@@ -309,3 +309,33 @@ def test_draws_of_a_chain_answer_alike():
         f = ngp.gp("f", ngp.kernels.Matern52(1.3, 0.7), Z)
     close(posterior.predict(KEY, SHARED).mean[1], f(SHARED).mean)
     assert np.isfinite(posterior.draws(KEY, OWN, Y).log_likelihood["y"]).all()
+
+
+def temporary_bytes(groups):
+    """What a whole step on two groups, natural and all, holds beside its arguments and results."""
+    model, data = partial(hierarchical, num_groups=groups), (jnp.zeros((groups, N, 1)), jnp.zeros((groups, N)))
+    guide = ngp.AutoGP(model, {"f": guides.coupled(natural=True)})
+    svi = SVI(model, guide, ngp.optim.natural_gradient(optax.sgd(1e-2), 0.5), Trace_ELBO())
+    step = jax.jit(lambda state, *data: svi.update(state, *data, batch=2))
+    return step.lower(svi.init(KEY, *data, batch=2), *data).compile().memory_analysis().temp_size_in_bytes
+
+
+@pytest.mark.long
+def test_memory_of_a_minibatch_does_not_grow_with_beliefs_of_other_groups():
+    """A further group costs the drawing of its number, 22 to 28 bytes; its belief has 96, its factor 72."""
+    assert (temporary_bytes(512) - temporary_bytes(64)) / (512 - 64) < 40
+
+
+@pytest.mark.long
+def test_samplers_and_particles_hold_points_of_all_members():
+    """NUTS and SVGD on the model as it stands: draws of each group's values, and predictions from them."""
+    mcmc = MCMC(NUTS(hierarchical), num_warmup=2, num_samples=2, progress_bar=False)
+    mcmc.run(KEY, OWN, Y)
+    svgd = ngp.stein.SVGD(hierarchical, numpyro.optim.Adam(0.01), ngp.stein.RBF(), 2)
+    result = ngp.fit(KEY, svgd, 2, OWN, Y, progress=False)
+    for posterior in (
+        ngp.Posterior.from_mcmc(hierarchical, mcmc),
+        ngp.Posterior.from_stein(hierarchical, svgd, result.params),
+    ):
+        assert posterior.samples["f"].shape == (2, G, 1, M)
+        assert np.isfinite(posterior.predict(KEY, OWN).mean).all()

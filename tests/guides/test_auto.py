@@ -8,7 +8,7 @@ import numpyro.distributions as dist
 import optax
 import pytest
 from numpyro import handlers
-from numpyro.infer import SVI, Trace_ELBO, TraceEnum_ELBO
+from numpyro.infer import SVI, Predictive, Trace_ELBO, TraceEnum_ELBO
 from numpyro.infer.autoguide import AutoGuide, AutoNormal
 
 import numpyro_gp as ngp
@@ -175,3 +175,16 @@ def test_a_compiled_first_call_leaves_no_tracer_behind():
     alone = SVI(process_alone, own, optax.adam(0.01), Trace_ELBO())
     jax.jit(lambda key, X: alone.get_params(alone.init(key, X)))(jax.random.key(0), X)
     ngp.Posterior.from_svi(process_alone, own, first)  # whose check of the parameters has nothing but shapes
+
+
+@pytest.mark.long
+def test_predictive_of_numpyro_reads_the_guide():
+    """Its draws have the moments of predictions, after steps that move them away from the prior."""
+    guide = ngp.AutoGP(model, {"f": ngp.guides.coupled(natural=True)})
+    svi = SVI(model, guide, ngp.optim.natural_gradient(optax.adam(0.01), 0.5), Trace_ELBO())
+    params = ngp.fit(KEY, svi, 20, X, Y, progress=False).params
+    drawn = Predictive(model, guide=guide, params=params, num_samples=1000)(KEY, X)["y"]
+    prediction = ngp.Posterior.from_svi(model, guide, params).predict(KEY, X)
+    assert float(jnp.corrcoef(prediction.mean, Y)[0, 1]) > 0.9
+    assert float(jnp.max(jnp.abs(drawn.mean(0) - prediction.mean) / jnp.sqrt(prediction.variance / 1000))) < 5
+    np.testing.assert_allclose(drawn.var(0), prediction.variance, rtol=0.3)

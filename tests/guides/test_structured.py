@@ -170,3 +170,9 @@ def test_members_that_a_mask_hides_stay_where_they_are(name):
         return ngp.additive_gp("f", {"a": kernel.on(0), "b": kernel.on(1)}, {"a": hidden.X[:3], "b": hidden.X[3:6]})
 
     hidden.check_hidden_members_stay(opened, RECIPES[name][0](natural=True), [True, False], 1e-2)
+
+
+@pytest.mark.parametrize("name", ["_random_start", "_given_start", "_spectral_start"])
+def test_pickles_of_recipes_find_their_starts(name):
+    """Recipes are partial functions, and pickles of version 0.3 name these."""
+    assert callable(pickle.loads(f"cnumpyro_gp.guides.structured\n{name}\n.".encode()))

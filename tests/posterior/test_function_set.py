@@ -175,3 +175,20 @@ def test_refusals():
         POSTERIOR.functions(KEY, 2, NEW, num_features=0)
     with pytest.raises(TypeError, match="arguments of the model"):
         POSTERIOR.functions(KEY, 2)
+
+
+@pytest.mark.long
+def test_a_call_that_fails_leaves_nothing_behind(monkeypatch):
+    """Rows whose values were never drawn had those of the last row that was, and wrong columns came to stay."""
+    posterior = ngp.Posterior.from_mcmc(by_callable, {"f": 0.3 * np.random.default_rng(3).normal(size=(3, 4))})
+    first, second = NEW[:2], NEW[2:4]
+    wanted, f = (posterior.functions(KEY, 3, first) for _ in range(2))
+    wanted(first), f(first)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(f, "_draw", lambda rows: (_ for _ in ()).throw(KeyboardInterrupt))
+        f(second)
+    for _ in range(2):
+        with pytest.raises(ValueError, match=f"X must be an array with {NEW.shape[1]} columns"):
+            f(jnp.zeros((2, NEW.shape[1] + 1)))
+    np.testing.assert_allclose(f(second), wanted(second), rtol=1e-6)
+    assert float(jnp.abs(f(second)[:, 0] - f(second)[:, 1]).max()) > 1e-3

@@ -20,6 +20,7 @@ import numpyro_gp as ngp
 from numpyro_gp.training.fit import fit
 from tests.fits import X, Y, sparse
 from tests.oracles.engines import Countdown, data, engine, key, model, same
+from tests.precision import x64
 
 KEY, DATA = key(), data()
 
@@ -167,3 +168,20 @@ def test_arguments_that_are_no_arrays_and_handlers_are_part_of_the_program():
     np.testing.assert_allclose([level(1.0), level(0.5)], [8 / 9, 8 / 12], rtol=1e-6)
     with numpyro.handlers.condition(data={"y": jnp.full(8, 2.0)}):
         np.testing.assert_allclose(level(1.0), 16 / 9, rtol=1e-6)
+
+
+def test_precision_switched_between_fits():
+    """A kept program is of one precision."""
+
+    def plain(y):
+        level = numpyro.sample("level", dist.Normal(0.0, 1.0))
+        numpyro.sample("y", dist.Normal(level, 1.0).expand(y.shape).to_event(1), obs=y)
+
+    def guide(y):
+        numpyro.sample("level", dist.Delta(numpyro.param("level_auto_loc", lambda key: jnp.zeros(()))))
+
+    svi = SVI(plain, guide, optax.sgd(0.1), Trace_ELBO())
+    for is_double, dtype in ((True, np.float64), (False, np.float32)):
+        with x64(is_double):
+            found = fit(jax.random.key(0), svi, 3, np.ones(8, dtype), progress=False)
+        assert found.losses.dtype == dtype
