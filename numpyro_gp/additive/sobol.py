@@ -8,7 +8,7 @@ the variance of a component over them, kernels may be of any kind, and shares ar
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -33,9 +33,6 @@ from numpyro_gp.primitives.opening import recorded_processes
 from numpyro_gp.rows.call import call_of
 
 __all__ = ["Indices", "draws", "each_draw", "expected", "intervals", "kernel_columns", "plug_in", "sample", "totals"]
-
-
-OF_POSTERIOR = "Use Posterior.from_svi, .from_mcmc or .from_stein, or ngp.sobol.draws(f, key) of one process."
 
 
 @value_type()
@@ -293,9 +290,25 @@ def each_draw(
     >>> found.shape
     (5,)
     """
-    check_type("posterior", posterior, Posterior, "an ngp.Posterior", OF_POSTERIOR)
+    return _with_count(posterior, key, lambda _: function, args, kwargs, num_draws, site)
+
+
+def _with_count(
+    posterior: Posterior,
+    key: Array,
+    make: Callable[[int], Callable[[AdditiveGP, Array], object]],
+    args: tuple[object, ...],
+    kwargs: Mapping[str, object],
+    num_draws: int | None,
+    site: str | None,
+) -> Any:
+    """Do `each_draw` of a function that is made once the number of draws is known."""
+    cure = "Use Posterior.from_svi, .from_mcmc or .from_stein, or ngp.sobol.draws(f, key) of one process."
+    check_type("posterior", posterior, Posterior, "an ngp.Posterior", cure)
     call = call_of(posterior.model, args, kwargs)
     view = plates_at(posterior, call)
+    index = posterior.spread(num_draws, view.is_random)
+    function = make(index.size)
 
     def at_draw(source: Posterior, draw: Draw, arrays: list[Array]) -> Any:
         key_model, key_function = jax.random.split(draw[0])
@@ -309,7 +322,6 @@ def each_draw(
         f = additive[name]
         return function(f, key_of(key_function, f.name))  # the noise of one process is not that of another
 
-    index = posterior.spread(num_draws, view.is_random)
     return at_each_draw(at_draw, posterior, draws_of(key, index), call.arrays)
 
 
@@ -362,9 +374,10 @@ def sample(
     check_count("num_samples", num_samples)
     if over is not None and (layout := design_of(getattr(posterior, "model", None))) is not None:
         over = layout.map(over)
-    check_type("posterior", posterior, Posterior, "an ngp.Posterior", OF_POSTERIOR)
-    count = posterior.spread(num_draws, plates_at(posterior, call_of(posterior.model, args, kwargs)).is_random).size
-    each = math.ceil(num_samples / count)
-    shares = lambda f, key: draws(f, key, each, over)  # noqa: E731
-    drawn = each_draw(posterior, key, shares, *args, num_draws=num_draws, site=site, **kwargs)
+
+    def some(count: int) -> Callable[[AdditiveGP, Array], Indices]:
+        each = math.ceil(num_samples / count)
+        return lambda f, key: draws(f, key, each, over)
+
+    drawn = _with_count(posterior, key, some, args, kwargs, num_draws, site)
     return jax.tree.map(lambda leaf: leaf.reshape(-1), drawn)

@@ -175,11 +175,16 @@ def _marginals_jvp(
 # The beliefs.
 
 
-def check_mean(argument: str, mean: ArrayLike) -> Array:
+def check_mean(
+    argument: str,
+    mean: ArrayLike,
+    required: str = "of shape (M,), or (P, M) for P outputs",
+    cure: str = "Pass a row for each output.",
+) -> Array:
     """Return a whitened mean ``(M,)`` or ``(P, M)``, with the axes of plates on its left."""
     array = check_floating(argument, mean)
     if array.ndim == 0:
-        fail(argument, "of shape (M,), or (P, M) for P outputs", f"shape {array.shape}", "Pass a row for each output.")
+        fail(argument, required, f"shape {array.shape}", cure)
     return array
 
 

@@ -296,6 +296,9 @@ class Decoupled(OfParts):
     def whitened_mean(self) -> Float[Array, "*batch M"]:
         return jnp.zeros_like(self.B_tril[..., 0])
 
+    def coefficients(self, site: Basis) -> Float[Array, "*batch G"]:  # noqa: ARG002 - they are held
+        return self.a
+
     def parts(self, site: Basis) -> Parts:
         return Parts(self.a, None, inverse_covariance(site.kernel.matrix(site.inducing), self.B_tril))
 

@@ -30,6 +30,8 @@ from numpyro_gp.linalg import factorise, flipped, half_log_det, inverse_factor, 
 
 
 Blocks = tuple[Array, ...] | Stacked
+# What a mean of an additive belief must be, and the cure.
+OF_ALL = "of shape (M,), whitened values of all components", "Stack them in component order."
 BlocksField = Converted[Blocks, Mapping[str, ArrayLike] | Sequence[ArrayLike]]
 
 
@@ -94,7 +96,7 @@ class InBlocks(AbstractBelief):
     probe: BlockProbe | None = None
 
     def __post_init__(self) -> None:
-        mean, blocks, names = check_mean("mean", self.mean), self.blocks, self.names
+        mean, blocks, names = check_mean("mean", self.mean, *OF_ALL), self.blocks, self.names
         if not isinstance(blocks, Stacked):  # a tuple in component order, or a dictionary, which has the names
             labelled = blocks.items() if isinstance(blocks, Mapping) else enumerate(blocks)
             names, axes = tuple(blocks) if isinstance(blocks, Mapping) else names, (*mean.shape[:-1], None)
@@ -219,7 +221,7 @@ class Structured(LowRankBelief):
     probe: BlockProbe | None = None
 
     def __post_init__(self) -> None:
-        mean = check_mean("mean", self.mean)
+        mean = check_mean("mean", self.mean, *OF_ALL)
         store(self, mean=mean, W=check_low_rank(self.W, mean))
 
     def whitened(self, basis: AbstractBasis | None = None) -> Whitened:  # noqa: ARG002

@@ -41,7 +41,7 @@ def check_distribution(argument: str, weights: Array) -> None:
     """Refuse known weights that do not sum to 1 over the last axis."""
 
     def check(values: np.ndarray) -> None:
-        if not np.allclose(total := values.sum(-1), 1, rtol=0, atol=1e-4):
+        if not np.allclose(total := values.sum(-1), 1, rtol=0, atol=1.1e-4):
             cure = f"Divide by the sum: {argument} / {argument}.sum()."
             fail(argument, "a distribution that sums to 1", f"a sum of {np.ravel(total)[0]:.6g}", cure)
 

@@ -100,13 +100,13 @@ class _Wrapped(Likelihood):
     def check_targets(self, y: ArrayLike) -> None:
         """Values and bounds must be possible values, in their intervals."""
         self.likelihood.check_targets(y)
-        ends = [getattr(self, name) for name in self.ends]
+        names, ends = self.ends, [getattr(self, name) for name in self.ends]
 
         def check(values: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
             if (wrong := (values < low) | (values > high)).any():
-                cure = f"Pass a value inside for each datum: {self.ends[1]} where it is finite, else {self.ends[0]}."
+                cure = f"Pass a value inside for each datum: {names[1]} where it is finite, else {names[0]}."
                 got = f"{float(np.broadcast_to(values, wrong.shape)[wrong].ravel()[0]):.6g} outside"
-                fail("obs", f"between {self.ends[0]} and {self.ends[1]}", got, cure)
+                fail("obs", f"between {names[0]} and {names[1]}", got, cure)
 
         if ends:
             low, high = (inf if end is None else end for end, inf in zip(ends, (-jnp.inf, jnp.inf), strict=True))

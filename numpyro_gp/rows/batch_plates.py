@@ -8,6 +8,7 @@ took as long as the rest of a small step. Here the rows are images of ``0 .. B -
 import math
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import cache
 
 import jax
 import jax.numpy as jnp
@@ -186,10 +187,7 @@ def _network(keys: Array, size: int, places: Array) -> Array:
 
     A loop until all are below would take as many turns as chance has it, and a GPU would have to ask before each.
     """
-    # Two numbers, apart by a factor of four at most, with the least product from ``size`` on: the nearest of such.
-    root = math.isqrt(size - 1) + 1
-    pairs = ((one, -(-size // one)) for one in range(root, max(2, root // 2) - 1, -1))
-    radices = min(pairs, key=math.prod)
+    radices = _radices(size)
     found = _feistel(places, keys, radices)
     if (excess := math.prod(radices) - size) == 0:
         return found
@@ -200,6 +198,13 @@ def _network(keys: Array, size: int, places: Array) -> Array:
     # Each turn goes twice as far, and no way passes a number twice. Written out they would be found for every place.
     images = _feistel(jnp.arange(size, size + excess, dtype=jnp.uint32), keys, radices)
     return gone_on(found, lax.fori_loop(0, excess.bit_length(), lambda _, own: gone_on(own, own), images))
+
+
+@cache
+def _radices(size: int) -> tuple[int, int]:
+    """Two numbers, apart by a factor of four at most, with the least product from ``size`` on: the nearest of such."""
+    root = math.isqrt(size - 1) + 1
+    return min(((one, -(-size // one)) for one in range(root, max(2, root // 2) - 1, -1)), key=math.prod)
 
 
 def _feistel(value: Array, keys: Array, radices: tuple[int, int]) -> Array:

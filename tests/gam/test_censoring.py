@@ -266,3 +266,13 @@ def test_a_likelihood_of_the_users_own_is_censored_too():
         own = found.coefficients()["linear(x)"]
         assert abs(own.estimate - wanted[1]) < 0.4 * own.sd
         assert found.predict(NEW).mean.shape == (3,)
+
+
+def test_a_series_is_forecast_without_a_column_of_censoring():
+    """Beside a level of 3, above which nothing was read."""
+    t = np.arange(60.0)
+    data = {"t": t, "y": np.minimum(0.06 * t + 0.2 * np.sin(t), 3.0), "high": 0.06 * t + 0.2 * np.sin(t) > 3.0}
+    ahead = fit("high", formula="y ~ trend(t)", data=data).forecast(5)
+    assert ahead.times[0] == 60.0
+    assert np.all(ahead.mean > 3.0)
+    assert ngp.gam("y ~ trend(t)", data).forecast(5).mean[0] < 3.2

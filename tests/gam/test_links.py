@@ -37,3 +37,10 @@ def test_working_residuals_are_those_of_least_squares(link):
 def test_weights_are_squared_slopes_over_variances(family, link, law):
     wanted = slope_of(link, F) ** 2 / law(INVERSES[link](F)).var()
     np.testing.assert_allclose(as_family(family).weights(F, 3.0), wanted, rtol=1e-10)
+
+
+def test_far_labels_have_no_weight_and_finite_residuals():
+    far = np.array([-60.0, 60.0])
+    for link in ("logit", "probit"):
+        assert as_family(L.Bernoulli(link)).weights(far).max() < 1e-20
+        assert np.abs(residuals_at(link, far, np.array([1.0, 0.0]))).max() <= 1000

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 import pytest
 from scipy import stats
 
@@ -198,3 +199,36 @@ def test_an_uncertain_noise_is_no_reason_to_advise_another_family():
     summary = ngp.gam("y ~ trend(t)", {"t": np.arange(100.0), "y": y}).summary()
     assert not any("hold" in note for note in summary.notes)
     assert -1.1 < float(summary.facts["log density, left out"].split()[0]) < -0.85
+
+
+class Shifted(dist.Distribution):
+    """A law of a user's own, with a ``cdf`` and a support that needs numbers."""
+
+    arg_constraints = {"loc": dist.constraints.real}  # noqa: RUF012
+
+    def __init__(self, loc):
+        self.loc = loc
+        super().__init__(batch_shape=jnp.shape(loc), validate_args=False)
+
+    @property
+    def support(self):
+        return dist.constraints.greater_than(self.loc - 20)
+
+    def log_prob(self, value):
+        return dist.Normal(self.loc, 0.5).log_prob(value)
+
+    def cdf(self, value):
+        return dist.Normal(self.loc, 0.5).cdf(value)
+
+    def sample(self, key, sample_shape=()):
+        return dist.Normal(self.loc, 0.5).sample(key, sample_shape)
+
+    mean, variance = property(lambda self: self.loc), property(lambda self: jnp.full_like(self.loc, 0.25))
+
+
+@pytest.mark.long
+def test_a_law_with_a_probability_of_its_own_is_checked():
+    x = np.linspace(-1, 1, 40)
+    y = x + 0.5 * np.random.default_rng(1).normal(size=40)
+    summary = ngp.gam("y ~ x", {"x": x, "y": y}, lambda: Shifted, num_steps=20).summary()
+    assert "calibration" in summary.facts["checks of the fit"]

@@ -110,6 +110,7 @@ def test_how_many_inducing_inputs_terms_have():
     assert sizes("y ~ te(a, b)", data) == [200]
     assert sizes("y ~ te(a, b)", {name: values[:150] for name, values in data.items()}) == [150]
     assert sizes("y ~ te(a, b) + ti(a, c) + ti(b, c) + ti(a, b, c)", data) == [60, 60, 60, 90]
+    assert sizes("y ~ te(a, b) + te(b, c, num_inducing=30)", data) == [200, 30]
     curves = " + ".join(f"s({name}, by=g)" for name in "abc")  # 24 of each of two levels: of 600 there is less left
     assert sizes(f"y ~ te(a, b) + {curves} + re(k)", data | {"g": np.arange(300) % 4, "k": np.arange(300)})[0] == 60
     # Of many rows a step costs what one of 11 000 rows with 60 does; weights are as rows.

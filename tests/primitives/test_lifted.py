@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 import pytest
 from numpyro import handlers
 from numpyro.infer.util import log_density
@@ -120,3 +121,23 @@ def test_what_a_process_cannot_say_is_refused():
         f(Derivative(X[:, :1], 0))
     with pytest.raises(ValueError, match="inducing must be functionals of 2 columns"):
         ngp.gp_regression("y", KERNEL, X, 0.1, inducing=Values(X[:, :1]))
+
+
+@pytest.mark.long
+def test_outputs_members_and_rows_of_one_member_each():
+    """Each member is the process alone; levels count by the sum of the weights of a row."""
+    values = jnp.asarray(RNG.normal(size=(3, 5)))
+    alone = jnp.stack([opened(v, lambda: ngp.gp("f", KERNEL, Z))(ROWS).loc for v in values])
+    several = opened(values, lambda: ngp.gp("f", KERNEL, Z, outputs=3))
+    np.testing.assert_allclose(several(ROWS).mean, alone.T, atol=1e-9)
+    assert several.joint(ROWS).batch_shape == (3,)
+    levels = jnp.array([1.0, 2.0, 4.0])
+
+    def members():
+        with numpyro.plate("group", 3):
+            return ngp.gp("f", KERNEL, Z, mean=levels)
+
+    f, weights = opened(values, members), np.array([1.0, 1, 1, 0, 0, 0, 1, 1])
+    np.testing.assert_allclose(f(ROWS).loc, alone + np.outer(levels, weights), atol=1e-9)
+    codes = jnp.array([2, 0, 1, 1, 2, 0, 0, 2])
+    np.testing.assert_allclose(f.at(codes, ROWS).loc, f(ROWS).loc[codes, jnp.arange(8)], atol=1e-9)

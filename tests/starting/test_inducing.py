@@ -281,3 +281,13 @@ def test_plus_plus_prefers_far_rows():
     X = jnp.concatenate([jnp.linspace(0.0, 0.1, 1000), jnp.asarray([100.0])])[:, None]
     found = [float(kmeans(jax.random.key(s), X, 3, num_iterations=0).max()) for s in range(10)]
     np.testing.assert_allclose(found, 100.0)
+
+
+def test_blocks_do_not_change_the_answer(rng, monkeypatch):
+    X = jnp.asarray(rng.normal(size=(103, 2)))
+    centres = X[:7]
+    whole = clusters.assign(X, centres)
+    monkeypatch.setattr(clusters, "BLOCK_ROWS", 10)  # ten blocks and one of three rows
+    for got, expected in zip(clusters.assign(X, centres), whole, strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-13)
+    assert float(whole[1].sum()) == 103.0

@@ -317,9 +317,10 @@ def _seen(
                 return None
             conditional = jax.vmap(lambda own, f: own.conditional(f))
             given: dist.Distribution = jax.eval_shape(conditional, likelihood, jnp.zeros(shape))
-            has_rule = isinstance(given, tuple(kind for kind, _ in KNOWN)) or given.support is constraints.boolean
-            has_rule |= type(given).cdf is not dist.Distribution.cdf
-            if not has_rule:
+            has_rule = (
+                isinstance(given, tuple(kind for kind, _ in KNOWN)) or type(given).cdf is not dist.Distribution.cdf
+            )
+            if not (has_rule or given.support is constraints.boolean):  # a support may need numbers, and comes last
                 return None
         mean, variance, noise = at.mean[:, few], at.variance[:, few], None
         # Data that tie lie anywhere among their equals, by numbers of no seed that made a column.

@@ -169,6 +169,7 @@ class Bound:
         self.parts, self.data, self.tables = parts, data, tables
         self.is_exact, self.start = parts.vector_layout.is_exact, parts.evaluator.start
         self.residual = data.weights * (data.y - data.offset)
+        self.response = float(data.weights.sum()), float(np.sum(self.residual * (data.y - data.offset)))
         classes = parts.model.family.classes
         shape = (len(data.y),) if classes is None else (len(data.y), classes - 1)
         self.pseudo_data = bounds.RowPseudoData(np.zeros(shape), np.zeros(shape + shape[1:]))  # rows say nothing yet
@@ -211,8 +212,7 @@ class Bound:
                 sums = one if sums is None else bounds.Sums(*(a + b for a, b in zip(sums, one, strict=True)))
             assert sums is not None
             noise = float(np.hypot(values.noise, LEAST_NOISE * self.parts.model.start.size))
-            mass, squares = self.data.weights.sum(), float(np.sum(self.residual * (self.data.y - self.data.offset)))
-            result = bounds.gaussian_bound(sums, mass, squares, values.scales, noise, self.parts.sizes)
+            result = bounds.gaussian_bound(sums, *self.response, values.scales, noise, self.parts.sizes)
             result = result._replace(of_noise=result.of_noise * float(values.noise) / noise)
         else:
             assert self._row_features is not None

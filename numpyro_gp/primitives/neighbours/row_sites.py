@@ -172,7 +172,8 @@ def check_gaussian_data(
     """Noise variances, and data of all ``rows``: those of near, or of a line."""
     noise = check_positive("noise_variance", noise_variance)
     if noise.shape not in ((), (size,)):
-        each = f"Pass one variance, or one for each of all the rows of {rows}."
+        each = f"Pass one variance, or one for each of all the rows of {rows}"
+        each += ": of neighbours too the noise counts." if rows == "near" else "."
         fail("noise_variance", f"a number or of shape {(size,)}", f"shape {noise.shape}", each)
     if obs is None:
         return noise, None
