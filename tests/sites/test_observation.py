@@ -6,6 +6,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from scipy import stats
 
 import numpyro_gp as ngp
 from numpyro_gp.likelihoods.expectations import HERMITE_NODES
@@ -98,3 +99,15 @@ def test_bad_values():
     ):
         with pytest.raises((TypeError, ValueError), match=message):
             call()
+
+
+def test_an_observation_scores_the_expectation_and_predicts_the_integral(rng):
+    mean, scale, y = rng.normal(size=4), rng.uniform(0.3, 1.0, 4), rng.normal(size=4)
+    seen = Observation(dist.Normal(jnp.asarray(mean), jnp.asarray(scale)), ngp.likelihoods.Gaussian(0.5))
+    expected = stats.norm.logpdf(y, mean, 0.5) - 0.5 * scale**2 / 0.25
+    np.testing.assert_allclose(seen.log_prob(jnp.asarray(y)), expected, rtol=1e-12)
+    np.testing.assert_allclose(
+        seen.predictive_log_prob(jnp.asarray(y)), stats.norm.logpdf(y, mean, np.sqrt(0.25 + scale**2))
+    )
+    np.testing.assert_allclose(seen.mean, mean)
+    np.testing.assert_allclose(seen.variance, 0.25 + scale**2)

@@ -5,8 +5,10 @@ import pickle
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 import pytest
 from numpyro.distributions.kl import kl_divergence
+from numpyro.infer import TraceGraph_ELBO
 from scipy import stats
 
 import numpyro_gp as ngp
@@ -50,3 +52,24 @@ def test_sites_in_plates_expand_flatten_and_pickle_and_a_belief_is_a_point_mass(
     assert fn.event_shape == pickle.loads(pickle.dumps(fn)).value.shape == (3,)
     np.testing.assert_array_equal(fn.mean, np.arange(3.0))
     np.testing.assert_allclose(fn.variance, 4.0)
+
+
+def test_prior_draws_are_standard_normal():
+    draws = site(outputs=2).sample(jax.random.key(1), (15000,))
+    assert draws.shape == (15000, 2, 3)
+    np.testing.assert_allclose(draws.mean(0), 0.0, atol=0.04)
+    np.testing.assert_allclose(draws.std(0), 1.0, atol=0.03)
+
+
+def test_gradients_reach_a_belief_also_where_numpyro_asks_whether_a_site_is_reparametrised():
+    """Of ``KL = |m|^2 / 2``; stopped at the site they are zero."""
+
+    def model(mean):
+        numpyro.sample("f", site())
+
+    def guide(mean):
+        numpyro.sample("f", ngp.Belief(ngp.beliefs.Coupled(mean, jnp.eye(3))))
+
+    mean = jnp.array([0.5, -1.0, 2.0])
+    loss = lambda mean: TraceGraph_ELBO().loss(jax.random.key(0), {}, model, guide, mean)  # noqa: E731
+    np.testing.assert_allclose(jax.jit(jax.grad(loss))(mean), mean, rtol=1e-12)
