@@ -24,6 +24,9 @@ def test_marginals_joint_and_kl(case):
     joint = belief.joint(basis, X)
     np.testing.assert_allclose(joint.mean, case["mean"], atol=TOLERANCE)
     np.testing.assert_allclose(joint.covariance, case["cov"], atol=TOLERANCE)
+    np.testing.assert_allclose(
+        belief.whitened_moments()[1] ** 2, np.diag(case["S_chol"] @ case["S_chol"].T), rtol=1e-12
+    )
     np.testing.assert_allclose(belief.kl(basis), case["kl"], atol=TOLERANCE)
     assert abs(float(belief.kl(basis)) - 0.5 * case["kl"]) > 100 * TOLERANCE
 
