@@ -233,3 +233,16 @@ def test_half_precision_is_refused_in_words(dtype):
     values = {"f": jnp.zeros(3, jnp.float32)}
     density = lambda X: numpyro.infer.util.log_density(model, (X, X.astype(jnp.float32)), {}, values)[0]  # noqa: E731
     np.testing.assert_allclose(density(X), density(X.astype(jnp.float32)), rtol=1e-5)
+
+
+@pytest.mark.long
+def test_the_inverse_by_halves_loses_no_more_of_float32_than_a_solve():
+    """An ill-conditioned Gram matrix with the jitter of float32: the residual |W L - I| is that of one solve."""
+    X = jnp.linspace(0.0, 1.0, 200)
+    gram = jnp.exp(-((X[:, None] - X[None, :]) ** 2) / 0.5) + 1e-4 * jnp.eye(200)
+    factor = jnp.linalg.cholesky(gram).astype(jnp.float32)
+    exact = factor.astype(jnp.float64)
+    eye = jnp.eye(200, dtype=jnp.float32)
+    solved = jax.lax.linalg.triangular_solve(factor, eye, left_side=True, lower=True)
+    residual = [jnp.max(jnp.abs(W.astype(jnp.float64) @ exact - eye)) for W in (inverse_lower(factor), solved)]
+    assert residual[0] < 4 * residual[1]

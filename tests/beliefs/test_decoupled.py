@@ -149,3 +149,26 @@ def test_power_iterations_are_a_limit_for_operators_of_either_sign(rng):
     matrix = jnp.asarray(turn @ np.diag([-5.0, 2.0, 1.0, 0.5, 0.1, 0.0]) @ turn.T)
     np.testing.assert_allclose(largest_eigenvalue(lambda x: matrix @ x, 6, jnp.float64), 5.0, rtol=1e-3)
     assert largest_eigenvalue(lambda x: 0 * x, 6, jnp.float64) == 0
+
+
+@pytest.mark.long
+def test_a_probe_changes_no_value_and_its_gradient_is_the_curvature():
+    case = cases("orthogonal")[1]
+    basis, X, y = basis_of(case, "Z_beta"), jnp.asarray(case["X"]), jnp.asarray(case["y"])
+    plain, likelihood = pair_of(Orthogonal, case), Gaussian(np.sqrt(case["noise"]))
+    leaves = jax.tree.leaves(plain)
+
+    def loss(a, probe):
+        q = Orthogonal(leaves[0], a, *leaves[2:], None, probe)
+        return 3.0 * (q.kl(basis) - likelihood.expected_log_prob(y, *q.marginals(basis, X)).sum())
+
+    for shape, of_data in (((5,), False), ((5, 5), False), ((5, 5), True)):
+        probe = Probe(jnp.zeros(()), jnp.zeros(shape), of_data)
+        without = loss(leaves[1], None)
+        slopes = jax.grad(loss, 1)(leaves[1], probe)
+        np.testing.assert_array_equal(loss(leaves[1], probe), without)
+        np.testing.assert_allclose(slopes.weight, 3.0)
+        hessian = jax.hessian(lambda a: loss(a, None))(leaves[1]) if of_data else None
+        prior = jax.hessian(lambda a: 3.0 * Orthogonal(leaves[0], a, *leaves[2:]).kl(basis))(leaves[1])
+        wanted = hessian if of_data else prior if len(shape) == 2 else jnp.diagonal(prior)
+        np.testing.assert_allclose(2 * slopes.covariance, wanted, rtol=1e-8, atol=1e-9)

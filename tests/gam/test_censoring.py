@@ -276,3 +276,15 @@ def test_a_series_is_forecast_without_a_column_of_censoring():
     assert ahead.times[0] == 60.0
     assert np.all(ahead.mean > 3.0)
     assert ngp.gam("y ~ trend(t)", data).forecast(5).mean[0] < 3.2
+
+
+@pytest.mark.parametrize("family", NUMBERS)
+def test_tails_are_those_of_scipy_and_slopes_their_differences(family):
+    f, y, numbers = np.linspace(-2.0, 3.0, 11), np.array(1.3), NUMBERS[family]
+    tail, move = TAILS[NAMED[family].kind].at, 1e-6
+    for side in (1, -1):
+        law = [LAWS[family](one, *numbers) for one in (f, f + move, f - move)]
+        wanted, up, down = (one.logsf(y) if side > 0 else one.logcdf(y) for one in law)
+        log, slope = tail(side, y, f, *numbers)
+        np.testing.assert_allclose(log, wanted, rtol=1e-10, atol=1e-15)
+        np.testing.assert_allclose(side * slope, (up - down) / (2 * move), rtol=1e-6, atol=1e-9)

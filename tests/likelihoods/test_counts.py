@@ -68,3 +68,8 @@ def test_draws_of_many_trials_have_the_law_of_scipy_in_single_precision(trials, 
     assert_allclose([(drawn <= q + step).mean() for q in levels], law.cdf(levels), atol=4 * 0.5 / np.sqrt(20000) + 0.01)
     assert drawn.min() >= 0
     assert drawn.max() <= trials
+
+
+def test_large_rates_overflow_only_beyond_the_range_of_the_precision():
+    found = Poisson().expected_log_prob(jnp.float32(1.0), jnp.float32(80.0), jnp.array([10.0, 20.0], jnp.float32))
+    np.testing.assert_array_equal(np.isneginf(found), [False, True])

@@ -111,3 +111,18 @@ def test_log_expect_survives_densities_that_underflow():
     mean, variance = jnp.array(0.0), jnp.array(1.0)
     assert_allclose(log_expect(lambda f: -5000.0 + 0.0 * f, mean, variance), -5000.0, rtol=1e-12)
     assert log_expect(lambda f: jnp.full_like(f, -jnp.inf), mean, variance) == -jnp.inf
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("scale", [1e-4, 1e-2, 1.0])
+def test_composite_rule_resolves_a_narrow_peak_that_hermite_misses(scale):
+    y, mean, variance = 0.7, jnp.array(-0.2), jnp.array(1.3)
+
+    def log_density(f):
+        return -0.5 * (f - y) ** 2 / scale**2 - np.log(scale) - 0.5 * np.log(2 * np.pi)
+
+    cuts = composite_cuts(y, scale, mean)
+    exact = stats.norm.logpdf(y, -0.2, np.sqrt(1.3 + scale**2))
+    assert_allclose(log_expect(log_density, mean, variance, cuts=cuts), exact, atol=1e-5)
+    if scale < 0.1:
+        assert abs(log_expect(log_density, mean, variance) - exact) > 0.1

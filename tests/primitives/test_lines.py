@@ -15,6 +15,7 @@ from scipy import stats
 import numpyro_gp as ngp
 from numpyro_gp import kernels as K
 from numpyro_gp.kernels.jitter import ample_jitter
+from numpyro_gp.primitives.lines.states import lost
 from tests.precision import x64
 
 KEY = jax.random.key(0)
@@ -287,3 +288,14 @@ def test_a_predictor_is_asked_again_for_other_rows_and_counts():
         found = predictor(new)
         np.testing.assert_allclose(found.function_mean, mean, atol=1e-9)
         np.testing.assert_allclose(found.function_variance, np.diag(covariance), rtol=1e-8)
+
+
+def test_what_exponentials_lose_has_its_digits_near_zero_and_on_both_sides_of_the_series():
+    u = np.array([1e-6, 0.3, 1.999, 2.001, 30.0])
+    with jax.enable_x64(True):
+        found, slope = jax.jvp(lambda u: lost(5, u), (jnp.asarray(u),), (jnp.ones(5),))
+    from scipy.special import gammainc
+
+    for n in range(5):
+        np.testing.assert_allclose(found[n], gammainc(n + 1, u), rtol=1e-11)
+        np.testing.assert_allclose(slope[n], np.exp(-u) * u**n / np.prod(np.arange(1, n + 1)), rtol=1e-12)

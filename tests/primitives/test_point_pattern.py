@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpyro import handlers
 from numpyro.infer.util import log_density
-from scipy import integrate
+from scipy import integrate, stats
 
 import numpyro_gp as ngp
 from numpyro_gp.beliefs import Coupled
@@ -84,3 +84,22 @@ def test_bad_patterns_are_refused():
     ):
         with pytest.raises(ValueError, match=message):
             call()
+
+
+@pytest.mark.long
+def test_predictions_are_numbers_of_events_by_cell():
+    """Poisson counts given f, whose moments are those of a log-normal mixture; at an event there is no cell."""
+    pattern, mean, variance = (
+        ngp.likelihoods.PointPattern(jnp.array([0.5, 0.0])),
+        jnp.array([1.0, 1.0]),
+        jnp.full(2, 0.3),
+    )
+    rate = 0.5 * np.exp(1.15)
+    np.testing.assert_allclose(pattern.predictive_mean(mean, variance), [rate, 0.0], rtol=1e-12)
+    np.testing.assert_allclose(
+        pattern.predictive_variance(mean, variance)[0], rate + rate**2 * np.expm1(0.3), rtol=1e-12
+    )
+    density = lambda f: np.exp(2 * f - 0.5 * np.exp(f)) * stats.norm.pdf(f, 1.0, np.sqrt(0.3))  # noqa: E731
+    wanted = [np.log(integrate.quad(density, -5, 6)[0]), 2 + 0.5 * 4 * 0.3]
+    np.testing.assert_allclose(pattern.predictive_log_prob(jnp.array([2.0, 2.0]), mean, variance), wanted, rtol=1e-7)
+    assert pattern.conditional(mean).mean[1] == 0

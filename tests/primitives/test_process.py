@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
+import numpyro.distributions as dist
 import pytest
 from numpyro import handlers
 from numpyro.infer.util import log_density
@@ -104,3 +105,60 @@ def test_a_belief_at_inducing_is_that_of_noisy_values():
     for mean, variance in named:
         np.testing.assert_allclose(mean, factor @ np.arange(5.0), atol=1e-12)
         np.testing.assert_allclose(variance, 0.25 * np.diag(gram), atol=1e-12)
+
+
+def noise_of(f, X, value):
+    with handlers.seed(rng_seed=0), handlers.substitute(data={"e": value}):
+        return f.draw("e", X)
+
+
+@pytest.mark.long
+def test_at_inducing_the_posterior_is_that_of_a_model_written_by_hand():
+    """Density and gradients of labels, whitened values and hyper-parameters, without quadrature, to 1e-10."""
+    rng = np.random.default_rng(0)
+    X, y, v = jnp.asarray(rng.normal(size=(6, 2))), jnp.asarray(rng.integers(0, 2, 6)), jnp.asarray(rng.normal(size=6))
+
+    def model():
+        scale = numpyro.sample("lengthscale", dist.LogNormal(0.0, 1.0))
+        f = ngp.gp("f", ngp.kernels.RBF(1.3, scale), X, jitter=1e-4)
+        with numpyro.plate("data", 6):
+            ngp.observe("y", f.at_inducing(with_jitter=True), ngp.likelihoods.Bernoulli(), obs=y)
+
+    def hand():
+        scale = numpyro.sample("lengthscale", dist.LogNormal(0.0, 1.0))
+        v = numpyro.sample("f", dist.Normal(0.0, 1.0).expand([6]).to_event(1))
+        squares = jnp.sum((X[:, None] - X[None]) ** 2, axis=-1)
+        gram = 1.3 * jnp.exp(-0.5 * squares / scale**2) + 1.3e-4 * jnp.eye(6)
+        with numpyro.plate("data", 6):
+            numpyro.sample("y", dist.Bernoulli(logits=jnp.linalg.cholesky(gram) @ v), obs=y)
+
+    def density(model, at):
+        return log_density(model, (), {}, {"lengthscale": at[0], "f": at[1]})[0]
+
+    at = (jnp.array(0.8), v)
+    found, wanted = (jax.jit(jax.value_and_grad(lambda at, m=m: density(m, at)))(at) for m in (model, hand))
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-10)
+    found, wanted = (jax.jit(jax.hessian(lambda x, m=m: density(m, (x, v))))(at[0]) for m in (model, hand))
+    np.testing.assert_allclose(found, wanted, rtol=1e-9)
+
+
+@pytest.mark.long
+def test_draw_is_independent_over_the_data_and_joint_over_axes_left_of_it(rng):
+    """Same inputs on the left axis must give the same value: an independent draw (the classic bug) would not."""
+    Z, X = rng.normal(size=(5, 1)), rng.normal(size=(4, 1))
+    belief = ngp.beliefs.Coupled(jnp.asarray(rng.normal(size=5)), 0.4 * jnp.eye(5))
+    f = process(belief, ngp.kernels.Matern52(1.0, 0.6), Z, jitter=1e-10)
+    marginal = f(X)
+    e = jnp.asarray(rng.normal(size=4))
+    np.testing.assert_allclose(noise_of(f, X, e), marginal.loc + marginal.scale * e, rtol=1e-9)
+    twice = jnp.stack([jnp.asarray(X), jnp.asarray(X)])
+    values = noise_of(f, twice, jnp.asarray(rng.normal(size=(2, 4))))
+    np.testing.assert_allclose(values[0], values[1], atol=1e-3)
+    apart = jnp.stack([jnp.asarray(X), jnp.asarray(X) + 0.3])
+    noise = jnp.asarray(rng.normal(size=(2, 4)))
+    drawn = noise_of(f, apart, noise)
+    for n in range(4):
+        joint = f.joint(apart[:, n])
+        dense = joint.loc + np.linalg.cholesky(joint.covariance_matrix) @ noise[:, n]
+        np.testing.assert_allclose(drawn[:, n], dense, atol=1e-6)

@@ -172,3 +172,9 @@ def test_the_collapsed_bound_is_tight_with_a_noise_of_each_row(is_double):
         assert loose + 0.1 < tight < evidence
         by_hand = (dense(0.3 + 1e-5)[0] - dense(0.3 - 1e-5)[0]) / 2e-5
         np.testing.assert_allclose(slope, by_hand, rtol=1e-6 if is_double else 1e-3)
+
+
+def test_mean_function_shifts_the_data():
+    case = cases("collapsed")[1]
+    shifted = ngp.gp_regression("y", kernel_of(case), case["X"], case["noise"], mean=2.0, obs=case["y"] + 2.0)
+    np.testing.assert_allclose(shifted(case["Xs"]).loc, case["exact_mean"] + 2.0, atol=1e-8)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
+import numpyro_gp as ngp
 from numpyro_gp.starting import lengthscale_prior, noise_prior, variance_prior
 
 
@@ -71,3 +72,28 @@ def test_traced_and_numpy_inputs_give_the_same_prior_in_their_precision(rng):
 def test_bad_arguments(build, message):
     with pytest.raises((ValueError, TypeError), match=message):
         build()
+
+
+@pytest.mark.parametrize("columns", [1, 8, 13, 30])
+def test_correlation_of_two_rows_does_not_fall_with_their_number_of_columns(columns, rng):
+    """At the median two rows have correlation ``exp(-1)``, however many columns; at lengthscale 1, ``exp(-D)``.
+
+    In the logarithm of the lengthscales the evidence has a slope, with noise 0.1; at one, and many columns, none.
+    """
+    X = rng.normal(size=(200, columns))
+    gram = np.asarray(ngp.kernels.RBF(1.0, median(lengthscale_prior(X))).matrix(X))
+    assert np.exp(-1.3) < np.median(gram[np.triu_indices(200, 1)]) < np.exp(-0.4)
+    X = X[:40]
+    y = np.sin(2 * X[:, 0])
+
+    def slope(lengthscale):
+        change = 1e-4
+        high, low = (
+            scipy.stats.multivariate_normal(cov=np.asarray(gram) + 0.01 * np.eye(40)).logpdf(y)
+            for gram in (ngp.kernels.RBF(1.0, lengthscale * np.exp(sign * change)).matrix(X) for sign in (1, -1))
+        )
+        return abs(high - low) / (2 * change)
+
+    assert slope(median(lengthscale_prior(X))) > 0.1
+    if columns == 30:
+        assert slope(np.ones(30)) < 1e-3

@@ -12,7 +12,7 @@ from scipy import stats
 
 import numpyro_gp as ngp
 from numpyro_gp.stein import RBF, SVGD, weights
-from numpyro_gp.stein.weights import Centres, _draws_of_each, _log_weights
+from numpyro_gp.stein.weights import DEGREES, Centres, _draws_of_each, _log_weights
 
 KEY = jax.random.key(0)
 MASS = 0.3
@@ -110,3 +110,11 @@ def test_parts_that_have_more_draws_weigh_no_more():
     own = np.bincount(np.arange(7) % 3, np.exp(log_weight))
     np.testing.assert_allclose(own, 1 / 3, rtol=1e-6)
     np.testing.assert_array_equal(_draws_of_each(3, (7, 5)), [3, 2, 2, 2, 2, 1])
+
+
+def test_draws_have_the_law_of_their_density():
+    """Student's t of five degrees around 2, 0.5 wide: its quartiles by SciPy, and its density."""
+    around = Centres(jnp.array([[2.0]]), jnp.full((1, 1, 1), 0.5), jnp.full((1, 1, 1), 2.0))
+    draws, law = around.draw(KEY, 4000), stats.t(DEGREES, 2.0, 0.5)
+    assert stats.kstest(np.asarray(draws[:, 0]), law.cdf).pvalue > 1e-3
+    np.testing.assert_allclose(around.log_densities(draws)[:, 0], law.logpdf(draws[:, 0]), rtol=1e-6)
