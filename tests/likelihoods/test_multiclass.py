@@ -144,3 +144,12 @@ def test_derivatives_match_finite_differences_and_are_finite_at_zero_variance(li
     for tiny in (0.0, 1e-12):
         assert np.isfinite(np.array(gradient(mean, jnp.full(classes, tiny)))).all()
         assert np.isfinite(np.array(gradient(jnp.zeros(classes), jnp.full(classes, tiny)))).all()
+
+
+def test_the_mean_of_rows_is_the_probability_of_each_class(rng):
+    mean, variance = rng.normal(size=(4, 3)), rng.uniform(0.1, 2.0, (4, 3))
+    for likelihood in (RobustMax(3, 0.01), Softmax(3)):
+        found = likelihood.predictive_mean(mean, variance)
+        wanted = [np.exp(likelihood.predictive_log_prob(np.full(4, c), mean, variance)) for c in range(3)]
+        assert_allclose(found, np.stack(wanted, axis=-1), rtol=1e-6)
+        assert_allclose(found.sum(axis=-1), 1.0, rtol=1e-6)
