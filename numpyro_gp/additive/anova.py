@@ -329,11 +329,9 @@ def design(
     components: dict[str, tuple[int, ...]] = {"constant": ()} if constant else {}
     components |= {labels[d]: (d,) for d in range(columns)}
     # Pairs of columns by their numbers, each once and in order.
-    numbers: list[tuple[int, int]] = []
-    if isinstance(pairs, str) and pairs == "all":
-        numbers = list(combinations(range(columns), 2))
-        pairs = ()
-    for pair in [pairs] if isinstance(pairs, str) else pairs:
+    is_all = isinstance(pairs, str) and pairs == "all"
+    numbers = list(combinations(range(columns), 2)) if is_all else []
+    for pair in () if is_all else [pairs] if isinstance(pairs, str) else pairs:
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             fail("pairs", "'all' or a sequence of pairs of columns", repr(pair), 'Pass pairs=[("age", "income")].')
         first, second = sorted(column_number(column, labels) for column in pair)

@@ -14,7 +14,7 @@ from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_count, check_key, fail
 from numpyro_gp.gam.model.family import as_family, explained
 from numpyro_gp.gam.result import Fit, fit
-from numpyro_gp.gam.table.layout import as_response, lay_out, missing_rows
+from numpyro_gp.gam.table.layout import as_response, lay_out, missing_values
 from numpyro_gp.gam.table.terms import Term, Terms, s, ti
 
 # Cells on each axis, and the score from which a pair is tried: two deviations of what noise alone would have.
@@ -180,7 +180,8 @@ def _split(
     ]
     wanted = dataclasses.replace(wanted, items=tuple(items))
     read = [column for term in wanted.items for column in (*term.columns, term.by) if column is not None]
-    missing = missing_rows({column: column_values(table, column) for column in (*read, response)})
+    lost = missing_values({column: column_values(table, column) for column in (*read, response)})
+    missing = np.any([*lost.values()], axis=0)
     table = {column: values[~missing] for column, values in table.items()}
     layout, rows = lay_out(wanted, table, response, None, has_labels=has_labels)
     count = len(rows.y)

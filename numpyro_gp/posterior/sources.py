@@ -14,7 +14,7 @@ from numpyro import handlers
 from numpyro.contrib.einstein import SteinVI
 from numpyro.infer.autoguide import AutoDelta, AutoGuide, AutoGuideList, AutoLaplaceApproximation, AutoSemiDAIS
 
-from numpyro_gp.arrays import Array, ArrayLike, is_key, value_type
+from numpyro_gp.arrays import Array, ArrayLike, is_key, on_device, value_type
 from numpyro_gp.checks import check_finite, fail, is_known
 from numpyro_gp.guides.auto import AutoGP, FittedParams
 from numpyro_gp.guides.natural import NATURAL_MARK
@@ -221,10 +221,10 @@ def of_guide(guide: Callable[..., object], params: Any, *args: object, **kwargs:
     cure = "Look at the losses: ngp.fit stops at the first NaN, and svi.run goes on."
     warn_of_nan("params", params, cure, stacklevel=5)
 
-    def as_jax(leaf: object) -> object:
+    def as_jax(leaf: Any) -> Any:
         """NumPy's arrays, as files have them, are no constants of a program everywhere; none loses digits here."""
         is_kept = isinstance(leaf, np.ndarray) and leaf.dtype == jax.dtypes.canonicalize_dtype(leaf.dtype)
-        return jnp.asarray(leaf) if is_kept else leaf
+        return on_device(leaf) if is_kept else leaf
 
     return GuideDraws(guide, {name: jax.tree.map(as_jax, value) for name, value in params.items()})
 

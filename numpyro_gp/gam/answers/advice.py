@@ -60,8 +60,9 @@ def advice(
     faults, parts, columns = [one.fault for one in findings], model.layout.read_terms, model.layout.columns
     spoilt = min((faults.index(fault) for fault in FIRST if fault in faults), default=len(faults))
     has_labels, kind, said = bool(two_values(model)), model.family.name, list[str]()
+    more = _more_for_terms(model)
     for at, one in enumerate(findings):
-        text, cure, more = one.sentence, CURES.get(one.fault, one.cure), _more_for_terms(model)
+        text, cure = one.sentence, CURES.get(one.fault, one.cure)
         if one.fault in ("R-hat", "effective draws"):
             cure = f"draw more, num_steps={2 * steps}"
         elif one.fault == "noise":

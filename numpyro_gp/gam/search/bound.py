@@ -117,21 +117,25 @@ class BoundParts:
         has_own = self.vector_layout.priors is None
         self.evaluator = (CompiledPriors if has_own else ClosedFormPriors)(model, self.vector_layout)
         self._programs: dict[int, Callable[..., Any]] = {}  # by how many rows there are
+        # Of softmax its contrasts, and what functions are around; of a named likelihood where its parameters are.
+        row, classes, self.own = model.family.named, model.family.classes, list[int]()
+        self.contrasts = None if classes is None else (contrasts(classes), model.start_of_classes)
+        if classes is None and row is not None and row.expected is not None:
+            self.own = [int(at) for name in row.priors(Start()) for at in self.vector_layout.places[name]]
 
     def density(self, free: np.ndarray, data: Data, mean: np.ndarray, variance: np.ndarray) -> bounds.ExpectedTotal:
         """The expected log density of a likelihood; parameters of a named one are not of the terms.
 
         Of softmax means ``(N, K - 1)`` and covariances are those of contrasts.
         """
-        row, of_free = self.model.family.named, np.zeros(len(free))
-        if (classes := self.model.family.classes) is not None:
-            H, start = contrasts(classes), self.model.start_of_classes
+        row, own, of_free = self.model.family.named, self.own, np.zeros(len(free))
+        if self.contrasts is not None:
+            H, start = self.contrasts
             each = expected_log_softmax(data.y, start + mean @ H.T, H @ variance @ H.T)
             each = each._replace(of_mean=each.of_mean @ H, of_variance=H.T @ each.of_variance @ H)
         elif row is None or row.expected is None:
             return self.compiled_density(free, data, mean, variance)
         else:
-            own = [int(at) for name in row.priors(Start()) for at in self.vector_layout.places[name]]
             row = row if data.sides is None else censored_row(row, data.sides)
             assert row.expected is not None
             each = row.expected(data.y, mean, variance, *(float(np.exp(free[at])) for at in own))

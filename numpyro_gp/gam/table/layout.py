@@ -82,7 +82,7 @@ class TableLayout:
                 cure = "Leave these rows out of the new data."
                 got = f"{missing.sum()} of {len(values)} missing"
                 fail(f"column {column.name!r}", "known in the rows to predict", got, cure)
-        if read and (lost := missing_rows({column.name: values for column, values in read})).any():
+        if read and (lost := np.any([*missing_values({c.name: x for c, x in read}).values()], axis=0)).any():
             found = np.full((len(lost), len(read)), np.nan)
             if not lost.all():
                 found[~lost] = self.encode({column.name: values[~lost] for column, values in read})
@@ -212,13 +212,14 @@ def lay_out(
     y = column_values(data, response)
     mass = np.ones(len(y)) if weights is None else _weights(weights, data, len(y))
     named = {name: column for (name, _), column in values.items()} | {response: y}
-    missing = missing_rows(named) | (mass == 0)
-    each = [*((f"without {name}", is_missing(column)) for name, column in named.items()), ("of weight 0", mass == 0)]
+    lost = missing_values(named)
+    each = [*((f"without {name}", some) for name, some in lost.items()), ("of weight 0", mass == 0)]
+    missing = np.any([some for _, some in each], axis=0)
     reasons = tuple((reason, int(some.sum())) for reason, some in each if some.any())
     if missing.all():
         if not len(y):
             fail("data", "of one row or more", "none", "Look at what selected its rows.")
-        empty = [name for name, column in named.items() if is_missing(column).all()]
+        empty = [name for name, some in lost.items() if some.all()]
         cure = f"Leave out {' and '.join(empty)}: no row has a value." if empty else "Leave a column out."
         fail("data", "rows without missing values", f"{len(y)} rows, none of which is complete", cure)
     y, mass, values = y[~missing], mass[~missing], {key: column[~missing] for key, column in values.items()}
@@ -279,12 +280,12 @@ def other_sides(column: Column) -> str:
     return f'write censored="{column.name if column.scale < 0 else f"not {column.name}"}"'
 
 
-def missing_rows(values: dict[str, np.ndarray]) -> np.ndarray:
-    """Whether a row misses one of the values."""
+def missing_values(values: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Which rows miss a value, by column."""
     lengths = {name: len(column) for name, column in values.items()}
     if len(set(lengths.values())) > 1:
         fail("columns", "of one length", f"{lengths}", "Give each a value for every row.")
-    return np.any([is_missing(column) for column in values.values()], axis=0)
+    return {name: is_missing(column) for name, column in values.items()}
 
 
 def _weights(weights: object, data: object, size: int) -> np.ndarray:
