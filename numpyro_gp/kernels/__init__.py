@@ -21,6 +21,7 @@ from numpyro_gp.kernels.nonstationary import (
 )
 from numpyro_gp.kernels.stationary import (
     RBF,
+    SHO,
     Cosine,
     Matern12,
     Matern32,
@@ -33,7 +34,7 @@ from numpyro_gp.kernels.trends import Centred, IntegratedOU, IntegratedWiener, W
 from numpyro_gp.kernels.varying import Gibbs, Modulated, change_points
 from numpyro_gp.kernels.zero_mean import ZeroMean, ZeroMeanLinear
 
-__all__ = ["Kernel", "RBF", "Matern12", "Matern32", "Matern52", "RationalQuadratic", "Periodic", "Cosine"]
+__all__ = ["Kernel", "RBF", "Matern12", "Matern32", "Matern52", "RationalQuadratic", "Periodic", "Cosine", "SHO"]
 __all__ += ["Linear", "Polynomial", "Constant", "ArcCosine", "SpectralMixture", "CategoryDelta", "Coregion"]
 __all__ += ["Wiener", "IntegratedWiener", "IntegratedOU", "Gibbs", "Modulated", "change_points"]
 __all__ += ["ZeroMean", "Centred", "ZeroMeanCategory", "ZeroMeanLinear", "Uniform", "Gaussian", "Empirical"]

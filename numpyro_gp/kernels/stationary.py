@@ -402,6 +402,71 @@ class Cosine(_OfLengthscale):
         return self.variance * inner_products(first, second)
 
 
+@value_type()
+class SHO(OfOneVariance):
+    """A damped oscillation of one column, driven by noise: ``SHOTerm`` of celerite and ``SHO`` of tinygp.
+
+    ``variance * exp(-d / (2 quality)) (cos(b d) + sin(b d) / (2 quality b))`` with ``d = 2 pi |x - y| / period`` and
+    ``b^2 = 1 - 1 / (4 quality^2)``. Of a quality of a half or less it is a memory that does not swing. On
+    `numpyro_gp.line` it takes linear time.
+
+    Parameters
+    ----------
+    variance
+        Positive scalar.
+    period
+        Positive scalar: of a swing without friction, ``2 pi / omega``.
+    quality
+        Positive scalar: some ``quality`` swings until they are forgotten.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro_gp as ngp
+    >>> kernel = ngp.kernels.SHO(1.0, 2.0, 10.0)
+    >>> kernel.matrix(jnp.array([[0.0]]), jnp.array([[1.0], [2.0]])).round(3).tolist()
+    [[-0.855, 0.73]]
+    """
+
+    variance: ArrayField
+    period: ArrayField
+    quality: ArrayField
+    checks = by_field(variance=positive_scalar, period=positive_scalar, quality=positive_scalar)
+    without_slopes = "whose slopes are not written here", "Use Matern32, Matern52 or RBF."
+
+    def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
+        if X2.shape[1] != 1:
+            fail("inputs of SHO", "one column", f"shape {X2.shape}", "Choose it with kernel.on(column).")
+        apart = X1 - X2.T
+        cosine, sine = damped(2 * math.pi / self.period * jnp.where(apart < 0, -apart, apart), self.quality)
+        return self.variance * (cosine + 0.5 / self.quality * sine)
+
+
+def damped(d: Float[Array, "*N"], quality: Float[Array, ""]) -> tuple[Float[Array, "*N"], Float[Array, "*N"]]:
+    """``exp(-a d)`` times ``cos(b d)`` and ``sin(b d) / b`` of ``d >= 0``, with ``a = 1 / (2 quality)``.
+
+    Of a negative ``b^2 = 1 - a^2`` these are hyperbolic. Where ``b d`` is small they are series in its square.
+    """
+    a = 0.5 / quality
+    square = (1 - a) * (1 + a)
+    u = square * d * d
+    is_near = jnp.abs(u) < 1
+    near, root = jnp.where(is_near, u, 0), jnp.sqrt(jnp.where(is_near, 1, jnp.abs(u)))
+    even, odd = jnp.ones_like(u), jnp.ones_like(u)
+    for k in range(9, 0, -1):
+        even, odd = 1 - even * near / (2 * k * (2 * k - 1)), 1 - odd * near / (2 * k * (2 * k + 1))
+    is_slow = square < 0
+    slow = jnp.exp(-d / (a + jnp.sqrt(jnp.where(is_slow, -square, 1))))
+    twice = jnp.exp(-2 * jnp.where(is_slow, root, 1))
+    decay, is_over = jnp.exp(-a * d), is_slow & ~is_near
+    cosine = jnp.where(is_near, even * decay, decay * jnp.cos(root))
+    sine = jnp.where(is_near, odd * decay, decay * jnp.sin(root) / root)
+    cosine, sine = (
+        jnp.where(is_over, 0.5 * slow * (1 + twice), cosine),
+        jnp.where(is_over, 0.5 * slow * (1 - twice) / root, sine),
+    )
+    return cosine, d * sine
+
+
 def waves(angles: Float[Array, "*N"]) -> Float[Array, "*N 2"]:
     """Cosine and sine on a new last axis, with ``cos(a_i - a_j)`` as inner products."""
     return jnp.stack([jnp.cos(angles), jnp.sin(angles)], axis=-1)

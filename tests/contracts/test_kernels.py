@@ -11,6 +11,7 @@ from jax.flatten_util import ravel_pytree
 from models.own_kernel import Wendland
 from numpyro_gp.kernels import (
     RBF,
+    SHO,
     ArcCosine,
     CategoryDelta,
     Centred,
@@ -60,6 +61,8 @@ SMOOTH = {
     "rational_quadratic": lambda: RationalQuadratic(0.7, LENGTHS, 1.5),
     "periodic": lambda: Periodic(0.7, LENGTHS, np.array([0.8, 1.5, 4.1])),
     "cosine": lambda: Cosine(0.7, np.array([0.8, 1.5, 4.1])),
+    "sho": lambda: SHO(0.7, 1.5, 2.0).on(0),
+    "sho_slow": lambda: SHO(0.7, 1.5, 0.3).on(0),
     "linear": lambda: Linear(np.array([0.3, 0.5, 0.1])),
     "polynomial": lambda: Polynomial(np.array([0.3, 0.5, 0.1]), 0.7, 3),
     "constant": lambda: Constant(0.6),

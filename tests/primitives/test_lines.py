@@ -27,6 +27,8 @@ KERNELS = {
         2.0 * (K.Matern32(a, 5.0) * K.Matern12(1.0, 9.0) * K.Cosine(1.0, 2.0 * a)) + K.Matern12(0.3, 1.0)
     ),
     "line": lambda a: K.Linear(0.1 * a) + K.Wiener(0.5 * a),
+    "oscillations": lambda a: K.SHO(1.3, 2.0 * a, 4.0) + K.SHO(0.5, 1.5, 0.3 * a),
+    "periodic": lambda a: K.Periodic(1.3, 2.0 * a, 5.0) * K.Matern12(1.0, 9.0) + K.Matern32(0.3, 1.0),
     "integrated": lambda a: K.IntegratedWiener(0.05 * a, origin=-1.0) + K.IntegratedOU(0.5, 3.0 * a).on(0),
 }
 
@@ -239,7 +241,7 @@ def latent(inducing=LINE, plates=(), **options):
     [
         (lambda: regression(K.RBF(1.0, 1.0)), "kernel of a process on a line must be one of few states, but got a RBF"),
         (lambda: regression(K.Linear(1.0) * M32), "a product of kernels on a line must be one of stationary kernels"),
-        (lambda: regression(M32.on(1)), "the columns of a kernel on a line must be the one there is"),
+        (lambda: regression(M32.on(1)), "the columns of a kernel on a line must be times"),
         (lambda: regression(K.Matern32(1.0, jnp.ones(2))), "lengthscale of Matern32 must be a number on a line"),
         (lambda: regression(K.Wiener(1.0, origin=5.0)), "origin of Wiener on a line must be at or before all rows"),
         (lambda: regression(obs=Y[:3]), "obs of site 'y' must be of shape"),
@@ -247,7 +249,7 @@ def latent(inducing=LINE, plates=(), **options):
         (lambda: latent(outputs=2), "outputs must be None where rows are on a line"),
         (lambda: latent(LINE.find(Y)), "inducing must be the line of the fit"),
         (lambda: latent(plates=("rows",)), "plates around site 'f' must be none"),
-        (lambda: ngp.line(np.zeros((3, 2))), r"t must be of shape \(N,\) or \(N, 1\)"),
+        (lambda: ngp.line(np.zeros((3, 3))), r"t must be of shape \(N,\), \(N, 1\) or"),
         (lambda: ngp.line([0.0, np.nan]), "t must be finite"),
         (lambda: ngp.line(np.ma.array([0.0, 1.0], mask=[False, True])), "t must be finite"),
         (
@@ -299,3 +301,86 @@ def test_what_exponentials_lose_has_its_digits_near_zero_and_on_both_sides_of_th
     for n in range(5):
         np.testing.assert_allclose(found[n], gammainc(n + 1, u), rtol=1e-11)
         np.testing.assert_allclose(slope[n], np.exp(-u) * u**n / np.prod(np.arange(1, n + 1)), rtol=1e-12)
+
+
+def two_series(count=40):
+    """Rows of three series in turns, some at one time."""
+    rows = np.column_stack([times(count), np.random.default_rng(6).integers(0, 3, count)])
+    rows[9, 0] = rows[10, 0]
+    return rows
+
+
+def of_series(a):
+    weights = jnp.array([[1.0], [0.5], [-0.8]]) * a
+    return K.Matern32(1.3, 2.0).on(0) * K.Coregion(weights, 0.2 * a).on(1) + K.Matern12(0.4, 1.0).on(0)
+
+
+@pytest.mark.parametrize("is_double", [True, False])
+def test_several_series_on_a_line_are_the_dense_process(is_double):
+    rows = two_series()
+    y, noise = data(rows[:, 0]), np.array([0.05, 0.1, 0.2])[rows[:, 1].astype(int)]
+    new = np.array([[0.05, 2], [3.0, 0], [3.0, 1], [401.0, 2]])
+    S, cross = (np.asarray(of_series(1.0).matrix(X, rows)) for X in (rows, new))
+    S = S + np.diag(noise)
+    solved = np.linalg.solve(S, np.column_stack([y, cross.T]))
+    log = -0.5 * y @ solved[:, 0] - 0.5 * np.linalg.slogdet(2 * np.pi * S)[1]
+    covariance = np.asarray(of_series(1.0).matrix(new)) - cross @ solved[:, 1:]
+
+    def exact(a):
+        return dist.MultivariateNormal(0.0, of_series(a).matrix(rows) + jnp.diag(noise)).log_prob(jnp.asarray(y))
+
+    with x64(is_double):
+        line, allowed = ngp.line(rows), 1e-8 if is_double else 1e-4
+        found, slopes = evidence(of_series, line, jnp.asarray(y), jnp.asarray(noise))
+        f = numpyro.handlers.seed(ngp.gp_regression, 0)("y", of_series(1.0), line, noise, obs=y)
+        prediction = f(line.find(new))
+    assert float(found) == pytest.approx(log, rel=allowed)
+    assert float(slopes[0]) == pytest.approx(float(jax.grad(exact)(1.0)), rel=10 * allowed)
+    np.testing.assert_allclose((prediction.loc - cross @ solved[:, 0]) / np.sqrt(np.diag(covariance)), 0, atol=allowed)
+    np.testing.assert_allclose(prediction.scale, np.sqrt(np.diag(covariance)), rtol=allowed)
+
+
+def test_counts_of_several_series_are_predicted_and_drawn():
+    """Pseudo-data land on those of Gaussian data, and functions drawn together have their covariance."""
+    rows = two_series()
+    y = data(rows[:, 0])
+
+    def model(line, y=None):
+        f = ngp.gp("f", of_series(1.0), inducing=line)
+        ngp.observe("y", f.at_inducing(), ngp.likelihoods.Gaussian(0.3), obs=y)
+
+    line = ngp.line(rows)
+    optimiser = ngp.optim.natural_gradient(ngp.optim.optax.adam(0.01), 1.0)
+    result = ngp.fit(KEY, SVI(model, ngp.AutoGP(model), optimiser, Trace_ELBO()), 3, line, y, progress=False)
+    new = np.array([[3.0, 0], [3.0, 1], [401.0, 2]])
+    S, cross = (np.asarray(of_series(1.0).matrix(X, rows)) for X in (rows, new))
+    S = S + 0.09 * np.eye(len(S))
+    covariance = np.asarray(of_series(1.0).matrix(new)) - cross @ np.linalg.solve(S, cross.T)
+    log = -0.5 * y @ np.linalg.solve(S, y) - 0.5 * np.linalg.slogdet(2 * np.pi * S)[1]
+    assert float(result.losses[-1]) == pytest.approx(-log, rel=1e-8)
+    posterior = result.posterior()
+    prediction = posterior.predict_at(KEY, new, line, y)
+    np.testing.assert_allclose(prediction.function_mean, cross @ np.linalg.solve(S, y), atol=1e-6)
+    draws = np.asarray(posterior.function_draws(KEY, new, line, y, num_samples=4000))
+    np.testing.assert_allclose(np.cov(draws.T), covariance, atol=0.1)
+
+
+@pytest.mark.parametrize(
+    ("rows", "kernel", "words"),
+    [
+        (two_series(), K.Matern32(1.0, 1.0), "of one column each"),
+        (two_series(), K.Matern32(1.0, 1.0).on(0) * K.Coregion(jnp.ones((2, 1)), 0.1).on(1), "category codes"),
+        (times(9), K.Matern32(1.0, 1.0) * K.Periodic(1.0, 0.2, 2.0), "lengthscale of Periodic"),
+        (times(9), K.Matern32(1.0, 1.0).on(1), "columns of a kernel on a line"),
+    ],
+)
+def test_kernels_that_do_not_fit_the_rows_are_refused(rows, kernel, words):
+    with pytest.raises((ValueError, TypeError), match=words), numpyro.handlers.seed(rng_seed=0):
+        ngp.gp_regression("y", kernel, ngp.line(rows), 0.1, obs=np.zeros(len(rows)))
+
+
+def test_second_columns_are_codes():
+    with pytest.raises(ValueError, match="second column of t"):
+        ngp.line(np.random.default_rng(0).normal(size=(5, 2)))
+    with pytest.raises(ValueError, match="of shape"):
+        ngp.line(two_series()).find([1.0, 2.0])

@@ -4,7 +4,8 @@ Rows are cut into chunks of consecutive ones, and all chunks are filtered side b
 the state ``x`` at their start: what a chunk says of it, ``exp(k + h . x - x . J x / 2)``, and what the state at its end
 is given ``x``, ``N(F x + c, C)``. These follow from each other by rules for one row alone, and a filter over the chunks
 does the rest (mathematics.md section 17.3). A datum is a factor ``exp(-w (y - f)^2 / 2)``, ``w`` being 0 where nothing
-is seen.
+is seen. Where rows are of several series, ``read (S, C)`` has a column for each, and rows their code; else codes are
+None.
 """
 
 from functools import partial
@@ -22,7 +23,7 @@ from numpyro_gp.primitives.lines.states import States, mm, transposed
 MOST_CHUNKS = 256
 # ``F, c, C, J, h, k`` of the chunks.
 Said = tuple[Array, Array, Array, Array, Array, Array]
-Data = tuple[Array, Array, Array, Array]
+Data = tuple[Array, Array, Array, Array, Array | None]
 
 
 class Rows(NamedTuple):
@@ -35,11 +36,14 @@ class Rows(NamedTuple):
         From the row before; 0 of the first.
     first : Array ()
         Time of the first row.
+    codes : Array (N,) or None
+        The series of each row, where there are several.
     """
 
     states: States
     gaps: Float[Array, " N"]
     first: Array
+    codes: Array | None
 
     @property
     def chunks(self) -> int:
@@ -50,6 +54,15 @@ class Rows(NamedTuple):
     def prior(self) -> Array:
         """Covariance ``(S, S)`` of the state at the first row."""
         return self.states.start(self.first[None])[:, :, 0].astype(self.gaps.dtype)
+
+    @property
+    def read(self) -> Array:
+        """``f`` of the states, ``(S, N)``, or ``(S, 1)`` for all rows."""
+        return read_at(self.states.read, self.codes)
+
+    def data(self, y: Array, w: Array) -> Data:
+        """Moves, data, precisions and codes of all rows, cut into chunks."""
+        return *self.moves(), self.cut(y), self.cut(w), None if self.codes is None else self.cut(self.codes)
 
     def cut(self, values: Array) -> Array:
         """Values ``(..., N)`` as ``(L, ..., chunks)``; those that are missing are 0."""
@@ -74,12 +87,13 @@ class Rows(NamedTuple):
         return jnp.where(is_there[:, None, None], rows, eye), self.cut(noise)
 
 
-def _read_squares(read: np.ndarray, dtype: np.dtype) -> Array:
-    return jnp.asarray(np.outer(read, read)[:, :, None], dtype)
+def read_at(read: np.ndarray, codes: Array | None) -> Array:
+    """``f`` of the states of rows of these series, ``(S, n)``; no number where there is no such series."""
+    return jnp.asarray(read) if codes is None else jnp.take(read, codes, axis=1, mode="fill", fill_value=jnp.nan)
 
 
-def _dot(read: np.ndarray, vector: Array) -> Array:
-    return jnp.sum(read[:, None] * vector, axis=0)
+def _dot(read: Array, vector: Array) -> Array:
+    return jnp.sum(read * vector, axis=0)
 
 
 def _mv(matrix: Array, vector: Array) -> Array:
@@ -95,8 +109,8 @@ class Datum(NamedTuple):
     log_density: Array
 
     @classmethod
-    def of(cls, read: np.ndarray, mean: Array, covariance: Array, y: Array, w: Array) -> "Datum":
-        column = jnp.sum(covariance * read[:, None][None], axis=1)
+    def of(cls, read: Array, mean: Array, covariance: Array, y: Array, w: Array) -> "Datum":
+        column = _mv(covariance, read)
         share = 1 / (1 + w * _dot(read, column))
         error = y - _dot(read, mean)
         return cls(error, w * share, column, 0.5 * (jnp.log(share) - w * share * error * error))
@@ -107,16 +121,17 @@ class Datum(NamedTuple):
         return mean + gain * self.error[None], covariance - gain[:, None] * self.column[None]
 
 
-def _said(read: np.ndarray, A: Array, Q: Array, y: Array, w: Array) -> Said:
+def _said(read: np.ndarray, A: Array, Q: Array, y: Array, w: Array, codes: Array | None) -> Said:
     """``F, c, C, J, h, k`` of the chunks, whose axis is the first."""
     size, count, dtype = len(read), y.shape[-1], y.dtype
 
     def step(carry: Said, row: Data) -> tuple[Said, None]:
         F, c, C, J, h, k = carry
-        A, Q, y, w = row
+        A, Q, y, w, code = row
         F, c, C = mm(A, F), _mv(A, c), mm(mm(A, C), transposed(A)) + Q
-        datum = Datum.of(read, c, C, y, w)
-        seen = jnp.sum(read[:, None][:, None] * F, axis=0)
+        reading = read_at(read, code)
+        datum = Datum.of(reading, c, C, y, w)
+        seen = jnp.sum(reading[:, None] * F, axis=0)
         J = J + datum.weight[None, None] * seen[:, None] * seen[None]
         h = h + (datum.weight * datum.error)[None] * seen
         F = F - (datum.weight[None] * datum.column)[:, None] * seen[None]
@@ -124,7 +139,7 @@ def _said(read: np.ndarray, A: Array, Q: Array, y: Array, w: Array) -> Said:
 
     none, zero = jnp.zeros((size, size, count), dtype), jnp.zeros((size, count), dtype)
     start = (none + jnp.eye(size, dtype=dtype)[:, :, None], zero, none, none, zero, jnp.zeros(count, dtype))
-    found, _ = lax.scan(step, start, (A, Q, y, w))
+    found, _ = lax.scan(step, start, (A, Q, y, w, codes))
     F, c, C, J, h, k = (jnp.moveaxis(part, -1, 0) for part in found)
     return F, c, C, J, h, k
 
@@ -168,28 +183,28 @@ def _told_later(said: Said) -> tuple[Array, Array]:
 
 
 def _filter(
-    read: np.ndarray, starts: tuple[Array, ...], A: Array, Q: Array, y: Array, w: Array
+    read: np.ndarray, starts: tuple[Array, ...], A: Array, Q: Array, y: Array, w: Array, codes: Array | None
 ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
     """States given the data up to the row before, and moved to the row: means and covariances ``(L, ..., chunks)``."""
 
     def step(
-        carry: tuple[Array, ...], row: tuple[Array, ...]
+        carry: tuple[Array, ...], row: Data
     ) -> tuple[tuple[Array, ...], tuple[tuple[Array, Array], tuple[Array, Array]]]:
-        (m, P), (A, Q, y, w) = carry, row
+        (m, P), (A, Q, y, w, code) = carry, row
         moved = _mv(A, m), mm(mm(A, P), transposed(A)) + Q
-        return Datum.of(read, *moved, y, w).known(*moved), ((m, P), moved)
+        return Datum.of(read_at(read, code), *moved, y, w).known(*moved), ((m, P), moved)
 
-    return lax.scan(step, starts, (A, Q, y, w))[1]
+    return lax.scan(step, starts, (A, Q, y, w, codes))[1]
 
 
 def log_integral(rows: Rows, y: Float[Array, " N"], w: Float[Array, " N"]) -> Float[Array, ""]:
     """``log E exp(-sum_i w_i (y_i - f_i)^2 / 2)``, whose gradients say what is known of each ``f_i``."""
-    return _log_integral(rows.states.read, rows.prior, *rows.moves(), rows.cut(y), rows.cut(w))
+    return _log_integral(rows.states.read, rows.prior, *rows.data(y, w))
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _log_integral(read: np.ndarray, prior: Array, A: Array, Q: Array, y: Array, w: Array) -> Array:
-    return _starts(prior, _said(read, A, Q, y, w))[0]
+def _log_integral(read: np.ndarray, prior: Array, A: Array, Q: Array, y: Array, w: Array, codes: Array | None) -> Array:
+    return _starts(prior, _said(read, A, Q, y, w, codes))[0]
 
 
 @_log_integral.defjvp
@@ -199,11 +214,11 @@ def _log_integral_jvp(read: np.ndarray, primals: tuple[Array, ...], tangents: tu
     With ``l`` and ``-L`` the slope and the curvature of the logarithm in the mean of a state before its datum, that in
     its covariance is ``B = (l l^T - L) / 2``, as that in ``Q`` is; in ``A`` it is ``l m^T + 2 B A P``.
     """
-    prior, A, Q, y, w = primals
-    said = _said(read, A, Q, y, w)
+    prior, A, Q, y, w, codes = primals
+    said = _said(read, A, Q, y, w, codes)
     total, starts, last = _starts(prior, said)
     h, J = _told_later(said)
-    (m, P), _ = _filter(read, starts, A, Q, y, w)
+    (m, P), _ = _filter(read, starts, A, Q, y, w, codes)
     ends = [jnp.concatenate([part[..., 1:], end[..., None]], axis=-1) for part, end in zip(starts, last, strict=True)]
 
     def slopes_of_end(m: Array, P: Array, h: Array, J: Array) -> tuple[Array, Array]:
@@ -215,27 +230,28 @@ def _log_integral_jvp(read: np.ndarray, primals: tuple[Array, ...], tangents: tu
     slope, curvature = jax.vmap(slopes_of_end, in_axes=-1, out_axes=-1)(ends[0], ends[1], h, J)
 
     def back(carry: tuple[Array, Array], row: tuple[Array, ...]) -> tuple[tuple[Array, Array], tuple[Array, ...]]:
-        (slope, curvature), (A, Q, y, w, m, P) = carry, row
-        AP = mm(A, P)
+        (slope, curvature), (A, Q, y, w, code, m, P) = carry, row
+        AP, reading = mm(A, P), read_at(read, code)
         before, covariance = _mv(A, m), mm(AP, transposed(A)) + Q
-        datum = Datum.of(read, before, covariance, y, w)
+        datum = Datum.of(reading, before, covariance, y, w)
         gain = datum.weight[None] * datum.column
         pull = jnp.sum(gain * slope, axis=0)
         d_y = pull - datum.weight * datum.error
-        slope = slope - d_y[None] * read[:, None]
-        kept = jnp.eye(len(read), dtype=A.dtype)[:, :, None] - gain[:, None] * read[:, None][None]
-        curvature = mm(transposed(kept), mm(curvature, kept)) + datum.weight[None, None] * _read_squares(read, A.dtype)
+        slope = slope - d_y[None] * reading
+        kept = jnp.eye(len(read), dtype=A.dtype)[:, :, None] - gain[:, None] * reading[None]
+        own = datum.weight[None, None] * (reading[:, None] * reading[None])
+        curvature = mm(transposed(kept), mm(curvature, kept)) + own
         d_Q = 0.5 * (slope[:, None] * slope[None] - curvature)
         d_A = slope[:, None] * m[None] + 2 * mm(d_Q, AP)
-        value = _dot(read, before) + jnp.sum(datum.column * slope, axis=0)
-        left = _dot(read, datum.column) - jnp.sum(datum.column * _mv(curvature, datum.column), axis=0)
+        value = _dot(reading, before) + jnp.sum(datum.column * slope, axis=0)
+        left = _dot(reading, datum.column) - jnp.sum(datum.column * _mv(curvature, datum.column), axis=0)
         d_w = -0.5 * (jnp.square(y - value) + left)
         carry = _mv(transposed(A), slope), mm(transposed(A), mm(curvature, A))
         return carry, (d_A, d_Q, d_y, d_w)
 
-    (slope, curvature), slopes = lax.scan(back, (slope, curvature), (A, Q, y, w, m, P), reverse=True)
+    (slope, curvature), slopes = lax.scan(back, (slope, curvature), (A, Q, y, w, codes, m, P), reverse=True)
     d_prior = 0.5 * (slope[:, None, 0] * slope[None, :, 0] - curvature[..., 0])
-    changes = [jnp.sum(slope * tangent) for slope, tangent in zip((d_prior, *slopes), tangents, strict=True)]
+    changes = [jnp.sum(slope * tangent) for slope, tangent in zip((d_prior, *slopes), tangents[:5], strict=True)]
     return total, jnp.sum(jnp.stack(changes))
 
 
@@ -258,22 +274,22 @@ class Filtered(NamedTuple):
 
 def filtered(rows: Rows, y: Array, w: Array) -> Filtered:
     """What data say of the states at all rows: those before each, and those behind it."""
-    read, data = rows.states.read, (*rows.moves(), rows.cut(y), rows.cut(w))
+    read, data = rows.states.read, rows.data(y, w)
     said = _said(read, *data)
     _, starts, _ = _starts(rows.prior, said)
     mean, covariance = _filter(read, starts, *data)[1]
 
     def back(later: tuple[Array, Array], row: Data) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-        (h, J), (A, Q, y, w) = later, row
-        return told_before(A, Q, *with_datum(read, h, J, y, w)), (h, J)
+        (h, J), (A, Q, y, w, code) = later, row
+        return told_before(A, Q, *with_datum(read_at(read, code), h, J, y, w)), (h, J)
 
     _, (h, J) = lax.scan(back, _told_later(said), data, reverse=True)
     return Filtered(*map(rows.joined, (mean, covariance, h, J)))
 
 
-def with_datum(read: np.ndarray, h: Array, J: Array, y: Array, w: Array) -> tuple[Array, Array]:
+def with_datum(read: Array, h: Array, J: Array, y: Array, w: Array) -> tuple[Array, Array]:
     """What is said of a state with what its own datum says."""
-    return h + (w * y)[None] * read[:, None], J + w[None, None] * _read_squares(read, J.dtype)
+    return h + (w * y)[None] * read, J + w[None, None] * (read[:, None] * read[None])
 
 
 def told_before(A: Array, Q: Array, h: Array, J: Array) -> tuple[Array, Array]:
@@ -288,7 +304,7 @@ def told_before(A: Array, Q: Array, h: Array, J: Array) -> tuple[Array, Array]:
 
 
 def at_new_rows(
-    rows: Rows, known: Filtered, y: Array, w: Array, t: Array, place: Array, gaps: Array
+    rows: Rows, known: Filtered, y: Array, w: Array, t: Array, codes: Array | None, place: Array, gaps: Array
 ) -> tuple[Array, Array]:
     """Mean and variance ``(B,)`` of ``f`` at new times ``t``, behind the sorted rows ``place``, -1 for none.
 
@@ -296,40 +312,37 @@ def at_new_rows(
     """
     states, last = rows.states, len(rows.gaps) - 1
     at, behind = jnp.maximum(place, 0), jnp.minimum(place + 1, last)
+
+    def read_near(row: Array) -> Array:
+        return read_at(states.read, None if rows.codes is None else rows.codes[row])
+
     mean, covariance = known.mean[:, at], known.covariance[:, :, at]
-    mean, covariance = Datum.of(states.read, mean, covariance, y[at], w[at]).known(mean, covariance)
+    mean, covariance = Datum.of(read_near(at), mean, covariance, y[at], w[at]).known(mean, covariance)
     A, Q = states.move(gaps[:, 0])
     mean = jnp.where(place[None] >= 0, _mv(A, mean), 0)
     covariance = jnp.where(place[None, None] >= 0, mm(mm(A, covariance), transposed(A)) + Q, states.start(t))
-    later = with_datum(states.read, known.h[:, behind], known.J[:, :, behind], y[behind], w[behind])
+    later = with_datum(read_near(behind), known.h[:, behind], known.J[:, :, behind], y[behind], w[behind])
     h, J = told_before(*states.move(gaps[:, 1]), *later)
     is_between = (place < last)[None]
     later = jnp.where(is_between, h, 0), jnp.where(is_between[None], J, 0)
-    return values_with(states.read, mean, covariance, *later)
+    return values_with(read_at(states.read, codes), mean, covariance, *later)
 
 
-def values_with(read: np.ndarray, mean: Array, covariance: Array, h: Array, J: Array) -> tuple[Array, Array]:
+def values_with(read: Array, mean: Array, covariance: Array, h: Array, J: Array) -> tuple[Array, Array]:
     """Mean and variance ``(n,)`` of ``f`` for states ``N(m, P)`` times ``exp(h . x - x . J x / 2)``."""
-
-    def one(m: Array, P: Array, h: Array, J: Array) -> tuple[Array, Array]:
-        mean, covariance, _ = _conditioned(m, P, h, J)
-        return jnp.asarray(mean @ read), jnp.asarray(read @ (covariance @ read))
-
-    found: tuple[Array, Array] = jax.vmap(one, in_axes=-1)(mean, covariance, h, J)
-    return found
+    mean, covariance, _ = jax.vmap(_conditioned, in_axes=-1, out_axes=-1)(mean, covariance, h, J)
+    return _dot(read, mean), _dot(read, _mv(covariance, read))
 
 
 def whitened_to_values(rows: Rows, noise: Float[Array, " N"], white: Float[Array, " N"]) -> Float[Array, " N"]:
     """``L v`` of the factor ``L`` of ``k + diag(noise)``, rows in the order of time: each from those before it."""
-    data = (*rows.moves(), rows.cut(jnp.zeros_like(white)), rows.cut(1 / noise))
-    read = rows.states.read
-    _, starts, _ = _starts(rows.prior, _said(read, *data))
-    covariance = rows.joined(_filter(read, starts, *data)[1][1])
-    column = jnp.sum(covariance * read[:, None][None], axis=1)
-    deviation = jnp.sqrt(_dot(rows.states.read, column) + noise)
+    data = rows.data(jnp.zeros_like(white), 1 / noise)
+    _, starts, _ = _starts(rows.prior, _said(rows.states.read, *data))
+    column = _mv(rows.joined(_filter(rows.states.read, starts, *data)[1][1]), rows.read)
+    deviation = jnp.sqrt(_dot(rows.read, column) + noise)
     push = column * (white / deviation)[None]
     states = _accumulated(rows, data[0], push) - push
-    return _dot(rows.states.read, states) + deviation * white
+    return _dot(rows.read, states) + deviation * white
 
 
 def drawn_from_prior(rows: Rows, white: Float[Array, "S N"]) -> Float[Array, " N"]:
@@ -338,7 +351,7 @@ def drawn_from_prior(rows: Rows, white: Float[Array, "S N"]) -> Float[Array, " N
     noise = jnp.concatenate([rows.prior[:, :, None], rows.joined(Q)[..., 1:]], axis=-1)
     values, vectors = jnp.linalg.eigh(jnp.moveaxis(noise, -1, 0))
     push = jnp.einsum("nij,nj,jn->in", vectors, jnp.sqrt(jnp.maximum(values, 0)), white)
-    return _dot(rows.states.read, _accumulated(rows, A, push))
+    return _dot(rows.read, _accumulated(rows, A, push))
 
 
 def _accumulated(rows: Rows, A: Array, push: Float[Array, "S N"]) -> Float[Array, "S N"]:

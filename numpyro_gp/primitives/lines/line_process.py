@@ -25,12 +25,17 @@ from numpyro_gp.means import Mean
 from numpyro_gp.primitives.function_draw import level_at
 from numpyro_gp.primitives.inducing import report
 from numpyro_gp.primitives.lines import filter as linear
-from numpyro_gp.primitives.lines.states import states_of
+from numpyro_gp.primitives.lines.states import states_at
 from numpyro_gp.primitives.lines.value import Line, NewTimes
 from numpyro_gp.primitives.neighbours.local_process import LocalProcess
 from numpyro_gp.primitives.neighbours.row_sites import RowPrior, check_gaussian_data, check_one_process
 from numpyro_gp.primitives.opening import Plates, check_name, open_site, record, record_call
 from numpyro_gp.sites import Belief, Certain
+
+
+def codes_of(inputs: Array) -> Array | None:
+    """The codes of series of rows, None where they are times alone."""
+    return inputs[:, 1].astype(int) if inputs.shape[1] == 2 else None
 
 
 @value_type()
@@ -61,7 +66,9 @@ class LineData:
     def sorted(self) -> tuple[linear.Rows, Array, Array]:
         """Rows, data and precisions in the order of time."""
         line, dtype = self.near, self.residual.dtype
-        rows = linear.Rows(states_of(self.kernel), line.gaps.astype(dtype), jnp.asarray(line.times, dtype)[0])
+        states, codes = states_at(self.kernel, line.inputs.shape[1]), codes_of(line.inputs)
+        codes = None if codes is None else line.sorted(codes)
+        rows = linear.Rows(states, line.gaps.astype(dtype), jnp.asarray(line.times, dtype)[0], codes)
         return rows, line.sorted(self.residual), line.sorted(self.precision.astype(dtype))
 
     def log_integral(self) -> Array:
@@ -72,7 +79,7 @@ class LineData:
         """Mean and variance ``(N,)`` of the function less its mean at each row, given the data of all others."""
         rows, residual, precision = self.sorted()
         known = linear.filtered(rows, residual, precision)
-        found = linear.values_with(rows.states.read, *known)
+        found = linear.values_with(rows.read, *known)
         return self.near.as_given(found[0]), self.near.as_given(found[1])
 
     def at(self, new: NewTimes) -> tuple[Array, Array]:
@@ -80,7 +87,7 @@ class LineData:
         rows, residual, precision = self.sorted()
         known, dtype = linear.filtered(rows, residual, precision), residual.dtype
         t, place, gaps = (jnp.asarray(part) for part in (new.inputs[:, 0], new.index[:, 0], new.gaps))
-        data = residual, precision, t.astype(dtype), place, gaps.astype(dtype)
+        data = residual, precision, t.astype(dtype), codes_of(jnp.asarray(new.inputs)), place, gaps.astype(dtype)
         mean, variance = linear.at_new_rows(rows, known, *data)
         return (mean if self.level is None else level_at(self.level, jnp.asarray(new.inputs)) + mean), variance
 
@@ -176,7 +183,10 @@ def regression_on_line(
 def _check_kernel(name: str, kernel: Kernel, outputs: int | None, line: Line) -> None:
     """Refuse, where the site is opened, kernels without states, and origins behind the first row."""
     check_one_process(name, kernel, outputs, "are on a line", "Open a line and a site for each member.")
-    states_of(kernel).start(jnp.asarray(line.times, line.gaps.dtype)[:1])
+    states = states_at(kernel, line.inputs.shape[1])
+    states.start(jnp.asarray(line.times, line.gaps.dtype)[:1])
+    if line.inputs.shape[1] == 2:
+        kernel.diagonal(line.inputs)  # which refuses codes of no series
 
 
 def _refuse_plates(site: str, plates: Plates) -> None:

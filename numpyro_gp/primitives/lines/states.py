@@ -1,6 +1,7 @@
 """Kernels as states: a process on a line whose past counts by a few numbers (mathematics.md section 17.2).
 
-A state ``x`` of S numbers moves by ``x(t + g) = A(g) x(t) + noise`` of covariance ``Q(g)``, and ``f = read . x``.
+A state ``x`` of S numbers moves by ``x(t + g) = A(g) x(t) + noise`` of covariance ``Q(g)``, and ``f = read . x``. Of
+several series on one line each has a ``read`` of its own.
 Matrices have their axes first, ``(S, S, n)``, and the gaps last. ``Q(g) = int_0^g A(u) b b^T A(u)^T du`` is written so
 that nothing cancels where gaps are short.
 """
@@ -17,14 +18,16 @@ import numpy as np
 from numpyro_gp.arrays import Array
 from numpyro_gp.checks import fail, when_known
 from numpyro_gp.kernels.base import Active, Kernel, Product, Scaled, Sum
-from numpyro_gp.kernels.nonstationary import Constant, Linear
-from numpyro_gp.kernels.stationary import Cosine, Matern12, Matern32, Matern52
+from numpyro_gp.kernels.nonstationary import Constant, Linear, OfCodes
+from numpyro_gp.kernels.stationary import SHO, Cosine, Matern12, Matern32, Matern52, Periodic, damped
 from numpyro_gp.kernels.trends import IntegratedOU, IntegratedWiener, Wiener
 from numpyro_gp.linalg import einsum
 
 # Up to where what an exponential loses is a series, and its terms there: 2^18 / 18! is nothing in double precision.
 SERIES_BELOW, TERMS = 2.0, 18
-LIST = "Matern12, Matern32, Matern52, Cosine, Constant, Linear, Wiener, IntegratedWiener and IntegratedOU"
+# Waves of a periodic kernel, and down to where they are enough.
+WAVES, LEAST_WIGGLE = 8, 0.4
+LIST = "Matern12, Matern32, Matern52, SHO, Periodic, Cosine, Constant, Linear, Wiener, IntegratedWiener, IntegratedOU"
 
 
 class States(NamedTuple):
@@ -36,8 +39,8 @@ class States(NamedTuple):
         ``A(g)`` and ``Q(g)`` ``(S, S, n)`` of gaps ``(n,)``.
     start : callable
         Covariance ``(S, S, n)`` of the state at times ``(n,)``.
-    read : NumPy array (S,)
-        ``f`` of the state.
+    read : NumPy array (S, 1) or (S, C)
+        ``f`` of the state, of each series.
     is_stationary : bool
     """
 
@@ -70,8 +73,18 @@ def _stack(rows: list[list[Array]]) -> Array:
 def states_of(kernel: Kernel) -> States:
     """The states of a kernel on one column."""
     got = f"a {type(kernel).__name__}"
-    cure = f"Take {LIST}, or sums, products and multiples of them; else pass X, or ngp.neighbours(X, 16)."
+    cure = f"Take {LIST}, sums, products and multiples of them; else pass X, or ngp.neighbours(X, 16)."
     fail("the kernel of a process on a line", "one of few states", got, cure, TypeError)
+
+
+def _first(size: int) -> np.ndarray:
+    return np.eye(size, 1)
+
+
+def _of_all(*reads: np.ndarray) -> list[np.ndarray]:
+    """Those of one series and of several, for as many."""
+    most = max(read.shape[1] for read in reads)
+    return [np.broadcast_to(read, (len(read), most)) for read in reads]
 
 
 def _one_number(kernel: Kernel, name: str) -> Array:
@@ -137,7 +150,7 @@ def _states_of_matern(kernel: Matern12 | Matern32 | Matern52) -> States:
         return einsum("ijk,kn->ijn", jnp.asarray(transitions, d.dtype), of_powers), noise
 
     prior = np.sum(products, axis=-1)[:, :, None]
-    return States(move, lambda t: variance * jnp.broadcast_to(prior, (size, size, *t.shape)), np.eye(size)[0])
+    return States(move, lambda t: variance * jnp.broadcast_to(prior, (size, size, *t.shape)), _first(size))
 
 
 @states_of.register
@@ -152,7 +165,64 @@ def _states_of_cosine(kernel: Cosine) -> States:
         eye = variance * jnp.eye(2, dtype=variance.dtype)
         return jnp.broadcast_to(eye[:, :, None], (2, 2, *t.shape))
 
-    return States(move, start, np.eye(2, dtype=variance.dtype)[0])
+    return States(move, start, _first(2))
+
+
+@states_of.register
+def _states_of_periodic(kernel: Periodic) -> States:
+    """A level and waves, by a discrete Fourier transform of one period: exact at gaps of that over ``2 WAVES``."""
+    rate = 2 * math.pi / _one_number(kernel, "period")
+    lengthscale, places, order = _one_number(kernel, "lengthscale"), np.arange(2 * WAVES), np.arange(WAVES + 1)
+    when_known(_check_wiggle, lengthscale)
+    table = np.cos(math.pi / WAVES * np.outer(order, places)) / np.where(order % WAVES, WAVES, 2 * WAVES)[:, None]
+    correlations = jnp.exp(-2 * jnp.square(np.sin(math.pi / (2 * WAVES) * places) / lengthscale))
+    of_waves = jnp.maximum(jnp.sum(table.astype(correlations.dtype) * correlations[None], axis=1), 0)
+    of_states = kernel.variance * of_waves[np.repeat(order, 2)[1:]]
+    even, odd = 2 * order[1:] - 1, 2 * order[1:]
+    read = np.ones((len(of_states), 1))
+    read[odd] = 0
+
+    def move(g: Array) -> tuple[Array, Array]:
+        angles = order[1:, None].astype(g.dtype) * (rate * g)[None]
+        c, s, none = jnp.cos(angles), jnp.sin(angles), jnp.zeros((len(read), len(read), *g.shape), g.dtype)
+        turn = none.at[0, 0].set(1).at[even, even].set(c).at[odd, odd].set(c).at[even, odd].set(s)
+        return turn.at[odd, even].set(-s), none
+
+    def start(t: Array) -> Array:
+        return jnp.broadcast_to(jnp.diag(of_states)[:, :, None], (len(read), len(read), *t.shape))
+
+    return States(move, start, read)
+
+
+def _check_wiggle(values: np.ndarray) -> None:
+    if (least := float(np.min(values))) < LEAST_WIGGLE:
+        got, cure = f"{least:.3g}", "Its narrow features take more waves than a line has: pass X."
+        fail("lengthscale of Periodic on a line", f"at least {LEAST_WIGGLE}", got, cure)
+
+
+@states_of.register
+def _states_of_sho(kernel: SHO) -> States:
+    """The value, and its slope in units of the frequency: noise is a series where gaps are short."""
+    variance, rate, friction = kernel.variance, 2 * math.pi / kernel.period, 1 / kernel.quality
+    eye, zero, one = jnp.eye(2, dtype=variance.dtype), jnp.zeros_like(friction), jnp.ones_like(friction)
+    companion = _stack([[zero, one], [-one, -friction]])
+    powers = [2 * friction * variance * eye[1:] * eye[:, 1:]]  # of the gap, from the first
+    for n in range(2, TERMS + 1):
+        pushed = jnp.matmul(companion, powers[-1], precision="highest") / n
+        powers.append(pushed + pushed.T)
+
+    def move(g: Array) -> tuple[Array, Array]:
+        d = rate * g
+        c, s = damped(d, kernel.quality)
+        transition = _stack([[c + 0.5 * friction * s, s], [-s, c - 0.5 * friction * s]])
+        is_near = 2 * d * jnp.maximum(2 * friction, 1) < 1
+        near, series = jnp.where(is_near, d, 0), jnp.zeros((2, 2, *g.shape), g.dtype)
+        for power in powers[::-1]:
+            series = (series + power[:, :, None]) * near[None, None]
+        far = variance * (eye[:, :, None] - mm(transition, transposed(transition)))
+        return transition, jnp.where(is_near, series, far)
+
+    return States(move, lambda t: variance * jnp.broadcast_to(eye[:, :, None], (2, 2, *t.shape)), _first(2))
 
 
 def _since(kernel: Wiener | IntegratedWiener | IntegratedOU, t: Array) -> Array:
@@ -180,7 +250,7 @@ def _states_of_level(kernel: Constant | Wiener) -> States:
         since = _since(kernel, t) if isinstance(kernel, Wiener) else jnp.ones_like(t)
         return kernel.variance * since[None, None]
 
-    return States(move, start, np.ones(1, kernel.variance.dtype), not isinstance(kernel, Wiener))
+    return States(move, start, _first(1), not isinstance(kernel, Wiener))
 
 
 @states_of.register
@@ -200,7 +270,7 @@ def _states_of_slope(kernel: Linear | IntegratedWiener) -> States:
             return noise(_since(kernel, t))
         return variance * _stack([[t * t, t], [t, jnp.ones_like(t)]])
 
-    return States(move, start, np.eye(2, dtype=variance.dtype)[0], False)
+    return States(move, start, _first(2), False)
 
 
 @jax.custom_jvp
@@ -238,8 +308,7 @@ def _states_of_integrated_ou(kernel: IntegratedOU) -> States:
         prior = scale * jnp.asarray([[0.0, 0.0], [0.0, 1.0]], scale.dtype)[:, :, None]
         return mm(mm(before, prior), transposed(before)) + noise(since)
 
-    read = np.eye(2, dtype=scale.dtype)[0]
-    return States(lambda g: (move(g), noise(g)), start, read, False)
+    return States(lambda g: (move(g), noise(g)), start, _first(2), False)
 
 
 def _blocks(first: Array, second: Array) -> Array:
@@ -257,7 +326,7 @@ def _states_of_sum(kernel: Sum) -> States:
         (a, q), (b, r) = first.move(g), second.move(g)
         return _blocks(a, b), _blocks(q, r)
 
-    read = np.concatenate([first.read, second.read])
+    read = np.concatenate(_of_all(first.read, second.read))
     both = first.is_stationary and second.is_stationary
     return States(move, lambda t: _blocks(first.start(t), second.start(t)), read, both)
 
@@ -281,7 +350,7 @@ def _states_of_product(kernel: Product) -> States:
         prior = first.start(g)
         return _kronecker(a, b), _kronecker(q, second.start(g)) + _kronecker(mm(mm(a, prior), transposed(a)), r)
 
-    read = (first.read[:, None] * second.read).reshape(-1)
+    read = (first.read[:, None] * second.read).reshape(first.size * second.size, -1)
     return States(move, lambda t: _kronecker(first.start(t), second.start(t)), read)
 
 
@@ -298,7 +367,36 @@ def _states_of_scaled(kernel: Scaled) -> States:
 
 @states_of.register
 def _states_of_active(kernel: Active) -> States:
-    if kernel.dims != (0,):
-        got, cure = f"kernel.on({list(kernel.dims)})", "Leave .on out, or write .on(0)."
-        fail("the columns of a kernel on a line", "the one there is", got, cure)
+    if kernel.dims == (1,) and isinstance(kernel.kernel, OfCodes):
+        return _states_of_codes(kernel.kernel)
+    if kernel.dims != (0,) or isinstance(kernel.kernel, OfCodes):
+        got = f"{type(kernel.kernel).__name__} on {list(kernel.dims)}"
+        cure = "Write .on(0) of a kernel of times, and .on(1) of Coregion where rows are of several series."
+        fail("the columns of a kernel on a line", "times, or codes of series", got, cure)
     return states_of(kernel.kernel)
+
+
+def _states_of_codes(kernel: OfCodes) -> States:
+    """A level for each series."""
+    covariance = kernel.covariance()
+    size = len(covariance)
+
+    def fixed(matrix: Array, like: Array) -> Array:
+        return jnp.broadcast_to(matrix[:, :, None], (size, size, *like.shape))
+
+    eye = jnp.eye(size, dtype=covariance.dtype)
+    return States(lambda g: (fixed(eye, g), fixed(0 * eye, g)), lambda t: fixed(covariance, t), np.eye(size))
+
+
+def states_at(kernel: Kernel, columns: int) -> States:
+    """The states of a kernel of rows, which are times, or times and codes of series."""
+    if columns == 2 and _reads_both(kernel):
+        cure = "Write .on(0) of kernels of times: Matern32(1.0, 2.0).on(0) * Coregion(weights, 0.1).on(1)."
+        fail("a kernel of several series on a line", "of one column each", f"{type(kernel).__name__} of both", cure)
+    return states_of(kernel)
+
+
+def _reads_both(kernel: Kernel) -> bool:
+    if isinstance(kernel, (Sum, Product)):
+        return _reads_both(kernel.first) or _reads_both(kernel.second)
+    return _reads_both(kernel.kernel) if isinstance(kernel, Scaled) else not isinstance(kernel, (Active, Constant))

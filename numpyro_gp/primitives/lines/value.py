@@ -17,7 +17,7 @@ class NewTimes(NewRows):
 
     Attributes
     ----------
-    inputs : Array (B, 1)
+    inputs : Array (B, 1) or (B, 2)
         The new rows.
     index : Array (B, 1)
         Place among the sorted rows of the data of the last that is not later, -1 where there is none.
@@ -41,8 +41,8 @@ class Line:
 
     Attributes
     ----------
-    inputs : Array (N, 1)
-        The rows, as they were given.
+    inputs : Array (N, 1) or (N, 2)
+        The rows, as they were given: times, and codes where they are of several series.
     order : Array (N,)
         Numbers of the rows, first to last.
     gaps : Array (N,)
@@ -89,20 +89,22 @@ class Line:
         Their gaps are found in double precision unless they are traced.
         """
         package: Any = np if all(map(is_known, (t_new, self.order, self.times))) else jnp
-        new = _times("t_new", t_new) if package is np else check_points("t_new", t_new, 1)[:, 0]
+        columns = self.inputs.shape[1]
+        rows = _rows("t_new", t_new, columns) if package is np else check_points("t_new", t_new, columns)
+        new = rows[:, 0]
         times = package.asarray(self.times)
         place, last = package.searchsorted(times, new, side="right") - 1, len(times) - 1
         before = package.where(place >= 0, new - times[package.maximum(place, 0)], 0.0)
         behind = package.where(place < last, times[package.minimum(place + 1, last)] - new, 0.0)
         gaps = jnp.asarray(package.stack([before, behind], axis=1), jnp.result_type(float))
-        return NewTimes(jnp.asarray(new, gaps.dtype)[:, None], jnp.asarray(place, jnp.int32)[:, None], gaps)
+        return NewTimes(jnp.asarray(rows, gaps.dtype), jnp.asarray(place, jnp.int32)[:, None], gaps)
 
 
 def with_rows(line: Line, t_new: ArrayLike) -> Line:
     """The line of the rows and, behind them in number, new ones."""
-    times = np.empty(line.size)
-    times[np.asarray(line.order)] = np.asarray(line.times, float)
-    return _sorted_line(np.concatenate([times, _times("t_new", t_new)]))
+    rows = np.array(line.inputs, float)
+    rows[np.asarray(line.order), 0] = np.asarray(line.times, float)
+    return _sorted_line(np.concatenate([rows, _rows("t_new", t_new, rows.shape[1])]))
 
 
 def line(t: ArrayLike) -> Line:
@@ -111,16 +113,21 @@ def line(t: ArrayLike) -> Line:
     Pass the value in place of ``X``: ``ngp.gp_regression("y", kernel, line, noise**2, obs=y)``, or in place of
     inducing inputs, for any likelihood: ``f = ngp.gp("f", kernel, inducing=line)`` and ``ngp.observe("y",
     f.at_inducing(), likelihood, obs=y)``. Time and memory then grow as the number of rows, and the process is exact.
-    Its kernel is one with few states: `Matern12`, `Matern32`, `Matern52`, `Cosine`, `Constant`, `Linear`, `Wiener`,
-    `IntegratedWiener`, `IntegratedOU`, sums of them, products of those that are stationary, and multiples.
+    Its kernel is one with few states: `Matern12`, `Matern32`, `Matern52`, `SHO`, `Periodic`, `Cosine`, `Constant`,
+    `Linear`, `Wiener`, `IntegratedWiener`, `IntegratedOU`, sums of them, products of those that are stationary, and
+    multiples.
+
+    Rows of several series, such as the bands of a light curve or sensors side by side, have a second column, the code
+    0, 1, ... of their series, and kernels name their column:
+    ``Matern32(1.0, 2.0).on(0) * Coregion(weights, 0.1).on(1)``.
 
     Rows need not be sorted or apart, and their gaps are found in double precision: pass times as NumPy's ``float64``
     where they are large. Leave rows without data out; predict there.
 
     Parameters
     ----------
-    t : array (N,) or (N, 1)
-        Times, or places on any line.
+    t : array (N,) or (N, 1), or (N, 2) of several series
+        Times, or places on any line; and the code of the series of each row.
 
     Returns
     -------
@@ -139,19 +146,20 @@ def line(t: ArrayLike) -> Line:
     if not is_known(t):
         cure = "Call ngp.line(t) before the model, outside jit, and pass what it returns as an argument."
         fail("t", "known", "a traced array", cure, TypeError)
-    return _sorted_line(_times("t", t))
+    return _sorted_line(_rows("t", t))
 
 
-def _sorted_line(times: np.ndarray) -> Line:
+def _sorted_line(rows: np.ndarray) -> Line:
+    times = rows[:, 0]
     order = np.argsort(times, kind="stable")
     dtype = jnp.result_type(float)
     gaps = np.diff(times[order], prepend=times[order[:1]])
-    placed = on_device(times[:, None].astype(dtype)), on_device(order.astype(np.int32)), on_device(gaps.astype(dtype))
+    placed = on_device(rows.astype(dtype)), on_device(order.astype(np.int32)), on_device(gaps.astype(dtype))
     return Line(*placed, times[order])
 
 
-def _times(argument: str, values: ArrayLike) -> np.ndarray:
-    """Numbers ``(N,)`` in double precision."""
+def _rows(argument: str, values: ArrayLike, columns: int | None = None) -> np.ndarray:
+    """Numbers ``(N, 1)`` or ``(N, 2)`` in double precision, of so many columns where that is known."""
     if isinstance(values, (Line, NewRows)):
         fail(argument, "numbers", f"a {type(values).__name__}", "Pass the times themselves.", TypeError)
     given = np.ma.filled(values.astype(float), np.nan) if isinstance(values, np.ma.MaskedArray) else np.asarray(values)
@@ -159,12 +167,17 @@ def _times(argument: str, values: ArrayLike) -> np.ndarray:
         cure = "Of dates pass a number in a unit of your choice: (dates - dates[0]) / np.timedelta64(1, 'D')."
         fail(argument, "real numbers", f"an array of {given.dtype}", cure, TypeError)
     array = np.asarray(given, float)
-    array = array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array
-    if array.ndim != 1 or not array.size:
-        cure = "Pass one number for each row. Of several columns take ngp.neighbours(X, 16)."
-        fail(argument, "of shape (N,) or (N, 1)", f"shape {np.shape(values)}", cure)
+    array = array[:, None] if array.ndim == 1 else array
+    if array.ndim != 2 or not array.size or array.shape[1] not in (1, 2) or columns not in (None, array.shape[1]):
+        shapes = {None: "(N,), (N, 1) or (N, 2)", 1: "(N,) or (N, 1)", 2: "(N, 2)"}[columns]
+        cure = "Pass times, and codes of series where they are several. Of more columns take ngp.neighbours(X, 16)."
+        fail(argument, f"of shape {shapes}", f"shape {np.shape(values)}", cure)
     if not np.all(np.isfinite(array)):
         fail(argument, "finite", f"{int(np.sum(~np.isfinite(array)))} numbers that are not", "Leave these rows out.")
+    wrong = (array[:, 1:] < 0) | (array[:, 1:] != np.round(array[:, 1:]))
+    if np.any(wrong):
+        cure = "Number the series from 0. Of two columns of inputs take ngp.neighbours(X, 16)."
+        fail(f"the second column of {argument}", "codes 0, 1, ...", f"{array[:, 1:][wrong][0]:.9g}", cure)
     return array
 
 
