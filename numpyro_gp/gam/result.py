@@ -303,11 +303,12 @@ class Fit:
         """Slopes, levels and the intercept with intervals; the sd of each ``re``, the lengthscale of each curve.
 
         Slopes are per unit of their column, on the scale of the link. The levels of a ``factor`` are around its
-        average, and the intercept is ``f`` where all terms are zero. A lengthscale is in the units of its column, of a
-        cyclic one along the circle. Where the link is a logit or a log there are odds or rate ratios, too: ``exp`` of
-        estimate and ends. Printed, it is a table. ``fit.coefficients()["linear(dose)"].estimate`` reads a row, and
-        ``.to_frame()`` makes a table of pandas. Of several classes each has its own, named "setosa: linear(x)", less
-        the average of all; sds and lengthscales are those of all.
+        average, and behind them each stands less the first, "drug - none". The intercept is ``f`` where all terms are
+        zero. A lengthscale is in the units of its column, of a cyclic one along the circle. Where the link is a logit
+        or a log there are odds or rate ratios, too: ``exp`` of estimate and ends. Printed, it is a table.
+        ``fit.coefficients()["linear(dose)"].estimate`` reads a row, and ``.to_frame()`` makes a table of pandas. Of
+        several classes each has its own, named "setosa: linear(x)", less the average of all; sds and lengthscales are
+        those of all.
 
         Parameters
         ----------

@@ -14,7 +14,7 @@ import numpy as np
 from numpyro_gp.additive.columns import frame_of
 from numpyro_gp.checks import fail
 from numpyro_gp.gam.answers.draws import Draws
-from numpyro_gp.gam.answers.effects import components_at, side_by_side
+from numpyro_gp.gam.answers.effects import components_at, differences_at, side_by_side
 from numpyro_gp.gam.answers.predictions import mixture_quantiles, over_draws
 from numpyro_gp.gam.answers.summary import aligned
 from numpyro_gp.gam.model.term_kernels import SMOOTH, count_lengthscales, mean_over
@@ -34,7 +34,7 @@ class Coefficient(NamedTuple):
     term : str
         As it is written, "linear(dose)"; "intercept"; "sd of re(site)"; "lengthscale of s(age)".
     level : object
-        Of a category; the column of one of the lengthscales of a surface; else "".
+        Of a category, or two of a factor, "drug - none"; the column of one of the lengthscales of a surface; else "".
     estimate, sd, low, high : float
         Posterior mean and standard deviation, and the ends of the interval, on the scale of the link.
     ratio, ratio_low, ratio_high : float
@@ -173,6 +173,10 @@ def coefficients_of(draws: Draws, interval: float, has_levels: bool = True) -> C
         if levels:
             seen = places[part.name]
             add_effect(part.name, levels, means[:, at, seen] / units, variances[:, at, seen] / units**2)
+            if part.term.kind == "factor":  # each level less the first
+                mean, variance = np.stack(list(differences_at(draws, X[seen])), axis=1)[:, :, at, 1:]
+                names = tuple(f"{level} - {levels[0]}" for level in levels[1:])
+                add_effect(part.name, names, mean / units, variance / units**2)
         if part.term.kind == "re":
             add_number(f"sd of {part.name}", "", draws.scales[:, at] / units)
         elif part.term.kind in SMOOTH:

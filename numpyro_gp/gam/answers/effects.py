@@ -96,6 +96,18 @@ def components_at(draws: Draws, X: np.ndarray) -> Iterator[tuple[np.ndarray, np.
         yield components(term_posterior, scaled, draws.term_features.blocks)
 
 
+def differences_at(draws: Draws, X: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Mean and variance ``(C, N)`` of each component at encoded rows less that at the first, at each draw.
+
+    Of components whose values there are those of inducing inputs, as of levels.
+    """
+    blocks = draws.term_features.blocks
+    for posterior, scaled in draws.at(X):
+        A = scaled.A - scaled.A[:, :1]
+        prior = blocks.in_order([np.sum(part**2, axis=1) for part in blocks.apart(A)])
+        yield components(posterior, scaled._replace(A=A, prior=prior), blocks)
+
+
 def moments_at(draws: Draws, X: np.ndarray) -> TermMoments:
     """Mean and standard deviation of each term at encoded rows, over all draws of the posterior."""
     sums = list[MixtureMoments]()
