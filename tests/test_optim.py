@@ -46,6 +46,7 @@ def steps_taken(gradients, params=None):
     return np.array(taken)
 
 
+@pytest.mark.long
 def test_default_steps_shrink_as_t_grows_where_gradients_are_noise():
     """Noise: directions that are orthogonal to each other, for which the recursion is one of numbers."""
     taken, square, memory, wanted = steps_taken(np.eye(400)[:200] * 1e3), 0.0, 1.0, []

@@ -108,6 +108,7 @@ def test_a_deep_kernel_is_that_of_features():
     np.testing.assert_allclose(found, of_features(np.tanh(X @ first) @ second, y), rtol=2e-3)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("package", "name"), [("flax", "flax_kernel"), ("equinox", "equinox_kernel")])
 def test_networks_of_other_packages(package, name):
     """Their own weights, read as NumPy arrays; a fit trains them."""

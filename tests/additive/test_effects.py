@@ -45,6 +45,7 @@ def test_effects_are_the_moments_of_the_mixture_and_the_model_of_a_design_needs_
     assert figure.axes[0].get_xlabel() == "u"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "kernel", [ngp.kernels.CategoryDelta(1.0), ngp.kernels.Coregion(jnp.ones((3, 1)), jnp.ones(3))]
 )

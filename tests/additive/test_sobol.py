@@ -219,6 +219,7 @@ def test_over_rows_equals_the_dense_formula():
         np.testing.assert_allclose(drawn[name].mean(), total, atol=4 * drawn[name].std() / 4000**0.5)
 
 
+@pytest.mark.long
 def test_rows_for_the_measure_are_raw_for_the_model_of_a_design():
     """A row is mapped as the inputs of the model are; rows in other units than the process reads are refused."""
     rng = np.random.default_rng(1)

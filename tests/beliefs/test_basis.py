@@ -30,6 +30,7 @@ def precise_data(noise):
     return [np.asarray(own, np.float32) for own in (X[:, None], y, np.linspace(-1.0, 1.0, 50)[:, None])]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("noise", [1 / 30, 1 / 100])
 def test_slopes_of_the_bound_of_precise_data_in_single_precision(noise):
     """By the derivative of the features themselves those in the variance are off by hundreds and thousands."""

@@ -133,6 +133,7 @@ def regression(X, y=None, mean=None):
         ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.3), obs=y)
 
 
+@pytest.mark.long
 def test_one_whole_step_lands_on_the_collapsed_optimum():
     for mean in (None, 0.4):
         guide = ngp.AutoGP(lambda X, y, mean=mean: regression(X, y, mean), {"f": ngp.guides.conditional()})

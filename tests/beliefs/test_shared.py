@@ -105,6 +105,7 @@ def test_without_neighbours_it_is_fitc_and_a_datum_is_left_out_as_dense_algebra_
         np.testing.assert_allclose(mean, Y - precision @ (Y - 0.5) / np.diag(precision), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.long
 def test_minibatches_average_to_the_whole_and_a_noise_of_each_row_counts():
     near, p = ngp.neighbours(X, 4, others=True), values()
     belief = ngp.beliefs.Coupled(RNG.normal(size=len(Z)), np.tril(RNG.normal(size=(5, 5)), -1) + 0.5 * np.eye(5))
@@ -125,6 +126,7 @@ def test_minibatches_average_to_the_whole_and_a_noise_of_each_row_counts():
         np.testing.assert_allclose(some.mean(), whole, rtol=1e-10)
 
 
+@pytest.mark.long
 def test_pseudo_data_of_gaussian_data_are_these_data():
     """After a step for them, and one for what is global, the bound is the collapsed density."""
     y, p = jnp.asarray(Y), values()

@@ -47,6 +47,7 @@ def test_far_tails_neither_underflow_nor_lose_their_slope():
     np.testing.assert_allclose(slope, 3.0, rtol=1e-12)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("family", NUMBERS)
 def test_the_value_is_the_integral_and_slopes_are_differences(family):
     """Of rows of all sides, narrow and wide; and all of them are those of the library's own `Censored`."""

@@ -159,6 +159,7 @@ def test_slopes_are_those_of_maximum_likelihood():
     assert [row.term for row in table] == [f"{name}: {term}" for name in NAMES for term in ("intercept", "linear(z)")]
 
 
+@pytest.mark.long
 def test_probabilities_are_recovered_and_add_up_to_one(fitted):
     table, truth = simulated(2000, seed=7)
     prediction = fitted[1].predict(table)

@@ -51,6 +51,7 @@ def dense(draws, X):
     return means, variances
 
 
+@pytest.mark.long
 def test_predictions_are_those_of_the_dense_process_at_each_draw(fit):
     """With weights and repeated rows, at a new time, at one that was missing, and at a row of the fit."""
     draws, X = fit._draws(3), fit.model.layout.encode(NEW)

@@ -273,6 +273,7 @@ def test_a_level_that_leaves_single_precision_no_digits_is_kept_apart():
             assert not any("passes through all" in note for note in fit.summary(density=False).notes)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("levels", [[True, False], [1, 2], ["yes", "no"]])
 def test_densities_of_labels_are_by_name_whatever_their_order(levels):
     """A number that is a level is that level, and no code; a name that is none is refused, for 0 or 1 would be a guess."""

@@ -132,6 +132,7 @@ def test_what_is_no_file_of_a_fit_is_refused_and_damage_is_found(tmp_path):
         fit.save(tmp_path / "no" / "fit.npz")
 
 
+@pytest.mark.long
 def test_a_file_of_the_first_format_is_read_whatever_code_is_called_now():
     """``fit_of_format_1.npz`` was written when the format was new; a model of the same rows says the same at its parameters."""
     old = ngp.gam.load(Path(__file__).parent / "fit_of_format_1.npz")

@@ -111,6 +111,7 @@ def test_bad_arguments(build, message):
         build()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_row_far_away_is_not_all_of_the_bound(dtype):
     """At 220 standard deviations the variance of its latent input was 1e188, and no number in single precision."""

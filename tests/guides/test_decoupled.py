@@ -45,6 +45,7 @@ def test_the_default_start_is_the_prior(outputs):
     assert 0 < slight < 0.1
 
 
+@pytest.mark.long
 def test_columns_are_drawn_anew_without_replacement():
     drawn = [np.asarray(seeded(orthogonal(GAMMA, 4), prior(), seed)[0].columns) for seed in range(20)]
     assert all(len(set(J)) == 4 for J in drawn)

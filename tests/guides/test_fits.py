@@ -70,6 +70,7 @@ def test_pseudo_data_are_at_the_inducing_inputs_of_their_fit():
         np.testing.assert_allclose(past.shift, ngp.pseudo_data(guide, params, X, Y, Z=points)["f"].shift, rtol=1e-6)
 
 
+@pytest.mark.long
 def test_runs_of_numpyro_end_unseen_and_are_known_once_they_are_asked_for():
     _, svi = natural()
     guide, run = svi.guide, lambda points: svi.run(KEY, 1, X, Y, Z=points, progress_bar=False).params
@@ -96,6 +97,7 @@ def hand_written(X, y=None, *, Z):
     numpyro.sample("f", ngp.Belief(ngp.beliefs.MeanField(numpyro.param("mean", jnp.zeros(len(Z))), jnp.ones(len(Z)))))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("guide", [AutoNormal(model), AutoDelta(model), hand_written], ids=["normal", "delta", "hand"])
 def test_guides_that_are_not_ours_know_theirs(guide):
     svi = SVI(model, guide, optax.sgd(0.01), Trace_ELBO())
@@ -107,6 +109,7 @@ def test_guides_that_are_not_ours_know_theirs(guide):
             posterior.predict(KEY, NEW, Z=other, num_samples=1)
 
 
+@pytest.mark.long
 def test_an_autoguide_that_joins_its_values_is_fitted_to_one_number_of_them():
     svi = SVI(model, AutoMultivariateNormal(model), optax.sgd(0.01), Trace_ELBO())
     fit(svi, Z)

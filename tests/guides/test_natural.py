@@ -66,6 +66,7 @@ def test_outputs_are_mapped_one_by_one_and_an_indefinite_precision_is_nan():
 # ------------------------------------------------------------ coefficients of a mean basis
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", cases("orthogonal"))
 @pytest.mark.parametrize("kind", ["exact", "diagonal"])
 def test_a_plain_step_on_coefficients_is_that_of_the_oracle(case, kind):
@@ -119,6 +120,7 @@ class Dense:
         return self.F @ residual / self.noise[p] - self.H @ self.a[p]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("halves", [False, True])
 @pytest.mark.parametrize("kind", ["exact", "diagonal"])
 def test_a_step_is_divided_by_the_eigenvalues_of_its_terms(kind, halves):

@@ -61,6 +61,7 @@ def test_a_class_starts_at_medians_of_the_priors(rest):
     assert np.all(np.abs(apart) < 4.5 * 1.25 / 15**0.5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "rest", [lambda model: AutoNormal(model), functools.partial(AutoNormal, init_loc_fn=init_to_uniform), Feasible]
 )
@@ -179,6 +180,7 @@ def test_a_guide_of_the_rest_that_is_a_function_answers():
         guide.sample_posterior(key, {n: v for n, v in params.items() if n != "w"}, X, Y, **given)
 
 
+@pytest.mark.long
 def test_coordinates_of_a_full_normal_stand_in_the_order_of_the_model():
     """Files and results of fits hold the numbers alone: in another order they would be those of other sites."""
 

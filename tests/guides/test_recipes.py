@@ -125,6 +125,7 @@ def added_model(X, t, y=None):
         ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.4), obs=y, offset=level + slope * t)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_single", [True, False])
 def test_joint_pseudo_data_of_what_is_added_to_a_process_are_exact(is_single):
     """At the closed form each draw of the bound is the evidence, and predictions have the moments of dense algebra."""
@@ -169,6 +170,7 @@ def test_joint_pseudo_data_of_what_is_added_to_a_process_are_exact(is_single):
     assert np.corrcoef(values.mean(1), np.asarray(draws["level"]))[0, 1] < -0.8
 
 
+@pytest.mark.long
 def test_slopes_of_joint_pseudo_data_have_ordinary_gradients():
     """Those of slopes, medians and their factor are what automatic differentiation finds without natural steps."""
     rng = np.random.default_rng(5)

@@ -74,6 +74,7 @@ def test_what_the_search_finds_is_a_constant_of_derivatives():
     np.testing.assert_allclose(slope, wanted, rtol=1e-4)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rows", [3, 12, 300])
 def test_predictions_take_back_what_a_jitter_leaves(rows):
     """``k - k^T (K + j)^-1 k - j |(K + j)^-1 k|^2`` of a point; never below ``k - k^T K^-1 k``; slopes too."""

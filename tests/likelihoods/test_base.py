@@ -98,6 +98,7 @@ def test_counts_of_one_byte_do_not_wrap(dtype):
 NORMALS = [(0.1, 0.0, 0.25), (0.001, 0.3, 1.0), (0.1, 5.0, 0.25), (10.0, 3.0, 0.25), (0.1, 12.0, 0.25)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("scale", "y", "variance"), NORMALS)
 def test_the_predictive_density_of_a_narrow_callable_is_the_closed_form(scale, y, variance):
     """``N(y; 0, variance + scale^2)``, with a peak a thousandth as wide as the latent normal, and 24 sd away."""

@@ -118,6 +118,7 @@ def test_expectations_are_those_of_quadrature(name):
     assert_allclose(found, density, atol=1e-3 if name == "weibull" else 2e-7)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["narrow", "interval", "weibull", "gamma", "truncated"])
 def test_gradients_are_finite_differences_and_finite_without_variance(name):
     likelihood, y, logs, _ = CASES[name]

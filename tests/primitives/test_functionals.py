@@ -44,6 +44,7 @@ def expected(normal, unit):
     return sum(map(one, np.asarray(normal.loc), np.asarray(normal.variance), unit))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("tolerance", [0.5, 0.01])
 def test_the_term_is_the_expected_log_probit_of_each_row(tolerance):
     """By SciPy's quadrature, of a belief and of a point; a slope of Matern 3/2 has the variance 3 v / l^2."""

@@ -36,6 +36,7 @@ def exact(p):
     return multivariate_normal(np.full(N, 0.5), gram(p) + p["noise"] ** 2 * np.eye(N)).logpdf(Y)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_double", [True, False])
 def test_with_all_earlier_rows_it_is_the_exact_process(is_double):
     with x64(is_double):

@@ -180,6 +180,7 @@ def test_chains_and_pseudo_data_agree_and_files_give_the_fit_back(tmp_path):
     np.testing.assert_array_equal(back.predict_at(KEY, new, line, y).mean, mine.mean)
 
 
+@pytest.mark.long
 def test_functions_drawn_together_have_the_joint_moments_of_the_dense_process():
     t, new = times(40), np.concatenate([[0.05, 401.0], times(9, 3)])
     y = data(t)
@@ -206,6 +207,7 @@ def test_data_are_drawn_where_there_are_none():
     assert np.max(np.abs(np.cov(values.T) - wanted) / spread) < 5.0
 
 
+@pytest.mark.long
 def test_a_model_may_have_other_processes_and_other_lines():
     t, X, new = times(12), np.random.default_rng(3).uniform(size=(12, 1)), np.linspace(0.2, 3.0, 3)
     y = data(t)
@@ -340,6 +342,7 @@ def test_several_series_on_a_line_are_the_dense_process(is_double):
     np.testing.assert_allclose(prediction.scale, np.sqrt(np.diag(covariance)), rtol=allowed)
 
 
+@pytest.mark.long
 def test_counts_of_several_series_are_predicted_and_drawn():
     """Pseudo-data land on those of Gaussian data, and functions drawn together have their covariance."""
     rows = two_series()

@@ -94,6 +94,7 @@ def test_values_of_a_process_are_refused_by_other_neighbours():
     posterior.predict_at(KEY, NEW, replace(OTHERS["units"], mark=None), Y)
 
 
+@pytest.mark.long
 def test_all_that_reads_the_process_refuses_them():
     posterior, other = by_fit(held, {"near": NEAR, "y": Y}), {"near": OTHERS["units"], "y": Y}
     for ask in (
@@ -124,6 +125,7 @@ def test_every_engine_knows_them_also_where_the_model_closes_over_them(made, mon
         hidden.predict_at(KEY, NEW, Y)
 
 
+@pytest.mark.long
 def test_particles_are_judged_by_the_neighbours_of_their_fit():
     """Their log density by others was that of other functions, and told which of them are stranded."""
     svgd = ngp.stein.SVGD(counts, optax.adam(0.1), ngp.stein.RBF(), num_stein_particles=2)
@@ -152,6 +154,7 @@ def test_a_fit_by_neighbours_is_loaded_without_its_arguments(tmp_path):
         np.testing.assert_array_equal(found, wanted)
 
 
+@pytest.mark.long
 def test_a_guide_that_is_set_up_inside_of_a_program_knows_the_type_of_its_values():
     """It has kept shapes alone of rows with neighbours, and predictions asked these for numbers."""
     guide = ngp.AutoGP(counts)
@@ -162,6 +165,7 @@ def test_a_guide_that_is_set_up_inside_of_a_program_knows_the_type_of_its_values
     np.testing.assert_allclose(posterior.predict_at(KEY, NEW, NEAR, Y).mean, np.exp(0.5), rtol=1e-5)
 
 
+@pytest.mark.long
 def test_pseudo_data_belong_to_rows_and_not_to_neighbours():
     """Their marginals at new rows read the nearest pseudo-data, and no neighbours: all that they keep is the order."""
     step = ngp.optim.natural_gradient(optax.adam(0.1))
@@ -195,6 +199,7 @@ def test_an_array_in_the_place_of_neighbours_is_told_what_the_model_takes():
         assert sum("'inputs' of near, rows with their neighbours" in note for note in caught.value.__notes__) == 1
 
 
+@pytest.mark.long
 def test_data_that_are_given_their_neighbours_are_tied_to_none():
     """The function is integrated out: a posterior of hyper-parameters predicts from whatever data it is given."""
 

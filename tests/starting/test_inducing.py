@@ -250,6 +250,7 @@ PLACES = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("place", PLACES)
 def test_in_single_precision_rows_belong_to_the_centres_that_distances_in_double_say(place, rng):
     """By the product form most rows of two places far apart belonged to other centres than the nearest."""

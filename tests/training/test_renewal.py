@@ -51,6 +51,7 @@ def test_a_fit_finds_neighbours_anew_at_two_of_its_steps():
     np.testing.assert_allclose(again.losses[20:], [after] * 5, rtol=1e-10)
 
 
+@pytest.mark.long
 def test_particles_have_the_units_of_their_median():
     near = ngp.neighbours(X, 3)
     svgd = ngp.stein.SVGD(model, optax.adam(0.05), ngp.stein.RBF(), num_stein_particles=3)
