@@ -183,6 +183,16 @@ def test_a_short_memory_is_found_where_a_walk_is_a_mode_too():
     assert memory * t.std() < 10
 
 
+@pytest.mark.long
+def test_a_short_memory_of_a_thousand_rows_is_not_lost_among_few():
+    """Of an autoregression of 0.8, of variance one: the last 300 rows of 1000 lead to a walk, 23 nats below."""
+    e = np.random.default_rng(7).normal(size=(3, 1048))
+    y = signal.lfilter([0.6], [1.0, -0.8], e[1], zi=0.4 * e[1, :1])[0] + 0.3 * e[2]
+    t = np.arange(1000.0)
+    found = own.of_series(ngp.gam.model("y ~ trend(t) + cycle(t)", {"t": t, "y": y[:1000]}), 2000)
+    assert np.exp(found.location[2]) * t.std() < 10
+
+
 def test_rows_that_are_left_out_leave_the_squares_within_the_others():
     """Of the last rows of many each has the squares around its mean, without which noise went to zero."""
     t = np.repeat(np.arange(30.0), 2)

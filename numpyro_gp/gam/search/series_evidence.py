@@ -39,7 +39,7 @@ MOST_ROWS = 1000
 # Nats by which a bound is below the evidence where it may be asked in its place.
 TIGHT = 1.0
 # Rows that a search starts with; draws of the prior that are scored, those that take some steps, how many, and those
-# that go on to the end with all rows.
+# that go on to the end with all rows: the best of all rows, and then of few.
 FEW_ROWS, DRAWS, SOME, STEPS, BEST = 300, 64, 3, 12, 2
 # Steps of time that a cycle is remembered for where a search starts, its period in memories, and by how much less a
 # trend wanders there.
@@ -71,7 +71,10 @@ def of_series(model: Model, most_steps: int, tables: bool = True) -> Collapsed:
     time = next(part.columns[0] for part in model.layout.read_terms if part.name in model.kernel_data.time_priors)
     count, asked = len(rows.data.y), rows.last(time, MOST_ROWS)
     evidence, few = (SeriesEvidence(parts, one) for one in (asked, rows.last(time, FEW_ROWS)))
-    free, is_flat = evidence.best_of(few.starts(time, np.random.default_rng(0)), most_steps)
+    starts = few.starts(time, np.random.default_rng(0))
+    first: Any = min(starts, key=evidence.value)  # few rows hardly tell a short memory from a walk
+    starts = sorted(starts, key=lambda one: one is not first)[:BEST]
+    free, is_flat = evidence.best_of(starts, most_steps)
     losses = evidence.losses[:]
     mean, root = weighted(evidence, free, evidence.covariance_root(free))
     if len(asked.data.y) == count:
@@ -241,7 +244,7 @@ class SeriesEvidence(Bound):
                     free[places] -= LESS
             tried.append(free)
         near = [one + spread * self.descended(one, np.diag(spread), maxiter=STEPS).x for one in tried]
-        return sorted(near, key=self.value)[:BEST]
+        return sorted(near, key=self.value)
 
     def lengths_of_time(self) -> list[tuple[str, list[int]]]:
         """Terms of a series by their kinds, with the places of their two parameters among all."""
