@@ -6,7 +6,17 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import cdist
 
-from numpyro_gp.kernels import RBF, Cosine, Matern12, Matern32, Matern52, Periodic, RationalQuadratic, SpectralMixture
+from numpyro_gp.kernels import (
+    RBF,
+    SHO,
+    Cosine,
+    Matern12,
+    Matern32,
+    Matern52,
+    Periodic,
+    RationalQuadratic,
+    SpectralMixture,
+)
 
 LENGTHS = np.array([0.5, 1.2, 3.0])
 FORMULAS = {
@@ -44,6 +54,25 @@ def test_rational_quadratic_periodic_and_cosine(rng):
     np.testing.assert_allclose(matrix(Periodic(1.7, LENGTHS, period), X1, X2), circle, rtol=1e-11)
     wave = 1.7 * np.cos(2 * np.pi * np.sum(gaps / period, axis=-1))
     np.testing.assert_allclose(matrix(Cosine(1.7, period), X1, X2), wave, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("quality", [0.05, 0.3, 0.4999, 0.5, 0.5001, 0.7, 3.0, 50.0])
+def test_damped_oscillations_are_sums_of_two_complex_exponentials(quality):
+    """``exp(-a t) (cos b t + a sin b t / b)``, and its slope in the quality by differences."""
+    t, omega = np.append([0.0, 1e-6, 1e-3], np.linspace(0.01, 30, 100)), 2.1
+    a = omega / (2 * quality)
+    b = np.sqrt(complex(omega**2 - a**2))
+    ends = (1 + 1j * s * a / b if b else 0 for s in (-1, 1))
+    waves = [0.5 * end * np.exp((1j * s * b - a) * t) for s, end in zip((1, -1), ends, strict=True)]
+    expected = np.real(waves[0] + waves[1]) if b else np.exp(-a * t) * (1 + a * t)
+
+    def row(quality):
+        return SHO(1.7, 2 * np.pi / omega, quality).matrix(jnp.zeros((1, 1)), jnp.asarray(t)[:, None])[0]
+
+    np.testing.assert_allclose(row(quality), 1.7 * expected, rtol=0, atol=1e-12)
+    slope = jax.jacfwd(row)(quality)
+    step = 1e-5 * quality
+    np.testing.assert_allclose(slope, (row(quality + step) - row(quality - step)) / (2 * step), rtol=1e-5, atol=1e-7)
 
 
 @FAMILY
