@@ -180,7 +180,8 @@ class Fit:
         """What predicts one row again and again, as a service does: ``predictor({"age": 60, "site": "west"})``.
 
         It is made once, and predicts in NumPy with nothing to compile: the mean, variance, quantiles, and the mean and
-        variance of ``f``, as of `predict`. Time goes with draws and with the square of inducing inputs.
+        variance of ``f``, as of `predict`, and ``interval(0.9)`` of the mean. Time goes with draws and with the square
+        of inducing inputs.
 
         Parameters
         ----------

@@ -102,6 +102,7 @@ def test_trials_travel_with_rows(successes, tmp_path):
     whole, of_rows = fit.predict(new), fit.predictor()(new)
     np.testing.assert_allclose(of_rows.mean, whole.mean, rtol=1e-5)
     np.testing.assert_allclose(of_rows.variance, whole.variance, rtol=1e-4)
+    np.testing.assert_allclose(of_rows.interval(0.5), fit.interval(new, 0.5), rtol=1e-4)
     low, high = of_rows.quantiles([0.05, 0.95])
     sd = np.sqrt(whole.variance)
     np.testing.assert_allclose((low[2], high[2]), whole.mean[2] + np.array([-1.645, 1.645]) * sd[2], atol=0.3 * sd[2])

@@ -44,6 +44,7 @@ def test_moments_and_quantiles_of_all_terms(measure):
     for name in ("mean", "variance", "function_mean", "function_variance"):
         np.testing.assert_allclose(getattr(found, name), getattr(wanted, name), rtol=2e-6, atol=1e-9, err_msg=name)
     np.testing.assert_allclose(found.quantiles([0.1, 0.9]), wanted.quantiles([0.1, 0.9]), rtol=1e-5)
+    np.testing.assert_allclose(found.interval(0.8), fit.interval(NEW, 0.8), rtol=1e-5)
     with counted() as programs:
         row = predictor({name: values[1] for name, values in NEW.items()})
         same = pickle.loads(pickle.dumps(predictor))({name: values[1] for name, values in NEW.items()})
@@ -64,6 +65,11 @@ def test_a_predictor_in_single_precision_is_as_near_as_its_numbers():
         found, wanted = fit.predictor(num_samples=10)(NEW), fit.predict(NEW, num_samples=10)
         for name in ("mean", "variance", "function_mean", "function_variance"):
             np.testing.assert_allclose(getattr(found, name), getattr(wanted, name), rtol=2e-5, atol=1e-6, err_msg=name)
+
+
+def test_an_interval_of_a_mean_is_that_of_the_fit_where_a_shape_is_in_it():
+    fit = ngp.gam("e ~ s(x)", DATA, "gamma")
+    np.testing.assert_allclose(fit.predictor()(NEW).interval(), fit.interval(NEW), rtol=1e-5)
 
 
 def test_what_a_predictor_does_not_know_is_refused_with_the_cure():

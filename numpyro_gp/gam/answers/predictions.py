@@ -12,7 +12,7 @@ import numpyro.distributions as dist
 
 from numpyro_gp.additive.columns import Column, keys_of
 from numpyro_gp.arrays import Array
-from numpyro_gp.checks import fail
+from numpyro_gp.checks import check_level, fail
 from numpyro_gp.gam.answers.draws import Dense, Draws
 from numpyro_gp.gam.model.column_kernels import Curve, averages_over, deviations, distances
 from numpyro_gp.gam.model.families import NAMED, OF_RATE, row_of
@@ -192,20 +192,25 @@ def mean_interval(draws: Draws, X: np.ndarray, level: float) -> tuple[np.ndarray
 
     The mean rises with ``f``, so that its quantiles are those of ``f``; of `Gamma` of ``f`` and ``log shape``.
     """
-    likelihood, layout, link = draws.likelihood, draws.model.layout, draws.model.family.link
-    if link == "none":
-        cure = "Take fit.quantiles(data), which are of new data, or moments of f: fit.predict(data).function_mean."
-        fail("the family of an interval", "one whose mean is a known function of f", type(likelihood).__name__, cure)
+    likelihood, parts = draws.likelihood, []
     check_same_rows(likelihood, len(X), len(draws.model.rows.y))
-    ends, parts = np.array([0.5 - level / 2, 0.5 + level / 2]), []
     shift = np.log(np.asarray(likelihood.shape, float)) if type(likelihood) is Gamma else np.zeros(draws.size)
     for rows, mean, variance in in_parts(draws, X):
         own = shift[:, rows] if shift.ndim == 2 else shift[:, None]
-        found = mean_of(link, mixture_quantiles(mean + own, np.sqrt(variance), ends))
-        trials = trials_at(layout, X[rows])
-        parts.append(found if trials is None else trials * found)
+        parts.append(ends_of_mean(draws.model, X[rows], mean + own, variance, level))
     low, high = np.concatenate(parts, axis=1)
     return low, high
+
+
+def ends_of_mean(model: Model, X: np.ndarray, mean: np.ndarray, variance: np.ndarray, level: float) -> np.ndarray:
+    """The interval ``(2, N)`` of the mean of new data, of moments ``(S, N)`` of what it rises with."""
+    if (link := model.family.link) == "none":
+        cure = "Take quantiles, which are of new data, or moments of f: fit.predict(data).function_mean."
+        fail("the family of an interval", "one whose mean is a known function of f", model.family.name, cure)
+    ends = np.array([0.5 - level / 2, 0.5 + level / 2])
+    found = mean_of(link, mixture_quantiles(mean, np.sqrt(variance), ends))
+    trials = trials_at(model.layout, X)
+    return found if trials is None else trials * found
 
 
 def _observed(likelihood: Likelihood, mean: Array) -> Observation:
@@ -370,14 +375,23 @@ class RowPrediction:
         Of ``f``, on the scale of the link.
     """
 
-    def __init__(self, new_data: NewResponses, mean: np.ndarray, variance: np.ndarray) -> None:
-        self._new_data, self._latent = new_data, (mean, variance)
+    def __init__(
+        self, new_data: NewResponses, mean: np.ndarray, variance: np.ndarray, model: Model, X: np.ndarray
+    ) -> None:
+        self._new_data, self._latent, self._rows = new_data, (mean, variance), (model, X)
         self.mean, self.variance = new_data.moments(mean, variance)
         self.function_mean, self.function_variance = over_draws(mean, variance)
 
     def quantiles(self, levels: float | Sequence[float] = (0.05, 0.5, 0.95)) -> np.ndarray:
         """Quantiles of new data ``(levels, N)``: exact where noise is normal, else from 2000 draws."""
         return self._new_data.quantiles(*self._latent, check_levels(levels))
+
+    def interval(self, level: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
+        """Ends ``(N,), (N,)`` of an interval of the mean of new data, as `Fit.interval` has it."""
+        mean, variance = self._latent
+        shift = np.log(self._new_data.parameters[0]) if self._new_data.kind is Gamma else 0.0
+        low, high = ends_of_mean(*self._rows, mean + shift, variance, check_level(level))
+        return low, high
 
 
 class TableRowPredictor:
@@ -417,7 +431,7 @@ class TableRowPredictor:
         X = self.layout.encode(data)
         mean, variance = np.stack([self._latent(row) for row in X], axis=-1)
         new_data = self.new_data.of_trials(trials_at(self.layout, X))
-        return RowPrediction(new_data, mean + offset_at(self.model, X), variance)
+        return RowPrediction(new_data, mean + offset_at(self.model, X), variance, self.model, X)
 
     def _latent(self, row: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Mean, without offsets, and variance of ``f`` at each draw ``(S,)``."""
