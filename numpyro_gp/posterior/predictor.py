@@ -405,11 +405,14 @@ def _line_of(asked: tracing.AskedProcess, key: Array, index: np.ndarray) -> Line
 
 
 def _refuse_before_origin(values: ArrayLike | None) -> None:
-    """Refuse times before the origin of a walk on a line, where its kernel is another process, and gives no number."""
+    """Refuse times before the origin of a walk on a line, and codes of no series, of which a kernel gives no number."""
     found = None if values is None else known(values)
     if found is not None and np.isnan(found).any():
-        cure = "Pass an earlier origin= to the kernel, or later times; in single precision try float64."
-        fail("X", "at or behind the origin of the kernel", "times whose moments are no numbers", cure)
+        cure = (
+            "Pass codes of the fit, later times or an earlier origin= to the kernel; in single precision try float64."
+        )
+        required = "at or behind the origin of the kernel, and of series that it has"
+        fail("X", required, "rows whose moments are no numbers", cure)
 
 
 def _of_each_row(offset: ArrayLike | Sequence[ArrayLike | None], shape: tuple[int, ...]) -> Array:

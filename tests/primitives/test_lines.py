@@ -364,6 +364,8 @@ def test_counts_of_several_series_are_predicted_and_drawn():
     posterior = result.posterior()
     prediction = posterior.predict_at(KEY, new, line, y)
     np.testing.assert_allclose(prediction.function_mean, cross @ np.linalg.solve(S, y), atol=1e-6)
+    with pytest.raises(ValueError, match="of series that it has"):
+        posterior.predict_at(KEY, [[3.0, 3]], line, y)
     draws = np.asarray(posterior.function_draws(KEY, new, line, y, num_samples=4000))
     np.testing.assert_allclose(np.cov(draws.T), covariance, atol=0.1)
 
@@ -375,6 +377,7 @@ def test_counts_of_several_series_are_predicted_and_drawn():
         (two_series(), K.Matern32(1.0, 1.0).on(0) * K.Coregion(jnp.ones((2, 1)), 0.1).on(1), "category codes"),
         (times(9), K.Matern32(1.0, 1.0) * K.Periodic(1.0, 0.2, 2.0), "lengthscale of Periodic"),
         (times(9), K.Matern32(1.0, 1.0).on(1), "columns of a kernel on a line"),
+        (times(9), K.Matern32(1.0, 1.0).on(0) * K.Coregion(jnp.ones((2, 1)), 0.1).on(1), "column"),
     ],
 )
 def test_kernels_that_do_not_fit_the_rows_are_refused(rows, kernel, words):

@@ -183,10 +183,8 @@ def regression_on_line(
 def _check_kernel(name: str, kernel: Kernel, outputs: int | None, line: Line) -> None:
     """Refuse, where the site is opened, kernels without states, and origins behind the first row."""
     check_one_process(name, kernel, outputs, "are on a line", "Open a line and a site for each member.")
-    states = states_at(kernel, line.inputs.shape[1])
-    states.start(jnp.asarray(line.times, line.gaps.dtype)[:1])
-    if line.inputs.shape[1] == 2:
-        kernel.diagonal(line.inputs)  # which refuses codes of no series
+    states_at(kernel, line.inputs.shape[1]).start(jnp.asarray(line.times, line.gaps.dtype)[:1])
+    kernel.diagonal(line.inputs)  # which refuses columns that are not there, and codes of no series
 
 
 def _refuse_plates(site: str, plates: Plates) -> None:
