@@ -78,6 +78,19 @@ def test_density_and_gradients_are_those_of_the_dense_process(name):
         np.testing.assert_allclose(slope, other, rtol=1e-7, atol=1e-7 * float(jnp.max(jnp.abs(other))))
 
 
+def test_a_periodic_process_is_exact_at_sixteenths_of_its_period():
+    """Also a wiggly one, of which the eighth wave is no small part: a wave of those beyond counts as one of these."""
+    t = 0.25 * np.random.default_rng(0).permutation(200)[:60]
+    y, make = data(t), lambda a: K.Periodic(1.3, 0.45 * a, 4.0) * K.Matern12(1.0, 9.0)
+    found, slopes = evidence(make, ngp.line(t), jnp.asarray(y), 0.05)
+
+    def exact(a):
+        return dist.MultivariateNormal(0.0, make(a).matrix(t[:, None]) + 0.05 * jnp.eye(60)).log_prob(jnp.asarray(y))
+
+    wanted = jax.value_and_grad(exact)(1.0)
+    np.testing.assert_allclose((found, slopes[0]), wanted, rtol=1e-8)
+
+
 @pytest.mark.parametrize("is_double", [True, False])
 def test_predictions_and_left_out_data_are_those_of_the_dense_process(is_double):
     t, make = times(), KERNELS["products"]
