@@ -398,6 +398,14 @@ def test_kernels_that_do_not_fit_the_rows_are_refused(rows, kernel, words):
         ngp.gp_regression("y", kernel, ngp.line(rows), 0.1, obs=np.zeros(len(rows)))
 
 
+def test_traced_codes_of_no_series_have_no_number():
+    line = ngp.line(two_series())
+    f = numpyro.handlers.seed(ngp.gp_regression, 0)("y", of_series(1.0), line, 0.1, obs=np.zeros(line.size))
+    codes = jnp.array([0.0, 2.0, -1.0, 0.7, 3.0])
+    found = jax.jit(lambda codes: f(line.find(jnp.stack([jnp.full(5, 3.0), codes], axis=1))).loc)(codes)
+    assert np.isnan(found).tolist() == [False, False, True, True, True]
+
+
 def test_second_columns_are_codes():
     with pytest.raises(ValueError, match="second column of t"):
         ngp.line(np.random.default_rng(0).normal(size=(5, 2)))

@@ -34,8 +34,11 @@ from numpyro_gp.sites import Belief, Certain
 
 
 def codes_of(inputs: Array) -> Array | None:
-    """The codes of series of rows, None where they are times alone."""
-    return inputs[:, 1].astype(int) if inputs.shape[1] == 2 else None
+    """The codes of series of rows, None where they are times alone; of what is no code one that no kernel has."""
+    if inputs.shape[1] == 1:
+        return None
+    is_code = (inputs[:, 1] >= 0) & (inputs[:, 1] == jnp.round(inputs[:, 1]))
+    return jnp.where(is_code, inputs[:, 1], 2**30).astype(int)
 
 
 @value_type()
