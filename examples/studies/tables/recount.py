@@ -233,7 +233,9 @@ def stein():
     days = gaps(rows("stein_air_quality"), "engine", "stein_auto", CHAINS, "log_density", ("day",))
     near = [stats.t.interval(0.95, len(own) - 1, np.mean(own), stats.sem(own))[0] > -0.02
             for own in on_labels(CHAINS, "log_density").values()]  # fmt: skip
-    correct = [np.mean(own) > -1e-9 for one in (NORMAL, CHAINS) for own in on_labels(one, "accuracy").values()]
+    correct = [  # the claim is of five sets
+        sum(np.mean(own) > -1e-9 for own in on_labels(one, "accuracy").values()) >= 5 for one in (NORMAL, CHAINS)
+    ]
     ours, chains, point = (
         mean_of("stein_regression", "method", m, "seconds", "dataset") for m in (AUTO, CHAINS, POINT)
     )
