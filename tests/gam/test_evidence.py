@@ -135,6 +135,21 @@ def test_the_bound_of_many_rows_is_asked_where_inducing_inputs_follow_all(monkey
     np.testing.assert_allclose(one.variance, other.variance, rtol=0.3)
 
 
+@pytest.mark.long
+def test_a_steady_series_of_many_rows_has_few_inducing_inputs_and_its_own_evidence():
+    """500 of its trend took four times as long; the bound stays below the evidence of all rows, by less than a nat."""
+    t = np.arange(1100.0)
+    y = np.sin(2 * np.pi * t / 24) + 0.3 * np.random.default_rng(0).normal(size=1100)
+    model = ngp.gam.model("y ~ trend(t) + cycle(t)", {"t": t, "y": y})
+    found = own.of_series(model, 2000)
+    assert found.notes == ()
+    assert sum(found.model.sizes) < 0.6 * sum(model.sizes)
+    evidence = own.SeriesEvidence(BoundParts(model), own.merged(Data.of(model)))
+    bound = own.Bound(BoundParts(found.model), Data.of(model))
+    gap = bound.value(found.location) - evidence.value(found.location)
+    assert 0 < gap < own.TIGHT
+
+
 def test_repeated_rows_and_weights_are_one_fit():
     """No factor of the covariance of rows of which some are there up to four times."""
     rng = np.random.default_rng(1)

@@ -77,17 +77,21 @@ def of_series(model: Model, most_steps: int, tables: bool = True) -> Collapsed:
     free, is_flat = evidence.best_of(starts, most_steps)
     losses = evidence.losses[:]
     mean, root = weighted(evidence, free, evidence.covariance_root(free))
+    inducing = inducing_at(parts, mean)
+    followed = dataclasses.replace(model, kernel_data=dataclasses.replace(model.kernel_data, inducing=inducing))
     if len(asked.data.y) == count:
-        inducing = inducing_at(parts, mean)
-        followed = dataclasses.replace(model, kernel_data=dataclasses.replace(model.kernel_data, inducing=inducing))
         shift, precision, _ = series_pseudo_data(BoundParts(followed), rows.data, mean)
         return Collapsed(mean, root, shift, precision, without_walls(losses), is_flat, model=followed)
-    shift, precision, gap = series_pseudo_data(parts, rows.data, mean)
-    if gap < TIGHT:
-        found = collapsed(model, most_steps, tables, free)
-        mean, root = weighted(Bound(parts, Data.of(model)), found.location, found.root)
-        shift, precision, _ = series_pseudo_data(parts, rows.data, mean)
-        return found._replace(location=mean, root=root, shift=shift, precision=precision)
+    # The fewer inducing inputs where they follow all rows at this mode and at that of all rows.
+    for tried in (followed, model)[sum(followed.sizes) >= sum(model.sizes) :]:
+        of_all = parts if tried is model else BoundParts(tried)
+        shift, precision, gap = series_pseudo_data(of_all, rows.data, mean)
+        if gap < TIGHT:
+            found = collapsed(tried, most_steps, tables, free)
+            location, spread = weighted(Bound(of_all, Data.of(tried)), found.location, found.root)
+            shift, precision, gap = series_pseudo_data(of_all, rows.data, location)
+            if gap < TIGHT or tried is model:
+                return found._replace(location=location, root=spread, shift=shift, precision=precision, model=tried)
     words = f"Scales, lengthscales and noise are those of the last {len(asked.data.y)} of {count} different rows"
     words += f": {max(parts.sizes)} inducing inputs of a term do not follow all of them"
     return Collapsed(mean, root, shift, precision, without_walls(losses), is_flat, (words,))
