@@ -398,6 +398,18 @@ def test_kernels_that_do_not_fit_the_rows_are_refused(rows, kernel, words):
         ngp.gp_regression("y", kernel, ngp.line(rows), 0.1, obs=np.zeros(len(rows)))
 
 
+def test_series_that_share_all_are_one():
+    """A kernel of times alone, and rows of three series with noise of their own."""
+    rows = two_series()
+    y, noise, kernel = data(rows[:, 0]), 0.05 * (1 + rows[:, 1]), K.Matern12(0.4, 1.0).on(0)
+    found = evidence(lambda a: a * kernel, ngp.line(rows), jnp.asarray(y), jnp.asarray(noise))[0]
+    log, mean, _ = dense(K.Matern12(0.4, 1.0), rows[:, 0], np.array([3.0]), y, noise)
+    assert float(found) == pytest.approx(log, rel=1e-9)
+    line = ngp.line(rows)
+    f = numpyro.handlers.seed(ngp.gp_regression, 0)("y", kernel, line, noise, obs=y)
+    np.testing.assert_allclose(f(line.find([[3.0, 1]])).loc, mean, atol=1e-9)
+
+
 def test_traced_codes_of_no_series_have_no_number():
     line = ngp.line(two_series())
     f = numpyro.handlers.seed(ngp.gp_regression, 0)("y", of_series(1.0), line, 0.1, obs=np.zeros(line.size))

@@ -21,11 +21,12 @@ from numpyro_gp.beliefs.neighbours.pseudo_rows import PseudoRows, natural_moment
 from numpyro_gp.checks import check_floating, check_nonnegative, fail
 from numpyro_gp.kernels.base import Kernel
 from numpyro_gp.kernels.jitter import ample_jitter
+from numpyro_gp.kernels.nonstationary import codes
 from numpyro_gp.means import Mean
 from numpyro_gp.primitives.function_draw import level_at
 from numpyro_gp.primitives.inducing import report
 from numpyro_gp.primitives.lines import filter as linear
-from numpyro_gp.primitives.lines.states import states_at
+from numpyro_gp.primitives.lines.states import States, states_at
 from numpyro_gp.primitives.lines.value import Line, NewTimes
 from numpyro_gp.primitives.neighbours.local_process import LocalProcess
 from numpyro_gp.primitives.neighbours.row_sites import RowPrior, check_gaussian_data, check_one_process
@@ -33,12 +34,12 @@ from numpyro_gp.primitives.opening import Plates, check_name, open_site, record,
 from numpyro_gp.sites import Belief, Certain
 
 
-def codes_of(inputs: Array) -> Array | None:
-    """The codes of series of rows, None where they are times alone; of what is no code one that no kernel has."""
-    if inputs.shape[1] == 1:
+def codes_of(inputs: Array, states: States) -> Array | None:
+    """The codes of series of rows, None where all are read alike; of what is no code one that no kernel has."""
+    if (count := states.read.shape[1]) == 1:
         return None
-    is_code = (inputs[:, 1] >= 0) & (inputs[:, 1] == jnp.round(inputs[:, 1]))
-    return jnp.where(is_code, inputs[:, 1], 2**30).astype(int)
+    found, is_code = codes(inputs[:, 1:], count)
+    return jnp.where(is_code, found, count)
 
 
 @value_type()
@@ -69,9 +70,10 @@ class LineData:
     def sorted(self) -> tuple[linear.Rows, Array, Array]:
         """Rows, data and precisions in the order of time."""
         line, dtype = self.near, self.residual.dtype
-        states, codes = states_at(self.kernel, line.inputs.shape[1]), codes_of(line.inputs)
-        codes = None if codes is None else line.sorted(codes)
-        rows = linear.Rows(states, line.gaps.astype(dtype), jnp.asarray(line.times, dtype)[0], codes)
+        states = states_at(self.kernel, line.inputs.shape[1])
+        series = codes_of(line.inputs, states)
+        series = None if series is None else line.sorted(series)
+        rows = linear.Rows(states, line.gaps.astype(dtype), jnp.asarray(line.times, dtype)[0], series)
         return rows, line.sorted(self.residual), line.sorted(self.precision.astype(dtype))
 
     def log_integral(self) -> Array:
@@ -90,7 +92,14 @@ class LineData:
         rows, residual, precision = self.sorted()
         known, dtype = linear.filtered(rows, residual, precision), residual.dtype
         t, place, gaps = (jnp.asarray(part) for part in (new.inputs[:, 0], new.index[:, 0], new.gaps))
-        data = residual, precision, t.astype(dtype), codes_of(jnp.asarray(new.inputs)), place, gaps.astype(dtype)
+        data = (
+            residual,
+            precision,
+            t.astype(dtype),
+            codes_of(jnp.asarray(new.inputs), rows.states),
+            place,
+            gaps.astype(dtype),
+        )
         mean, variance = linear.at_new_rows(rows, known, *data)
         return (mean if self.level is None else level_at(self.level, jnp.asarray(new.inputs)) + mean), variance
 
