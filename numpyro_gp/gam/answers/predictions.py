@@ -193,6 +193,9 @@ def mean_interval(draws: Draws, X: np.ndarray, level: float) -> tuple[np.ndarray
     The mean rises with ``f``, so that its quantiles are those of ``f``; of `Gamma` of ``f`` and ``log shape``.
     """
     likelihood, parts = draws.likelihood, []
+    if draws.model.family.link == "none":
+        cure = "Take fit.quantiles(data), which are of new data, or moments of f: fit.predict(data).function_mean."
+        fail("the family of an interval", "one whose mean is a known function of f", type(likelihood).__name__, cure)
     check_same_rows(likelihood, len(X), len(draws.model.rows.y))
     shift = np.log(np.asarray(likelihood.shape, float)) if type(likelihood) is Gamma else np.zeros(draws.size)
     for rows, mean, variance in in_parts(draws, X):
@@ -204,11 +207,8 @@ def mean_interval(draws: Draws, X: np.ndarray, level: float) -> tuple[np.ndarray
 
 def ends_of_mean(model: Model, X: np.ndarray, mean: np.ndarray, variance: np.ndarray, level: float) -> np.ndarray:
     """The interval ``(2, N)`` of the mean of new data, of moments ``(S, N)`` of what it rises with."""
-    if (link := model.family.link) == "none":
-        cure = "Take quantiles, which are of new data, or moments of f: fit.predict(data).function_mean."
-        fail("the family of an interval", "one whose mean is a known function of f", model.family.name, cure)
     ends = np.array([0.5 - level / 2, 0.5 + level / 2])
-    found = mean_of(link, mixture_quantiles(mean, np.sqrt(variance), ends))
+    found = mean_of(model.family.link, mixture_quantiles(mean, np.sqrt(variance), ends))
     trials = trials_at(model.layout, X)
     return found if trials is None else trials * found
 

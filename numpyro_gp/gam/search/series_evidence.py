@@ -73,7 +73,7 @@ def of_series(model: Model, most_steps: int, tables: bool = True) -> Collapsed:
     evidence, few = (SeriesEvidence(parts, one) for one in (asked, rows.last(time, FEW_ROWS)))
     starts = few.starts(time, np.random.default_rng(0))
     first: Any = min(starts, key=evidence.value)  # few rows hardly tell a short memory from a walk
-    starts = sorted(starts, key=lambda one: one is not first)[:BEST]
+    starts = [first, *(one for one in starts if one is not first)][:BEST]
     free, is_flat = evidence.best_of(starts, most_steps)
     losses = evidence.losses[:]
     mean, root = weighted(evidence, free, evidence.covariance_root(free))
@@ -83,7 +83,7 @@ def of_series(model: Model, most_steps: int, tables: bool = True) -> Collapsed:
         shift, precision, _ = series_pseudo_data(BoundParts(followed), rows.data, mean)
         return Collapsed(mean, root, shift, precision, without_walls(losses), is_flat, model=followed)
     # The fewer inducing inputs where they follow all rows at this mode and at that of all rows.
-    for tried in (followed, model)[sum(followed.sizes) >= sum(model.sizes) :]:
+    for tried in (followed, model) if sum(followed.sizes) < sum(model.sizes) else (model,):
         of_all = parts if tried is model else BoundParts(tried)
         shift, precision, gap = series_pseudo_data(of_all, rows.data, mean)
         if gap < TIGHT:
