@@ -97,6 +97,16 @@ def test_units_do_not_move_what_a_slope_is_and_a_measure_moves_the_intercept_alo
     np.testing.assert_allclose(uniform["intercept"].estimate, wanted, rtol=0.05)
 
 
+def test_levels_of_a_factor_beside_a_trend_differ_at_the_noise_of_each_draw():
+    """Two levels average to zero over the rows, so that the second less the first is a multiple of either."""
+    rng = np.random.default_rng(4)
+    kinds = rng.choice(KINDS[:2], 24)
+    y = np.cumsum(0.3 * rng.normal(size=24)) + (kinds == "b") + 0.5 * rng.normal(size=24)
+    table = ngp.gam("y ~ trend(t) + factor(kind)", {"t": np.arange(24), "kind": kinds, "y": y}).coefficients()
+    one, less = table["kind", "b"], table["kind", "b - a"]
+    np.testing.assert_allclose(np.array(less[2:6]) / one[2:6], 1 / np.mean(kinds == "a"), rtol=1e-6)
+
+
 def test_ratios_are_exponentials_where_the_link_has_them():
     for response, family, word in (("n", "poisson", "rate ratio"), ("b", "bernoulli", "odds ratio")):
         data = DATA | {"b": np.where(DATA["n"] > 1, "many", "few")}

@@ -14,7 +14,7 @@ import numpy as np
 from numpyro_gp.additive.columns import frame_of
 from numpyro_gp.checks import fail
 from numpyro_gp.gam.answers.draws import Draws
-from numpyro_gp.gam.answers.effects import components_at, differences_at, side_by_side
+from numpyro_gp.gam.answers.effects import components_at, side_by_side
 from numpyro_gp.gam.answers.predictions import mixture_quantiles, over_draws
 from numpyro_gp.gam.answers.summary import aligned
 from numpyro_gp.gam.model.term_kernels import SMOOTH, count_lengthscales, mean_over
@@ -174,7 +174,7 @@ def coefficients_of(draws: Draws, interval: float, has_levels: bool = True) -> C
             seen = places[part.name]
             add_effect(part.name, levels, means[:, at, seen] / units, variances[:, at, seen] / units**2)
             if part.term.kind == "factor":  # each level less the first
-                mean, variance = np.stack(list(differences_at(draws, X[seen])), axis=1)[:, :, at, 1:]
+                mean, variance = np.stack(list(components_at(draws, X[seen], less_first=True)), axis=1)[:, :, at, 1:]
                 names = tuple(f"{level} - {levels[0]}" for level in levels[1:])
                 add_effect(part.name, names, mean / units, variance / units**2)
         if part.term.kind == "re":

@@ -87,25 +87,21 @@ def components(term_posterior: Normal, scaled: ScaledFeatures, blocks: Stacks) -
     return blocks.in_order(means), np.maximum(scaled.prior + blocks.in_order(change), least)
 
 
-def components_at(draws: Draws, X: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Mean and variance ``(C, N)`` of each component at encoded rows, at each draw."""
-    if (exact := draws.exact) is not None:
-        yield from exact.at(X, is_split=True)
-        return
-    for term_posterior, scaled in draws.at(X):
-        yield components(term_posterior, scaled, draws.term_features.blocks)
+def components_at(draws: Draws, X: np.ndarray, less_first: bool = False) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Mean and variance ``(C, N)`` of each component at encoded rows, at each draw; less at the first ``less_first``.
 
-
-def differences_at(draws: Draws, X: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Mean and variance ``(C, N)`` of each component at encoded rows less that at the first, at each draw.
-
-    Of components whose values there are those of inducing inputs, as of levels.
+    The latter of components whose values there are those of inducing inputs, as of levels.
     """
+    if (exact := draws.exact) is not None:
+        yield from exact.at(X, is_split=True, less_first=less_first)
+        return
     blocks = draws.term_features.blocks
-    for posterior, scaled in draws.at(X):
-        A = scaled.A - scaled.A[:, :1]
-        prior = blocks.in_order([np.sum(part**2, axis=1) for part in blocks.apart(A)])
-        yield components(posterior, scaled._replace(A=A, prior=prior), blocks)
+    for term_posterior, scaled in draws.at(X):
+        if less_first:
+            A = scaled.A - scaled.A[:, :1]
+            prior = blocks.in_order([np.sum(part**2, axis=1) for part in blocks.apart(A)])
+            scaled = scaled._replace(A=A, prior=prior)
+        yield components(term_posterior, scaled, blocks)
 
 
 def moments_at(draws: Draws, X: np.ndarray) -> TermMoments:

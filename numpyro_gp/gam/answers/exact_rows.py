@@ -40,20 +40,29 @@ class ExactRows:
         """Whether the rows of a fit are few enough, of a series with Gaussian noise."""
         return has_evidence(model) and len(np.unique(model.rows.X, axis=0)) <= MOST_ROWS
 
-    def at(self, X: np.ndarray, is_split: bool) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def at(self, X: np.ndarray, is_split: bool, less_first: bool = False) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """At each draw mean and variance at encoded rows ``X (N, D)``; of a row that misses a value they are NaN.
 
-        Of each component ``(C, N)`` where it ``is_split``, else of ``f`` without offsets ``(N,)``.
+        Of each component ``(C, N)`` where it ``is_split``, else of ``f`` without offsets ``(N,)``; at each row less at
+        the first where ``less_first``.
         """
         lost, count = np.isnan(X).any(axis=1), len(self.data.X)
         every = np.concatenate([self.data.X, np.where(lost[:, None], self.data.X[0], X)])
-        kernels = [at_rows(self.model, part, every, count) for part in self.model.layout.read_terms]
+        parts = self.model.layout.read_terms
+        kernels = [at_rows(self.model, part, every, count) for part in parts]
         for squares, lengths, variances in zip(self.scales**2, self.lengths, self.variances, strict=True):
-            given = zip(kernels, squares, lengths, strict=False)
-            pairs = [(kernel, square * kernel.numbers(own).value) for kernel, square, own in given]
             # Covariances of each component of rows of the fit with all, and variances at new rows.
-            matrices = [kernel.matrix(own) for kernel, own in pairs] + [np.full((count, len(every)), squares[-1])]
-            priors = [kernel.diagonal(own)[count:] for kernel, own in pairs] + [np.full(len(X), squares[-1])]
+            matrices, priors = list[np.ndarray](), list[np.ndarray]()
+            for part, kernel, square, own in zip(parts, kernels, squares, lengths, strict=False):
+                numbers = square * kernel.numbers(own).value
+                matrices.append(kernel.matrix(numbers))
+                priors.append(kernel.diagonal(numbers)[count:])
+                if less_first:
+                    first = at_rows(self.model, part, every[count:], 1)
+                    shared = first.matrix(square * first.numbers(own).value)[0]
+                    priors[-1] = priors[-1] + priors[-1][0] - 2 * shared
+            matrices.append(np.full((count, len(every)), squares[-1]))
+            priors.append(np.full(len(X), 0 if less_first else squares[-1]))
             whole = matrices[-1].copy()
             for matrix in matrices[:-1]:
                 whole += matrix
@@ -70,6 +79,8 @@ class ExactRows:
             means, spreads = [], []
             for matrix, prior in zip(matrices, priors, strict=True):
                 cross = matrix[:, count:]
+                if less_first:
+                    cross = cross - cross[:, :1]
                 known = np.sum(dtrtrs(root, cross, lower=1)[0] ** 2, axis=0)
                 means.append(np.where(lost, np.nan, alpha @ cross))
                 spread = np.maximum(prior - known, 4 * np.finfo(float).eps * prior)
