@@ -1,6 +1,7 @@
 """Stein particles without a choice: where they start, in which coordinates they move, and when they have arrived."""
 
 import warnings
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -22,7 +23,7 @@ from numpyro_gp.stein.svgd import SVGD
 from numpyro_gp.training.checkpoints import FitResult
 from numpyro_gp.training.fit import fit, fit_to_plateau
 
-BLOCK = 100
+MOST_STEPS, BLOCK = 2000, 100
 # Steps that are as long as a tenth of the posterior's width at the most settle in some hundred.
 RATE = 0.05
 # Means and spreads of particles that have arrived move by less than this part of a standard deviation in a block.
@@ -35,7 +36,7 @@ def auto(
     model: object,
     *args: object,
     num_particles: int = 20,
-    most_steps: int = 2000,
+    most_steps: int = MOST_STEPS,
     progress: bool = False,
     **kwargs: object,
 ) -> tuple[SVGD, FitResult]:
@@ -74,21 +75,53 @@ def auto(
     >>> print(f"{svgd.particles(found.params)['rate'].mean():.0f}")
     4
     """
-    key_guide, key_draws, key_run = jax.random.split(check_key("key", key), 3)
-    check_count("num_particles", num_particles)
-    limit = check_count("most_steps", most_steps)
-    sites = {name: site for name, site in abstract_trace(model, args, kwargs).items() if is_latent(site)}
-    if inner := [name for name, site in sites.items() if role(site) in ("noise", "function")]:
+    key_guide, key_run = jax.random.split(check_key("key", key))
+    counts = check_count("num_particles", num_particles), check_count("most_steps", most_steps)
+    roles = {name: role(site) for name, site in abstract_trace(model, args, kwargs).items() if is_latent(site)}
+    if inner := [name for name, own in roles.items() if own in ("noise", "function")]:
         cure = "Fit ngp.AutoGP by SVI, or sample with ngp.NUTS."
         fail("the model", "without draws of inner functions", f"those of the sites {inner}", cure)
-    processes = [name for name, site in sites.items() if role(site) == "gp"]
-    others = [name for name in sites if name not in processes]
-    target, draws = _guide_draws(key_guide, key_draws, model, processes, sites, num_particles, progress, args, kwargs)
+    recipes = {name: conditional() for name, own in roles.items() if own == "gp"}
+    guide = AutoGP(model, recipes, AutoMultivariateNormal)
+    step = natural_gradient(optax.adam(RATE), 0.3) if recipes else optax.adam(RATE)
+    svi = SVI(model, guide, step, Trace_ELBO(num_particles=4))
+    # Particles stay in the mode that this fit finds: it is to begin at the better of two, however short it is.
+    limits = {"block": BLOCK, "most_steps": 20 * BLOCK}
+    fitted, _ = fit_to_plateau(key_guide, svi, args, kwargs, **limits, progress=progress, search=True)
+    return from_guide(key_run, model, guide, fitted.params, *counts, progress, args, kwargs)
+
+
+def from_guide(
+    key: Array,
+    model: Any,
+    guide: AutoGP,
+    params: Mapping[str, Array],
+    num_particles: int,
+    limit: int,
+    progress: bool,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+) -> tuple[SVGD, FitResult]:
+    """Run particles from draws of a guide that was fitted, until they are still or have done ``limit`` steps.
+
+    The guide has a `conditional` belief at each process, and a joint normal of all other sites.
+    """
+    target = conditioned(model, guide, params, *args, **kwargs) if guide.recipes else model
+    shifts = {f"{name}_conditioned": own.shift for name, own in target.past.items()} if guide.recipes else {}
+    key_run, key_rest, *keys = jax.random.split(key, 2 + len(shifts))
+    size = sum(shift.size for shift in shifts.values()) + (0 if guide.rest is None else guide.rest.latent_dim)
+    count = (max(1000, 5 * size, num_particles),)
+    draws: dict[str, Array] = {}
+    if guide.rest is not None:
+        draws |= jax.vmap(lambda key: guide.rest.sample_posterior(key, params))(jax.random.split(key_rest, count))
+    others = list(draws)
+    for key_of_site, (name, shift) in zip(keys, shifts.items(), strict=True):
+        draws[name] = jax.random.normal(key_of_site, count + shift.shape, shift.dtype)
     start = {name: values[:num_particles] for name, values in draws.items()}
     # One distance for hyper-parameters, if they are few, and one for each whitened value. On the README's data the
     # heavier tails of IMQ hold 0.94, 0.85, 0.97 of the standard deviations of NUTS where RBF has 0.90, 0.79, 0.95.
     kernel: ParticleKernel = IMQ(per_coordinate=sum(draws[name][0].size for name in others) > MOST_COORDINATES)
-    if processes:
+    if shifts:
         each = RBF(per_coordinate=True)
         kernel = Groups([others], kernel, rest=each) if others else each
     svgd = SVGD(target, optax.adam(RATE), kernel, num_particles, metric=Spread(draws), init_particles=start)
@@ -116,36 +149,3 @@ def auto(
         warnings.warn(f"{what} {limit} steps: pass most_steps={2 * max(limit, BLOCK)}.", stacklevel=2)
     assert result is not None
     return svgd, result
-
-
-def _guide_draws(
-    key: Array,
-    key_draws: Array,
-    model: object,
-    processes: list[str],
-    sites: object,
-    particles: int,
-    progress: bool,
-    args: object,
-    kwargs: object,
-) -> tuple[Any, dict[str, Array]]:
-    """Fit a guide until its loss no longer falls; return the model in its coordinates, and enough draws there."""
-    guide = AutoGP(model, {name: conditional() for name in processes}, AutoMultivariateNormal)
-    step = natural_gradient(optax.adam(RATE), 0.3) if processes else optax.adam(RATE)
-    svi = SVI(model, guide, step, Trace_ELBO(num_particles=4))
-    # Particles stay in the mode that this fit finds: it is to begin at the better of two, however short it is.
-    limits = {"block": BLOCK, "most_steps": 20 * BLOCK}
-    result, _ = fit_to_plateau(key, svi, args, kwargs, **limits, progress=progress, search=True)
-    size = sum(int(np.prod(np.shape(site["value"]))) for site in sites.values())
-    target = conditioned(model, guide, result.params, *args, **kwargs) if processes else model
-    key_rest, *keys = jax.random.split(key_draws, 1 + len(processes))
-    count = (max(1000, 5 * size, particles),)
-    draws: dict[str, Array] = {}
-    if guide.rest is not None:
-        draw = lambda key: guide.rest.sample_posterior(key, result.params)  # noqa: E731
-        drawn = jax.vmap(draw)(jax.random.split(key_rest, count))
-        draws = {name: drawn[name] for name in sites if name not in processes}
-    for key_of_site, name in zip(keys, processes, strict=True):
-        shift = target.past[name].shift
-        draws[f"{name}_conditioned"] = jax.random.normal(key_of_site, count + shift.shape, shift.dtype)
-    return target, draws

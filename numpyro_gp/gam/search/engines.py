@@ -31,8 +31,7 @@ from numpyro_gp.optim import natural_gradient
 from numpyro_gp.posterior import Posterior, conditioned
 from numpyro_gp.programs.handler_lock import alone
 from numpyro_gp.programs.set_up import in_one_program, swapped
-from numpyro_gp.stein import SVGD
-from numpyro_gp.stein.auto import auto
+from numpyro_gp.stein.auto import MOST_STEPS, auto, from_guide
 from numpyro_gp.training import NUTS, FitResult
 from numpyro_gp.training.fit import fit_to_plateau
 
@@ -173,9 +172,10 @@ def by_stochastic_steps(key: Array, model: Model, most_steps: int, batch: int | 
     return EngineResult(result, steps, still_rose(steps, not rises), posterior, guide)
 
 
-def chains(key: Array, model: Model, num_samples: int, progress: bool, first: EngineResult) -> EngineResult:
+def chains(key: Array, model: Model, num_samples: int | None, progress: bool, first: EngineResult) -> EngineResult:
     """NUTS, in the coordinates of a variational fit where that is joint."""
     target: Callable[..., object] = model
+    num_samples = num_samples or 500
     if is_joint(model) and first.result is not None:
         guide = first.guide or set_up(guide_of(model), model)
         target = conditioned(model, guide, first.result.params, *model.arguments)
@@ -184,6 +184,20 @@ def chains(key: Array, model: Model, num_samples: int, progress: bool, first: En
     divergent = int(np.asarray(mcmc.get_extra_fields()["diverging"]).sum())
     notes = (f"{divergent} divergent transitions: the posterior has corners that the chain left out",) * bool(divergent)
     return EngineResult(None, num_samples, notes, Posterior.from_mcmc(target, mcmc))
+
+
+def particles(key: Array, model: Model, count: int | None, progress: bool, first: EngineResult) -> EngineResult:
+    """Particles as `ngp.stein.auto` starts and stops them: where a variational fit is, if there is one."""
+    count = count or 20
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        if first.result is None:
+            svgd, found = auto(key, model, *model.arguments, num_particles=count, progress=progress)
+        else:
+            guide, params = set_up(guide_of(model), model), first.result.params
+            svgd, found = from_guide(key, model, guide, params, count, MOST_STEPS, progress, model.arguments, {})
+    words = tuple(str(one.message) for one in caught if issubclass(one.category, UserWarning))
+    return EngineResult(found, len(found.losses), words, Posterior.from_stein(model, svgd, found.params))
 
 
 def run_engine(
@@ -206,20 +220,16 @@ def run_engine(
         """Split the key where it is used: the steps of most fits need none, and a split compiles."""
         return jax.random.split(jax.random.split(jax.random.key(0) if key is None else key)[0])[number]
 
-    if engine == "svgd":  # as `ngp.stein.auto` starts and stops them
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            svgd, found = auto(key_of(1), model, *model.arguments, num_particles=num_steps or 20, progress=progress)
-        assert isinstance(svgd, SVGD)
-        words = tuple(str(one.message) for one in caught if issubclass(one.category, UserWarning))
-        result = EngineResult(found, len(found.losses), words, Posterior.from_stein(model, svgd, found.params))
-    elif batch is None and is_joint(model) and (is_held or has_tables):
+    if batch is None and is_joint(model) and (is_held or has_tables):
         result = by_quasi_newton(model, most, tables, progress)
+    elif engine == "svgd":
+        result = EngineResult(None, 0)  # particles begin with a fit of their own
     else:
         result = by_stochastic_steps(key_of(0), model, most, batch, progress)
-    if engine == "nuts":
+    if engine != "svi":
         model = result.model or model
-        result = chains(key_of(1), model, num_steps or 500, progress, result)._replace(model=model)
+        sampled = chains if engine == "nuts" else particles
+        result = sampled(key_of(1), model, num_steps, progress, result)._replace(model=model)
     notes = [*result.notes, *(rounded_away(model) if result.in_double is None else ())]
     sides = sides_at(model.layout, model.rows.X)
     if sides is not None and np.mean(sides != 0) > MOSTLY:  # the column may be one of events
