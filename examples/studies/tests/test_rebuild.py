@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from examples.studies.tables import rebuild
-from examples.tools.tables import path_of
+from examples.tools.tables import path_of, rows_of
 
 PAGES = rebuild.pages()
 PAPERS = ("orthogonal", "decoupled_deep", "stein", "additive", "importance_weighted")
@@ -27,6 +27,14 @@ def test_tables_of_the_pages_are_those_of_the_rows():
             assert len(lines) > 2, f"{page.name}: no table below {match[1]}"
             assert all(line.count("|") <= 7 for line in lines), f"{page.name}, {match[1]}: more than six columns"
     assert shown == {*rebuild.TABLES, *rebuild.PRINTED}
+
+
+def test_pages_say_where_rows_are_of_the_first_version():
+    for page in PAGES:
+        text = page.read_text()
+        shown = {match[2] for match in rebuild.TABLE.finditer(text)}
+        old = [n for n in shown for r in rows_of(rebuild.RESULTS, n) if r.get("version", "").startswith("0.1")]
+        assert not old or "0.1.0" in text, f"{page.name}: {set(old)}"
 
 
 def test_every_saved_figure_is_on_a_page():
