@@ -127,6 +127,8 @@ SPENT = {
         {"set": ["autompg"], "method": ["LV-GP IW"], "start": ["usual"]},
     ),
     "not normal": ("normality", {}),
+    "small sets": ("stein_regression", {"version": ["0.3.0-7896021a"]}),
+    "labels": ("stein_classification", {}),
     "model of the paper": ("stein_paper_model", {}),
     "larger bases": ("larger_bases", {}),
     "epochs of the paper": ("decoupled_epochs", {"mark": ["5"]}),

@@ -8,7 +8,6 @@ from scipy import stats
 from examples.studies.deep import decoupled_map, decoupled_means, decoupled_seconds, gradient_noise
 from examples.studies.importance import (
     importance_gradients,
-    importance_weighting,
     latent_scores,
     normality,
     weights_from_fit,
@@ -100,11 +99,6 @@ def splits_ahead(folder, name, first, second):
     return f"{count} of {len(gaps)} splits (sign test, p {stats.binomtest(count, len(gaps)).pvalue:.3f})"
 
 
-def letters_apart(folder, first, second):
-    """Paired difference of test log density on letters, over splits."""
-    return judged(importance_weighting.differences(rows_of(folder, "importance_weighting"))[first, second])
-
-
 def after_the_fit(folder, pair, metric="log_density"):
     """Two layers on airfoil from the fit by VI: the first of two ways less the second, paired by split."""
     return judged(weights_from_fit.differences(rows_of(folder, "weights_from_fit"), metric)[pair])
@@ -116,13 +110,6 @@ def not_normal(folder):
     found = {name: direction(normality.more_than_chance(rows, name)) for name in dict.fromkeys(r["set"] for r in rows)}
     signs = {sign: [name for name, own in found.items() if own == sign] for sign in (1, 0)}
     return f"on {listed(signs[1])}" + (f", not seen on {listed(signs[0])}" if signs[0] else "")
-
-
-def joined_apart(folder, way):
-    """By how much another place of the latent input is above a column beside the data's, by set."""
-    rows = rows_of(folder, "normality")
-    found = {name: normality.gaps(rows, name, way, "log_density") for name in dict.fromkeys(r["set"] for r in rows)}
-    return ", ".join(f"{judged(own, 2)} on {name}" for name, own in found.items() if own)
 
 
 def signal_gain(folder):
@@ -201,17 +188,8 @@ FACTS = {
     "depth, sets": functools.partial(latent_told, pair=(3, 1)),
     "weights above, sets": functools.partial(latent_told, pair=(4, 3)),
     "latent, yacht, ten splits": functools.partial(long_apart, name="yacht", first="LV-GP VI", second="GP VI"),
-    "latent, bike": functools.partial(latent_gain, name="bike"),
-    "latent, power": functools.partial(latent_gain, name="power"),
-    "latent, keggdirected": functools.partial(latent_gain, name="keggdirected"),
-    **{
-        f"depth alone, {name}": functools.partial(latent_gain, name=name, pair=latent_scores.DEPTH_ALONE[0])
-        for name in ("forest", "power", "bike", "keggdirected")
-    },
-    "weights above, airfoil": functools.partial(latent_gain, name="airfoil", pair=(4, 3)),
     "weights after the fit": functools.partial(after_the_fit, pair=("IW", "VI")),
     "not normal": not_normal,
-    "latent inputs added": functools.partial(joined_apart, way="LV-GP, added"),
     "weights, energy, usual start": functools.partial(long_apart, name="energy", first="LV-GP IW", second="LV-GP VI"),
     "weights, deeper": weights_deeper,
     **{
@@ -225,13 +203,6 @@ FACTS = {
     "weights, autompg, usual start": functools.partial(latent_gain, name="autompg", pair=(2, 1), starts=["usual"]),
     "depth alone, sets": functools.partial(long_told, first="GP-GP VI", second="GP VI"),
     "depth alone, yacht": functools.partial(splits_ahead, name="yacht", first="GP-GP VI", second="GP VI"),
-    "letters, depth": functools.partial(letters_apart, first="LV-GP-GP, VI", second="LV-GP, VI"),
-    "letters, latent inputs": functools.partial(letters_apart, first="LV-GP, VI", second="GP, VI"),
-    "letters, IW over VI": functools.partial(letters_apart, first="LV-GP, IW", second="LV-GP, VI"),
-    "letters, IW over VI, two layers": functools.partial(letters_apart, first="LV-GP-GP, IW", second="LV-GP-GP, VI"),
-    "letters, independent over IW": functools.partial(
-        letters_apart, first="LV-GP-GP, independent draws", second="LV-GP-GP, IW"
-    ),
     "signal, gain": signal_gain,
     "signal, fall": functools.partial(signal_falls, by="median"),
     "signal, fall of the other": functools.partial(signal_falls, by="median", kind=[*importance_gradients.KINDS][1]),
