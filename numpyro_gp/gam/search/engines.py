@@ -186,7 +186,7 @@ def chains(key: Array, model: Model, num_samples: int | None, progress: bool, fi
     return EngineResult(None, num_samples, notes, Posterior.from_mcmc(target, mcmc))
 
 
-def particles(key: Array, model: Model, count: int | None, progress: bool, first: EngineResult) -> EngineResult:
+def stein_particles(key: Array, model: Model, count: int | None, progress: bool, first: EngineResult) -> EngineResult:
     """Particles as `ngp.stein.auto` starts and stops them: where a variational fit is, if there is one."""
     count = count or 20
     with warnings.catch_warnings(record=True) as caught:
@@ -228,7 +228,7 @@ def run_engine(
         result = by_stochastic_steps(key_of(0), model, most, batch, progress)
     if engine != "svi":
         model = result.model or model
-        sampled = chains if engine == "nuts" else particles
+        sampled = chains if engine == "nuts" else stein_particles
         result = sampled(key_of(1), model, num_steps, progress, result)._replace(model=model)
     notes = [*result.notes, *(rounded_away(model) if result.in_double is None else ())]
     sides = sides_at(model.layout, model.rows.X)

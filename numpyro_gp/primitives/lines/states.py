@@ -77,10 +77,6 @@ def states_of(kernel: Kernel) -> States:
     fail("the kernel of a process on a line", "one of few states", got, cure, TypeError)
 
 
-def _first(size: int) -> np.ndarray:
-    return np.eye(size, 1)
-
-
 def _of_all(*reads: np.ndarray) -> list[np.ndarray]:
     """Those of one series and of several, for as many."""
     most = max(read.shape[1] for read in reads)
@@ -150,7 +146,7 @@ def _states_of_matern(kernel: Matern12 | Matern32 | Matern52) -> States:
         return einsum("ijk,kn->ijn", jnp.asarray(transitions, d.dtype), of_powers), noise
 
     prior = np.sum(products, axis=-1)[:, :, None]
-    return States(move, lambda t: variance * jnp.broadcast_to(prior, (size, size, *t.shape)), _first(size))
+    return States(move, lambda t: variance * jnp.broadcast_to(prior, (size, size, *t.shape)), np.eye(size, 1))
 
 
 @states_of.register
@@ -165,7 +161,7 @@ def _states_of_cosine(kernel: Cosine) -> States:
         eye = variance * jnp.eye(2, dtype=variance.dtype)
         return jnp.broadcast_to(eye[:, :, None], (2, 2, *t.shape))
 
-    return States(move, start, _first(2))
+    return States(move, start, np.eye(2, 1))
 
 
 @states_of.register
@@ -222,7 +218,7 @@ def _states_of_sho(kernel: SHO) -> States:
         far = variance * (eye[:, :, None] - mm(transition, transposed(transition)))
         return transition, jnp.where(is_near, series, far)
 
-    return States(move, lambda t: variance * jnp.broadcast_to(eye[:, :, None], (2, 2, *t.shape)), _first(2))
+    return States(move, lambda t: variance * jnp.broadcast_to(eye[:, :, None], (2, 2, *t.shape)), np.eye(2, 1))
 
 
 def _since(kernel: Wiener | IntegratedWiener | IntegratedOU, t: Array) -> Array:
@@ -250,7 +246,7 @@ def _states_of_level(kernel: Constant | Wiener) -> States:
         since = _since(kernel, t) if isinstance(kernel, Wiener) else jnp.ones_like(t)
         return kernel.variance * since[None, None]
 
-    return States(move, start, _first(1), not isinstance(kernel, Wiener))
+    return States(move, start, np.eye(1, 1), not isinstance(kernel, Wiener))
 
 
 @states_of.register
@@ -270,7 +266,7 @@ def _states_of_slope(kernel: Linear | IntegratedWiener) -> States:
             return noise(_since(kernel, t))
         return variance * _stack([[t * t, t], [t, jnp.ones_like(t)]])
 
-    return States(move, start, _first(2), False)
+    return States(move, start, np.eye(2, 1), False)
 
 
 @jax.custom_jvp
@@ -308,7 +304,7 @@ def _states_of_integrated_ou(kernel: IntegratedOU) -> States:
         prior = scale * jnp.asarray([[0.0, 0.0], [0.0, 1.0]], scale.dtype)[:, :, None]
         return mm(mm(before, prior), transposed(before)) + noise(since)
 
-    return States(lambda g: (move(g), noise(g)), start, _first(2), False)
+    return States(lambda g: (move(g), noise(g)), start, np.eye(2, 1), False)
 
 
 def _blocks(first: Array, second: Array) -> Array:
