@@ -329,9 +329,10 @@ def test_the_model_has_the_moments_of_the_fit():
 def test_chains_agree_with_the_fit():
     table, _ = simulated(100)
     fit = ngp.gam("y ~ linear(z)", table, "categorical")
-    chain = ngp.gam("y ~ linear(z)", table, "categorical", engine="nuts", num_steps=150, progress=False)
-    np.testing.assert_allclose(chain.predict(table).mean, fit.predict(table).mean, atol=0.03)
-    spread = chain.predict(table).function_variance / fit.predict(table).function_variance
+    chain = ngp.gam("y ~ linear(z)", table, "categorical", engine="nuts", num_steps=100, progress=False)
+    sampled, found = chain.predict(table), fit.predict(table)
+    np.testing.assert_allclose(sampled.mean, found.mean, atol=0.03)
+    spread = sampled.function_variance / found.function_variance
     assert 0.7 < spread.mean() < 1.4
 
 

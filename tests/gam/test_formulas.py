@@ -32,7 +32,7 @@ def test_seeds_of_the_commit():
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("seed", [26, 30, 32])
+@pytest.mark.parametrize("seed", [30, 32, 49])
 def test_a_default_fit_is_beside_chains(seed):
     """Of labels, counts and Gaussian data; at a mode of smooth curves seed 30 was half a standard deviation off."""
     away, ratio = beside_chains(seed)
