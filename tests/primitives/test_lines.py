@@ -91,6 +91,7 @@ def test_a_periodic_process_is_exact_at_sixteenths_of_its_period():
     np.testing.assert_allclose((found, slopes[0]), wanted, rtol=1e-8)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_double", [True, False])
 def test_predictions_and_left_out_data_are_those_of_the_dense_process(is_double):
     t, make = times(), KERNELS["products"]
@@ -132,6 +133,7 @@ def counts_model(line, y=None):
     return ngp.observe("y", f.at_inducing(), ngp.likelihoods.Poisson(), obs=y)
 
 
+@pytest.mark.long
 def test_pseudo_data_of_gaussian_data_are_the_exact_process():
     """A step of 1 lands on the data themselves: the loss is minus the evidence."""
     t = times(50)
@@ -152,6 +154,7 @@ def test_pseudo_data_of_gaussian_data_are_the_exact_process():
     np.testing.assert_allclose(prediction.function_variance, np.diag(covariance), rtol=1e-6)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("make", [lambda v: K.Matern32(v, 1.5), K.Wiener])
 def test_a_point_is_the_dense_process_at_its_whitened_values_in_the_order_of_time(make):
     """With the jitter of the mean variance: a walk has none of its own at the first row."""
@@ -280,6 +283,7 @@ def test_wrong_use_is_refused_with_a_cure(call, message):
         call()
 
 
+@pytest.mark.long
 def test_times_before_the_origin_of_a_walk_are_refused():
     def model(line, y=None):
         return ngp.gp_regression("y", K.Wiener(1.0, origin=0.5), line, 0.09, obs=y)
@@ -330,6 +334,7 @@ def of_series(a):
     return K.Matern32(1.3, 2.0).on(0) * K.Coregion(weights, 0.2 * a).on(1) + K.Matern12(0.4, 1.0).on(0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_double", [True, False])
 def test_several_series_on_a_line_are_the_dense_process(is_double):
     rows = two_series()
