@@ -232,3 +232,15 @@ def test_inducing_inputs_follow_the_terms_at_the_mode():
         free[:3] = np.log([level, 0.1, 5 / t.std()]) if level != 1 else np.log([5 / t.std(), 1.0, 1.0])
         sizes.append([len(points) for points in own.inducing_at(parts, free).values()])
     assert sizes == [[150, round(3 * 399 / 5)], [400, round(3 * 399 / 5)], [50]]
+
+
+@pytest.mark.long
+def test_counts_whose_memory_is_short_are_no_walk():
+    """Of Poisson counts around an autoregression of 0.88: the search began from long memories alone."""
+    rng, t = np.random.default_rng(0), np.arange(250.0)
+    f = 0.7 * np.sqrt(1 - 0.88**2) * signal.lfilter([1.0], [1.0, -0.88], rng.normal(size=350))[100:]
+    table = {"t": t, "y": rng.poisson(np.exp(1 + f))}
+    found = own.of_series(ngp.gam.model("y ~ trend(t) + cycle(t)", table, "poisson"), 2000)
+    level, _, _, _, cycle, trend = np.exp(found.location)  # in the order of their names
+    np.testing.assert_allclose(cycle, 0.7, rtol=0.35)
+    assert level * trend / np.sqrt(t.std()) < 0.1  # a step; it was 0.29

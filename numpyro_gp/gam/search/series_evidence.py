@@ -64,11 +64,15 @@ def has_evidence(model: Model) -> bool:
 def of_series(model: Model, most_steps: int, tables: bool = True) -> Collapsed:
     """Mean and covariance of the hyper-parameters of a series, and the pseudo-data of its rows there.
 
+    Of counts and the like the bound is asked, from the priors and from short memories.
     Of many rows the last ones are asked. Where inducing inputs follow all rows the bound is asked from there, of all of
     them; else it would take what wanders between inducing inputs for noise.
     """
-    rows, parts = merged(Data.of(model)), BoundParts(model)
+    parts = BoundParts(model)
     time = next(part.columns[0] for part in model.layout.read_terms if part.name in model.kernel_data.time_priors)
+    if not has_evidence(model):
+        return collapsed(model, most_steps, tables, short_memories(parts, model.rows.X[:, time]))
+    rows = merged(Data.of(model))
     count, asked = len(rows.data.y), rows.last(time, MOST_ROWS)
     evidence, few = (SeriesEvidence(parts, one) for one in (asked, rows.last(time, FEW_ROWS)))
     starts = few.starts(time, np.random.default_rng(0))
@@ -87,7 +91,7 @@ def of_series(model: Model, most_steps: int, tables: bool = True) -> Collapsed:
         of_all = parts if tried is model else BoundParts(tried)
         shift, precision, gap = series_pseudo_data(of_all, rows.data, mean)
         if gap < TIGHT:
-            found = collapsed(tried, most_steps, tables, free)
+            found = collapsed(tried, most_steps, tables, [free])
             location, spread = weighted(Bound(of_all, Data.of(tried)), found.location, found.root)
             shift, precision, gap = series_pseudo_data(of_all, rows.data, location)
             if gap < TIGHT or tried is model:
@@ -227,37 +231,14 @@ class SeriesEvidence(Bound):
         return Evaluation(self.pseudo_data, free, loss, np.concatenate(bars) @ slopes)
 
     def starts(self, time: int, rng: np.random.Generator) -> list[np.ndarray]:
-        """Near modes that draws of the prior, and short memories, lead to: where the search with all rows begins.
-
-        Short are cycles that are remembered for some steps, beside trends that wander less: a series that returns to
-        its mean within a few of its steps looks like a walk to what remembers for longer.
-        """
+        """Near modes that draws of the prior, and short memories, lead to: where the search with all rows begins."""
         spread = self.parts.evaluator.spread
         draws = self.start + spread * rng.normal(size=(DRAWS, len(spread)))
         draws[0] = self.start
         scores = np.array([self.value(one) for one in draws])
-        tried, terms = list(draws[np.argsort(scores)[:SOME]]), self.lengths_of_time()
-        gap = np.median(np.diff(np.unique(self.data.X[:, time])))
-        for steps in STEPS_OF_MEMORY if any(kind == "cycle" for kind, _ in terms) else ():
-            free = self.start.copy()
-            for kind, places in terms:
-                if kind == "cycle":
-                    memory, period = places
-                    free[memory], free[period] = np.log(steps * gap), max(free[period], np.log(TURNS * steps * gap))
-                elif kind == "trend":
-                    free[places] -= LESS
-            tried.append(free)
+        tried = [*draws[np.argsort(scores)[:SOME]], *short_memories(self.parts, self.data.X[:, time])]
         near = [one + spread * self.descended(one, np.diag(spread), maxiter=STEPS).x for one in tried]
         return sorted(near, key=self.value)
-
-    def lengths_of_time(self) -> list[tuple[str, list[int]]]:
-        """Terms of a series by their kinds, with the places of their two parameters among all."""
-        values, slopes = self.parts.evaluator(self.start)
-        C, P = values.lengths.shape
-        moved = slopes[C : C + C * P].reshape(C, P, len(self.start)) != 0
-        kinds = [part.term.kind for part in self.parts.model.layout.read_terms]
-        pairs = zip(kinds, moved, strict=False)
-        return [(kind, [int(np.argmax(one)) for one in own[:2]]) for kind, own in pairs if kind in TIME]
 
     def best_of(self, starts: list[np.ndarray], most_steps: int) -> tuple[np.ndarray, bool]:
         """The best mode of those uphill of some starts, and whether the evidence rises no more there.
@@ -275,7 +256,7 @@ class SeriesEvidence(Bound):
             is_better = not end[0] > best[0] - FLAT
             best = end if is_better else best
             others = []
-            for kind, places in self.lengths_of_time() if is_better else ():
+            for kind, places in lengths_of_time(self.parts) if is_better else ():
                 for move in itertools.product(np.log(MEMORIES), np.log(PERIODS)) if kind == "cycle" else ():
                     others.append(best[1].copy())
                     others[-1][places] += move
@@ -283,6 +264,35 @@ class SeriesEvidence(Bound):
             starts = [one for loss, one in sorted(tried, key=lambda one: one[0])[:1] if loss < best[0] - FLAT]
         _, free, is_flat, self.losses = best
         return free, is_flat
+
+
+def lengths_of_time(parts: BoundParts) -> list[tuple[str, list[int]]]:
+    """Terms of a series by their kinds, with the places of their two parameters among all."""
+    start = parts.evaluator.start
+    values, slopes = parts.evaluator(start)
+    C, P = values.lengths.shape
+    moved = slopes[C : C + C * P].reshape(C, P, len(start)) != 0
+    kinds = [part.term.kind for part in parts.model.layout.read_terms]
+    pairs = zip(kinds, moved, strict=False)
+    return [(kind, [int(np.argmax(one)) for one in own[:2]]) for kind, own in pairs if kind in TIME]
+
+
+def short_memories(parts: BoundParts, times: np.ndarray) -> list[np.ndarray]:
+    """Cycles that are remembered for some steps, beside trends that wander less: where a search may start.
+
+    A series that returns to its mean within a few of its steps looks like a walk to what remembers for longer.
+    """
+    gap, terms, result = np.median(np.diff(np.unique(times))), lengths_of_time(parts), []
+    for steps in STEPS_OF_MEMORY if any(kind == "cycle" for kind, _ in terms) else ():
+        free = parts.evaluator.start.copy()
+        for kind, places in terms:
+            if kind == "cycle":
+                memory, period = places
+                free[memory], free[period] = np.log(steps * gap), max(free[period], np.log(TURNS * steps * gap))
+            elif kind == "trend":
+                free[places] -= LESS
+        result.append(free)
+    return result
 
 
 def weighted(bound: Bound, free: np.ndarray, root: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
