@@ -10,6 +10,7 @@ curvature alone.
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ import numpy as np
 from scipy.linalg.lapack import dpotrf, dpotri, dpotrs
 
 from numpyro_gp.gam.model.column_kernels import (
+    LEAST_TIMES,
     OF_CYCLE,
     Sloped,
     split_kernel,
@@ -49,9 +51,9 @@ MEMORIES, PERIODS = (1 / 3, 1, 3), (1 / 2.2, 1 / 1.5, 1, 1.5, 2.2)
 # No noise is below this many standard deviations of the response: of a line without any there is no mode, and the
 # covariance of the rows has no factor.
 LEAST_NOISE = 1e-5
-# Inducing inputs of a cycle for each memory, the part of the noise that those of a trend may leave open, and up to how
-# many of all terms a cycle has more.
-PER_MEMORY, OPEN, TOGETHER = 3, 0.01, 700
+# Inducing inputs of a cycle for each memory, and times of a season; phases of a season whose wiggle is one; the part of
+# the noise that inputs of a trend may leave open, and up to how many of all terms the others have more.
+PER_MEMORY, PER_CIRCLE, OPEN, TOGETHER = 3, 8, 0.01, 700
 # Draws whose weights give mean and covariance.
 WEIGHTED = 100
 
@@ -86,36 +88,45 @@ def of_series(model: Model, most_steps: int, tables: bool = True) -> Collapsed:
     if len(asked.data.y) == count:
         shift, precision, _ = series_pseudo_data(BoundParts(followed), rows.data, mean)
         return Collapsed(mean, root, shift, precision, without_walls(losses), is_flat, model=followed)
-    # The fewer inducing inputs where they follow all rows at this mode and at that of all rows.
-    for tried in (followed, model) if sum(followed.sizes) < sum(model.sizes) else (model,):
+    followings = []
+    for tried in (followed, model):  # the first of those that follow all rows at this mode and at that of all rows
         of_all = parts if tried is model else BoundParts(tried)
         shift, precision, gap = series_pseudo_data(of_all, rows.data, mean)
+        followings.append((gap, shift, precision, tried))
         if gap < TIGHT:
             found = collapsed(tried, most_steps, tables, [free])
             location, spread = weighted(Bound(of_all, Data.of(tried)), found.location, found.root)
             shift, precision, gap = series_pseudo_data(of_all, rows.data, location)
             if gap < TIGHT or tried is model:
                 return found._replace(location=location, root=spread, shift=shift, precision=precision, model=tried)
+    _, shift, precision, tried = min(followings, key=lambda one: one[0])
     words = f"Scales, lengthscales and noise are those of the last {len(asked.data.y)} of {count} different rows"
-    words += f": {max(parts.sizes)} inducing inputs of a term do not follow all of them"
-    return Collapsed(mean, root, shift, precision, without_walls(losses), is_flat, (words,))
+    words += f": {max(tried.sizes)} inducing inputs of a term do not follow all of them"
+    return Collapsed(mean, root, shift, precision, without_walls(losses), is_flat, (words,), tried)
 
 
 def inducing_at(parts: BoundParts, free: np.ndarray) -> dict[str, np.ndarray]:
-    """Inducing inputs of all terms: fewer of a trend that hardly wanders, more of a cycle that is soon forgotten."""
+    """Inducing inputs of all terms: fewer of a trend that hardly wanders, more of a wiggly season or a short memory."""
     values, model, result = parts.evaluator(free).values, parts.model, dict(parts.model.kernel_data.inducing)
     spare = max(TOGETHER - sum(model.sizes), 0)
-    of_time = [(at, p) for at, p in enumerate(model.layout.read_terms) if p.term.kind in ("trend", "cycle")]
-    for at, part in sorted(of_time, key=lambda one: one[1].term.kind, reverse=True):  # what trends leave is for cycles
+    of_time = [(at, p) for at, p in enumerate(model.layout.read_terms) if p.term.kind in TIME]
+    order = ("trend", "cycle", "season").index
+    for at, part in sorted(of_time, key=lambda one: order(one[1].term.kind)):  # what trends leave is for others
         x, first, before = model.rows.X[:, part.columns[0]], float(values.lengths[at, 0]), len(result[part.name])
         if part.term.num_inducing is not None:
             continue
+        phases, period = None, None
         if part.term.kind == "trend":  # a walk leaves a sixth of its change over a gap open
             needed, most = np.ptp(x) * (values.scales[at] * first / values.noise) ** 2 / (6 * OPEN), before
+        elif part.term.kind == "season":
+            low, high = model.kernel_data.periods[part.name]
+            phases, period = math.ceil(PER_CIRCLE / first), high - low
+            times = max(LEAST_TIMES, PER_MEMORY * np.ptp(x) / values.lengths[at, 1])
+            needed, most = phases * min(times, np.ptp(x) / period), before + spare
         else:
             needed, most = PER_MEMORY * np.ptp(x) / first, before + spare
         size = int(np.clip(needed, min(OF_CYCLE, before), most))
-        points = time_inducing(dataclasses.replace(part.term, num_inducing=size), x, None)
+        points = time_inducing(dataclasses.replace(part.term, num_inducing=size), x, period, phases)
         spare += before - len(points)
         result[part.name] = np.zeros((len(points), model.rows.X.shape[1]))
         result[part.name][:, part.columns[0]] = points
