@@ -232,3 +232,30 @@ def test_inducing_inputs_follow_the_terms_at_the_mode():
         free[:3] = np.log([level, 0.1, 5 / t.std()]) if level != 1 else np.log([5 / t.std(), 1.0, 1.0])
         sizes.append([len(points) for points in own.inducing_at(parts, free).values()])
     assert sizes == [[150, round(3 * 399 / 5)], [400, round(3 * 399 / 5)], [50]]
+
+
+@pytest.mark.long
+def test_counts_whose_memory_is_short_are_no_walk():
+    """Of Poisson counts around an autoregression of 0.88: the search began from long memories alone."""
+    rng, t = np.random.default_rng(0), np.arange(250.0)
+    f = 0.7 * np.sqrt(1 - 0.88**2) * signal.lfilter([1.0], [1.0, -0.88], rng.normal(size=350))[100:]
+    table = {"t": t, "y": rng.poisson(np.exp(1 + f))}
+    found = own.of_series(ngp.gam.model("y ~ trend(t) + cycle(t)", table, "poisson"), 2000)
+    level, _, _, _, cycle, trend = np.exp(found.location)  # in the order of their names
+    np.testing.assert_allclose(cycle, 0.7, rtol=0.35)
+    assert level * trend / np.sqrt(t.std()) < 0.1  # a step; it was 0.29
+
+
+def test_inducing_inputs_follow_a_wiggly_season():
+    """Of a week of hours that wiggles within two of them: what 24 phases leave open was noise above 1000 rows."""
+    t = np.arange(2500.0)
+    model = ngp.gam.model("y ~ season(t, period=168)", {"t": t, "y": np.cos(t)})
+    parts, X, part = BoundParts(model), model.rows.X, model.layout.read_terms[0]
+    free, lengths = parts.evaluator.start.copy(), np.array([0.12, 30 * 168 / t.std()])
+    free[own.lengths_of_time(parts)[0][1]] = np.log(lengths)
+    Z = own.inducing_at(parts, free)[part.name]
+    kernel = own.at_rows(model, part, np.vstack([Z, X]), len(Z))
+    K = kernel.matrix(kernel.numbers(lengths).value)
+    gram = K[:, : len(Z)] + 1e-8 * np.eye(len(Z))
+    open_part = 1 - np.sum(K[:, len(Z) :] * np.linalg.solve(gram, K[:, len(Z) :]), axis=0) / K[0, 0]
+    assert open_part.max() < 0.02  # it was 0.43

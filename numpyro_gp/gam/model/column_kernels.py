@@ -335,17 +335,17 @@ def time_matrices(kind: str, given: Any, Z: np.ndarray, X: np.ndarray) -> Matrix
     return cycle
 
 
-def time_inducing(term: Term, x: np.ndarray, period: float | None) -> np.ndarray:
-    """Inducing inputs ``(M,)`` of a term, from encoded times."""
+def time_inducing(term: Term, x: np.ndarray, period: float | None, phases: int | None = None) -> np.ndarray:
+    """Inducing inputs ``(M,)`` of a term, from encoded times; of a season so many phases, if they are known."""
     times = np.unique(x)
     if term.kind != "season" or period is None:
         most = term.num_inducing or (OF_TREND if term.kind == "trend" else OF_CYCLE)
         return times[np.linspace(0, len(times) - 1, min(most, len(times))).round().astype(int)]
     most, whole = term.num_inducing or OF_SEASON, float(times[-1] - times[0])
     gap = float(np.median(np.diff(times)))
-    phases = max(2, min(PHASES, round(period / gap), most // LEAST_TIMES))
     # Two times for each memory of the prior, in which a season changes.
-    wanted = max(LEAST_TIMES, math.ceil(2 * whole / (series.SEASONS * period)) + 2)
+    wanted = max(LEAST_TIMES, math.ceil(2 * whole / (series.SEASONS * period)) + 2) if phases is None else most
+    phases = max(2, min(phases or PHASES, round(period / gap), most // LEAST_TIMES))
     if len(times) <= min(most, phases * wanted):
         return times
     starts = min(wanted, max(1, most // phases), max(1, int(whole / period)))

@@ -23,7 +23,7 @@ from numpyro_gp.gam.model.term_kernels import CURVE, MOST_TOGETHER
 from numpyro_gp.gam.search.bound import WATCH
 from numpyro_gp.gam.search.bound_formulas import tabulated_columns
 from numpyro_gp.gam.search.modes import MANY_ROWS, collapsed
-from numpyro_gp.gam.search.series_evidence import has_evidence, of_series
+from numpyro_gp.gam.search.series_evidence import of_series
 from numpyro_gp.gam.table.layout import other_sides
 from numpyro_gp.guides import AutoGP, block_low_rank, conditional
 from numpyro_gp.guides.natural import NATURAL_MARK
@@ -81,7 +81,7 @@ def guide_of(model: Model) -> AutoGP:
 
 def by_quasi_newton(model: Model, most_steps: int, tables: bool = True, progress: bool = False) -> EngineResult:
     """The mode of the hyper-parameters, a normal distribution by the curvature there, and the belief that follows."""
-    search = of_series if has_evidence(model) else collapsed
+    search = of_series if model.kernel_data.time_priors else collapsed
     with tqdm.tqdm(disable=not progress, delay=DELAY, unit=" steps", file=sys.stderr) as bar:
 
         def show(loss: float) -> None:

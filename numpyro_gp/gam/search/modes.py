@@ -6,6 +6,7 @@ curve and each surface is tried with shorter lengthscales, at least as large as 
 where that is better.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -52,10 +53,10 @@ class Collapsed(NamedTuple):
     model: Model | None = None
 
 
-def collapsed(model: Model, most_steps: int, tables: bool = True, other_start: np.ndarray | None = None) -> Collapsed:
+def collapsed(model: Model, most_steps: int, tables: bool = True, others: Sequence[np.ndarray] = ()) -> Collapsed:
     """The mode of the hyper-parameters: of many rows first that of tables or of some of them, and from there of all.
 
-    With another start ``(d,)`` it is the better of two modes.
+    With other starts ``(d,)`` it is the better of two modes, of which one is uphill of the best of these.
     """
     data, parts = Data.of(model), BoundParts(model)
     # A likelihood with one number for each row is that of all of them.
@@ -68,8 +69,8 @@ def collapsed(model: Model, most_steps: int, tables: bool = True, other_start: n
     bound = Bound(parts, first, counted)
     bound.fit_pseudo_data(bound.start)
     free, is_flat = bound.find_mode(bound.start, most_steps)
-    if other_start is not None and bound.value(other_start) < bound(free)[0]:
-        free, is_flat = bound.find_mode(other_start, len(bound.losses) + most_steps)
+    if others:
+        free, is_flat = uphill(bound, free, others, most_steps, np.inf) or (free, is_flat)
     while is_flat and (found := better(bound, free, most_steps)) is not None:
         free, is_flat = found
     losses, root = bound.losses[:], bound.covariance_root(free)
@@ -99,12 +100,11 @@ def collapsed(model: Model, most_steps: int, tables: bool = True, other_start: n
 
 
 def better(bound: Bound, free: np.ndarray, most_steps: int) -> tuple[np.ndarray, bool] | None:
-    """A better mode than this one, from shorter lengthscales. What was tried for nothing leaves no trace.
+    """A better mode than this one, from shorter lengthscales.
 
     Each curve and surface is tried by itself, at least as large as it starts. A surface that was taken for noise may
     have any lengthscale along each column, so all are shortened together from those of the start.
     """
-    counted, kept, here = len(bound.losses), bound.pseudo_data, bound(free)[0]
     values, slopes = bound.parts.evaluator(free)
     (C, P), starts = values.lengths.shape, []
     of_scales, of_lengths = slopes[:C] != 0, slopes[C : C + C * P].reshape(C, P, len(free)) != 0
@@ -114,11 +114,22 @@ def better(bound: Bound, free: np.ndarray, most_steps: int) -> tuple[np.ndarray,
             starts += [larger - np.log(factor) * is_length for factor in SHORTER]
         elif is_length.any():
             starts.append(np.where(is_length, bound.start - np.log(SHORTER_OF_SURFACES), larger))
+    return uphill(bound, free, starts, most_steps, bound(free)[0] - FLAT)
+
+
+def uphill(
+    bound: Bound, free: np.ndarray, starts: Sequence[np.ndarray], most_steps: int, most: float
+) -> tuple[np.ndarray, bool] | None:
+    """A better mode than this one uphill of the best start, if its loss is below the most.
+
+    What was tried for nothing leaves no trace.
+    """
+    counted, kept, here = len(bound.losses), bound.pseudo_data, bound(free)[0]
     # Pseudo-data are those of the mode: to let them follow moves losses by less than one of ten nats.
     tried = [(bound.value(one), number, one) for number, one in enumerate(starts)]
     loss, _, start = min(tried, default=(np.inf, 0, free))
     bound.losses = bound.losses[:counted]
-    if loss < here - FLAT:
+    if loss < most:
         found = bound.find_mode(start, counted + most_steps)
         if bound(found[0])[0] < here - FLAT:
             return found

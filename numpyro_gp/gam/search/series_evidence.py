@@ -10,6 +10,7 @@ curvature alone.
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ import numpy as np
 from scipy.linalg.lapack import dpotrf, dpotri, dpotrs
 
 from numpyro_gp.gam.model.column_kernels import (
+    LEAST_TIMES,
     OF_CYCLE,
     Sloped,
     split_kernel,
@@ -49,9 +51,9 @@ MEMORIES, PERIODS = (1 / 3, 1, 3), (1 / 2.2, 1 / 1.5, 1, 1.5, 2.2)
 # No noise is below this many standard deviations of the response: of a line without any there is no mode, and the
 # covariance of the rows has no factor.
 LEAST_NOISE = 1e-5
-# Inducing inputs of a cycle for each memory, the part of the noise that those of a trend may leave open, and up to how
-# many of all terms a cycle has more.
-PER_MEMORY, OPEN, TOGETHER = 3, 0.01, 700
+# Inducing inputs of a cycle for each memory, and times of a season; phases of a season whose wiggle is one; the part of
+# the noise that inputs of a trend may leave open, and up to how many of all terms the others have more.
+PER_MEMORY, PER_CIRCLE, OPEN, TOGETHER = 3, 8, 0.01, 700
 # Draws whose weights give mean and covariance.
 WEIGHTED = 100
 
@@ -64,11 +66,15 @@ def has_evidence(model: Model) -> bool:
 def of_series(model: Model, most_steps: int, tables: bool = True) -> Collapsed:
     """Mean and covariance of the hyper-parameters of a series, and the pseudo-data of its rows there.
 
+    Of counts and the like the bound is asked, from the priors and from short memories.
     Of many rows the last ones are asked. Where inducing inputs follow all rows the bound is asked from there, of all of
     them; else it would take what wanders between inducing inputs for noise.
     """
-    rows, parts = merged(Data.of(model)), BoundParts(model)
+    parts = BoundParts(model)
     time = next(part.columns[0] for part in model.layout.read_terms if part.name in model.kernel_data.time_priors)
+    if not has_evidence(model):
+        return collapsed(model, most_steps, tables, short_memories(parts, model.rows.X[:, time]))
+    rows = merged(Data.of(model))
     count, asked = len(rows.data.y), rows.last(time, MOST_ROWS)
     evidence, few = (SeriesEvidence(parts, one) for one in (asked, rows.last(time, FEW_ROWS)))
     starts = few.starts(time, np.random.default_rng(0))
@@ -82,36 +88,45 @@ def of_series(model: Model, most_steps: int, tables: bool = True) -> Collapsed:
     if len(asked.data.y) == count:
         shift, precision, _ = series_pseudo_data(BoundParts(followed), rows.data, mean)
         return Collapsed(mean, root, shift, precision, without_walls(losses), is_flat, model=followed)
-    # The fewer inducing inputs where they follow all rows at this mode and at that of all rows.
-    for tried in (followed, model) if sum(followed.sizes) < sum(model.sizes) else (model,):
+    followings = []
+    for tried in (followed, model):  # the first of those that follow all rows at this mode and at that of all rows
         of_all = parts if tried is model else BoundParts(tried)
         shift, precision, gap = series_pseudo_data(of_all, rows.data, mean)
+        followings.append((gap, shift, precision, tried))
         if gap < TIGHT:
-            found = collapsed(tried, most_steps, tables, free)
+            found = collapsed(tried, most_steps, tables, [free])
             location, spread = weighted(Bound(of_all, Data.of(tried)), found.location, found.root)
             shift, precision, gap = series_pseudo_data(of_all, rows.data, location)
             if gap < TIGHT or tried is model:
                 return found._replace(location=location, root=spread, shift=shift, precision=precision, model=tried)
+    _, shift, precision, tried = min(followings, key=lambda one: one[0])
     words = f"Scales, lengthscales and noise are those of the last {len(asked.data.y)} of {count} different rows"
-    words += f": {max(parts.sizes)} inducing inputs of a term do not follow all of them"
-    return Collapsed(mean, root, shift, precision, without_walls(losses), is_flat, (words,))
+    words += f": {max(tried.sizes)} inducing inputs of a term do not follow all of them"
+    return Collapsed(mean, root, shift, precision, without_walls(losses), is_flat, (words,), tried)
 
 
 def inducing_at(parts: BoundParts, free: np.ndarray) -> dict[str, np.ndarray]:
-    """Inducing inputs of all terms: fewer of a trend that hardly wanders, more of a cycle that is soon forgotten."""
+    """Inducing inputs of all terms: fewer of a trend that hardly wanders, more of a wiggly season or a short memory."""
     values, model, result = parts.evaluator(free).values, parts.model, dict(parts.model.kernel_data.inducing)
     spare = max(TOGETHER - sum(model.sizes), 0)
-    of_time = [(at, p) for at, p in enumerate(model.layout.read_terms) if p.term.kind in ("trend", "cycle")]
-    for at, part in sorted(of_time, key=lambda one: one[1].term.kind, reverse=True):  # what trends leave is for cycles
+    of_time = [(at, p) for at, p in enumerate(model.layout.read_terms) if p.term.kind in TIME]
+    order = ("trend", "cycle", "season").index
+    for at, part in sorted(of_time, key=lambda one: order(one[1].term.kind)):  # what trends leave is for others
         x, first, before = model.rows.X[:, part.columns[0]], float(values.lengths[at, 0]), len(result[part.name])
         if part.term.num_inducing is not None:
             continue
+        phases, period = None, None
         if part.term.kind == "trend":  # a walk leaves a sixth of its change over a gap open
             needed, most = np.ptp(x) * (values.scales[at] * first / values.noise) ** 2 / (6 * OPEN), before
+        elif part.term.kind == "season":
+            low, high = model.kernel_data.periods[part.name]
+            phases, period = math.ceil(PER_CIRCLE / first), high - low
+            times = max(LEAST_TIMES, PER_MEMORY * np.ptp(x) / values.lengths[at, 1])
+            needed, most = phases * min(times, np.ptp(x) / period), before + spare
         else:
             needed, most = PER_MEMORY * np.ptp(x) / first, before + spare
         size = int(np.clip(needed, min(OF_CYCLE, before), most))
-        points = time_inducing(dataclasses.replace(part.term, num_inducing=size), x, None)
+        points = time_inducing(dataclasses.replace(part.term, num_inducing=size), x, period, phases)
         spare += before - len(points)
         result[part.name] = np.zeros((len(points), model.rows.X.shape[1]))
         result[part.name][:, part.columns[0]] = points
@@ -227,37 +242,14 @@ class SeriesEvidence(Bound):
         return Evaluation(self.pseudo_data, free, loss, np.concatenate(bars) @ slopes)
 
     def starts(self, time: int, rng: np.random.Generator) -> list[np.ndarray]:
-        """Near modes that draws of the prior, and short memories, lead to: where the search with all rows begins.
-
-        Short are cycles that are remembered for some steps, beside trends that wander less: a series that returns to
-        its mean within a few of its steps looks like a walk to what remembers for longer.
-        """
+        """Near modes that draws of the prior, and short memories, lead to: where the search with all rows begins."""
         spread = self.parts.evaluator.spread
         draws = self.start + spread * rng.normal(size=(DRAWS, len(spread)))
         draws[0] = self.start
         scores = np.array([self.value(one) for one in draws])
-        tried, terms = list(draws[np.argsort(scores)[:SOME]]), self.lengths_of_time()
-        gap = np.median(np.diff(np.unique(self.data.X[:, time])))
-        for steps in STEPS_OF_MEMORY if any(kind == "cycle" for kind, _ in terms) else ():
-            free = self.start.copy()
-            for kind, places in terms:
-                if kind == "cycle":
-                    memory, period = places
-                    free[memory], free[period] = np.log(steps * gap), max(free[period], np.log(TURNS * steps * gap))
-                elif kind == "trend":
-                    free[places] -= LESS
-            tried.append(free)
+        tried = [*draws[np.argsort(scores)[:SOME]], *short_memories(self.parts, self.data.X[:, time])]
         near = [one + spread * self.descended(one, np.diag(spread), maxiter=STEPS).x for one in tried]
         return sorted(near, key=self.value)
-
-    def lengths_of_time(self) -> list[tuple[str, list[int]]]:
-        """Terms of a series by their kinds, with the places of their two parameters among all."""
-        values, slopes = self.parts.evaluator(self.start)
-        C, P = values.lengths.shape
-        moved = slopes[C : C + C * P].reshape(C, P, len(self.start)) != 0
-        kinds = [part.term.kind for part in self.parts.model.layout.read_terms]
-        pairs = zip(kinds, moved, strict=False)
-        return [(kind, [int(np.argmax(one)) for one in own[:2]]) for kind, own in pairs if kind in TIME]
 
     def best_of(self, starts: list[np.ndarray], most_steps: int) -> tuple[np.ndarray, bool]:
         """The best mode of those uphill of some starts, and whether the evidence rises no more there.
@@ -275,7 +267,7 @@ class SeriesEvidence(Bound):
             is_better = not end[0] > best[0] - FLAT
             best = end if is_better else best
             others = []
-            for kind, places in self.lengths_of_time() if is_better else ():
+            for kind, places in lengths_of_time(self.parts) if is_better else ():
                 for move in itertools.product(np.log(MEMORIES), np.log(PERIODS)) if kind == "cycle" else ():
                     others.append(best[1].copy())
                     others[-1][places] += move
@@ -283,6 +275,35 @@ class SeriesEvidence(Bound):
             starts = [one for loss, one in sorted(tried, key=lambda one: one[0])[:1] if loss < best[0] - FLAT]
         _, free, is_flat, self.losses = best
         return free, is_flat
+
+
+def lengths_of_time(parts: BoundParts) -> list[tuple[str, list[int]]]:
+    """Terms of a series by their kinds, with the places of their two parameters among all."""
+    start = parts.evaluator.start
+    values, slopes = parts.evaluator(start)
+    C, P = values.lengths.shape
+    moved = slopes[C : C + C * P].reshape(C, P, len(start)) != 0
+    kinds = [part.term.kind for part in parts.model.layout.read_terms]
+    pairs = zip(kinds, moved, strict=False)
+    return [(kind, [int(np.argmax(one)) for one in own[:2]]) for kind, own in pairs if kind in TIME]
+
+
+def short_memories(parts: BoundParts, times: np.ndarray) -> list[np.ndarray]:
+    """Cycles that are remembered for some steps, beside trends that wander less: where a search may start.
+
+    A series that returns to its mean within a few of its steps looks like a walk to what remembers for longer.
+    """
+    gap, terms, result = np.median(np.diff(np.unique(times))), lengths_of_time(parts), []
+    for steps in STEPS_OF_MEMORY if any(kind == "cycle" for kind, _ in terms) else ():
+        free = parts.evaluator.start.copy()
+        for kind, places in terms:
+            if kind == "cycle":
+                memory, period = places
+                free[memory], free[period] = np.log(steps * gap), max(free[period], np.log(TURNS * steps * gap))
+            elif kind == "trend":
+                free[places] -= LESS
+        result.append(free)
+    return result
 
 
 def weighted(bound: Bound, free: np.ndarray, root: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
