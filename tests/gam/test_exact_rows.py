@@ -103,3 +103,16 @@ def test_rows_without_a_factor_have_the_nearest_one():
     mean, variance = next(iter(rows.at(model.layout.encode({"t": [70.0]}), is_split=False)))
     np.testing.assert_allclose(mean + model.start.constant, 140.0, rtol=1e-3)
     assert 0 < variance[0] < 1.0
+
+
+def test_curves_of_a_series_have_the_moments_that_its_rows_give():
+    """Of few rows, whose noise varies from draw to draw; the functions drawn follow."""
+    rng = np.random.default_rng(0)
+    t, x = np.arange(24.0), rng.normal(size=24)
+    y = np.cumsum(0.3 * rng.normal(size=24)) + 0.5 * rng.normal(size=24)
+    fit = ngp.gam("y ~ trend(t) + linear(x)", {"t": t, "x": x, "y": y})
+    effect = fit.effects()["trend(t)"]
+    terms = fit.terms({"t": effect.axes[0], "x": np.zeros(len(effect.axes[0]))})
+    np.testing.assert_allclose(effect.mean, terms.mean[:, 0], rtol=1e-6)
+    np.testing.assert_allclose(effect.scale, terms.scale[:, 0], rtol=1e-6)
+    np.testing.assert_allclose(effect.draws.std(axis=0)[-1], effect.scale[-1], rtol=0.15)

@@ -124,10 +124,16 @@ def effects_of(draws: Draws, size: int, rng: np.random.Generator) -> tuple[Effec
     points = {part.name: (grids[part.name][1], part.columns) for part in parts}
     X, places = side_by_side(points) if points else (np.zeros((1, model.rows.X.shape[1])), {})
     each, sums, functions = -(-FUNCTIONS // draws.size), MixtureMoments(), list[np.ndarray]()
+    exact = None if draws.exact is None else draws.exact.at(X, is_split=True)
     for term_posterior, scaled in draws.at(X):
-        sums.add(*components(term_posterior, scaled, blocks))
+        mean, variance = said = components(term_posterior, scaled, blocks)
         pairs = zip(blocks.apart(term_posterior.sample(rng, each)), blocks.apart(scaled.A), strict=True)
-        functions.append(blocks.in_order([values.transpose(0, 2, 1) @ a for values, a in pairs]))
+        drawn = blocks.in_order([values.transpose(0, 2, 1) @ a for values, a in pairs])
+        if exact is not None:  # functions of pseudo-data, with the moments at each point that rows give
+            mean, variance = next(exact)
+            drawn = mean[:, None] + np.sqrt(variance / said[1])[:, None] * (drawn - said[0][:, None])
+        sums.add(mean, variance)
+        functions.append(drawn)
     result = Effects()
     for at, part in enumerate(parts):
         axes, columns = grids[part.name][0], tuple(model.layout.columns[one] for one in part.columns)
