@@ -168,17 +168,23 @@ class SVGD(SteinHooks):
 
     def start_particles(self, key: Array, guide: object, args: tuple, kwargs: dict) -> dict[str, Array]:
         """Draws from the prior, or the values asked for."""
+        declared, start = declared_parameters(guide, key, args, kwargs), self.init_particles
+        sites, count = {name: site_of(self.guide, name) for name in declared}, self.num_stein_particles
 
         def draw(key: Array) -> dict[str, Array]:
             return {name: site["value"] for name, site in declared_parameters(guide, key, args, kwargs).items()}
 
-        params = jax.vmap(draw)(random.split(key, self.num_stein_particles))
-        if self.init_particles is None:
+        if start is not None and set(sites.values()) <= set(start.values if isinstance(start, Around) else start):
+            params = {
+                name: jnp.broadcast_to(site["value"], (count, *site["value"].shape)) for name, site in declared.items()
+            }
+        else:
+            params = jax.vmap(draw)(random.split(key, count))
+        if start is None:
             return params
-        declared = declared_parameters(guide, key, args, kwargs)
-        transforms = {site_of(self.guide, name): get_parameter_transform(declared[name]) for name in params}
-        started = starting_values(random.fold_in(key, 1), self.init_particles, self._by_site(params), transforms)
-        return {name: started[site_of(self.guide, name)] for name in params}
+        transforms = {sites[name]: get_parameter_transform(site) for name, site in declared.items()}
+        started = starting_values(random.fold_in(key, 1), start, self._by_site(params), transforms)
+        return {name: started[site] for name, site in sites.items()}
 
     # --------------------------------------------------------------------------- the step
 
