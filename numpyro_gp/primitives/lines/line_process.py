@@ -35,11 +35,11 @@ from numpyro_gp.sites import Belief, Certain
 
 
 def codes_of(inputs: Array, states: States) -> Array | None:
-    """The codes of series of rows, None where all are read alike; of what is no code one that no kernel has."""
+    """The codes of series of rows, None where all are read alike; of what is none of a series the last."""
     if (count := states.read.shape[1]) == 1:
         return None
-    found, is_code = codes(inputs[:, 1:], count)
-    return jnp.where(is_code, found, count)
+    found, is_code = codes(inputs[:, 1:], count - 1)
+    return jnp.where(is_code, found, count - 1)
 
 
 @value_type()
