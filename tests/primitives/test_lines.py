@@ -477,3 +477,19 @@ def test_a_series_that_a_table_does_not_have_has_no_number():
     f = numpyro.handlers.seed(ngp.gp_regression, 0)("y", time * few, ngp.line(rows), 0.1, obs=np.zeros(9))
     with pytest.raises(ValueError, match="category codes"):
         f(f.data.near.find(new))
+
+
+def test_a_walk_that_starts_at_large_times_is_refused_in_single_precision():
+    """Its origin and the first row are rounded to 128 seconds there; what the cure says is the dense process."""
+    since = 10.0 * np.arange(1, 41)
+    y, t = data(since), since + 1.7e9
+    wanted = dense(K.Wiener(0.1, origin=0.0), since, since[:1], y, 0.1)[0]
+    with x64(False):
+        call = numpyro.handlers.seed(ngp.gp_regression, 0)
+        with pytest.raises(ValueError, match="times of a kernel that is not stationary must be of few digits"):
+            call("y", K.Wiener(0.1, origin=1.7e9), ngp.line(t), 0.1, obs=y)
+        line = ngp.line(t - t[0])
+        found = log_density(lambda: ngp.gp_regression("y", K.Wiener(0.1, origin=-10.0), line, 0.1, obs=y), (), {}, {})[
+            0
+        ]
+    assert float(found) == pytest.approx(wanted, rel=1e-5)
