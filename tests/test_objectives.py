@@ -197,6 +197,7 @@ def test_inner_draws_are_joint_over_the_samples_of_a_datum(case):
         np.testing.assert_allclose(-loss, case["bound_given_eps"], atol=1e-4)
 
 
+@pytest.mark.long
 def test_a_sampled_layer_has_the_plain_gradient_by_default():
     """Squared weights would be biased there: None is False, and True is refused."""
     case = cases("iw_deep")[0]

@@ -59,6 +59,7 @@ def test_default_steps_shrink_as_t_grows_where_gradients_are_noise():
     assert abs(200 * taken[-1] - (1 + np.sqrt(5)) / 2) < 0.1
 
 
+@pytest.mark.long
 def test_default_steps_stay_where_gradients_agree_or_other_parameters_train():
     """A decaying gradient of one direction is no noise; and beliefs must follow hyper-parameters."""
     decaying = [0.9**t * np.array([3.0, -4.0]) for t in range(60)]

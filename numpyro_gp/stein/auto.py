@@ -20,8 +20,8 @@ from numpyro_gp.sites import is_latent, role
 from numpyro_gp.stein.kernels import IMQ, RBF, Groups, ParticleKernel
 from numpyro_gp.stein.metric import Spread, in_coordinates
 from numpyro_gp.stein.svgd import SVGD
-from numpyro_gp.training.checkpoints import FitResult
-from numpyro_gp.training.fit import fit, fit_to_plateau
+from numpyro_gp.training.checkpoints import FitResult, Position
+from numpyro_gp.training.fit import fit_to_plateau, fit_until
 
 MOST_STEPS, BLOCK = 2000, 100
 # Steps that are as long as a tenth of the posterior's width at the most settle in some hundred.
@@ -125,27 +125,29 @@ def from_guide(
         each = RBF(per_coordinate=True)
         kernel = Groups([others], kernel, rest=each) if others else each
     svgd = SVGD(target, optax.adam(RATE), kernel, num_particles, metric=Spread(draws), init_particles=start)
-    result, before, moved, done = None, None, None, 0
-    while done < limit:
-        steps = min(BLOCK, limit - done)
-        done += steps
-        with warnings.catch_warnings():  # particles are judged when the run has ended
-            warnings.filterwarnings("ignore", ".*are stranded")
-            result = fit(key_run, svgd, done, *args, resume=result or False, progress=progress, **kwargs)
-        # Means and spreads of the particles, by site, in the coordinates in which they move.
-        free = svgd.free_and_shared(result.state)[0]
-        z = in_coordinates(result.state.optim_state.root, free, free)[0]
+    before: list[tuple[np.ndarray, np.ndarray]] | None = None
+    moved: float | None = None
+
+    def is_still(position: Position) -> bool:
+        """Whether means and spreads by site, in the coordinates in which particles move, are those a block before."""
+        nonlocal before, moved
+        free = svgd.free_and_shared(position.state)[0]
+        z = in_coordinates(position.state.optim_state.root, free, free)[0]
         tables = [np.asarray(values).reshape(len(values), -1) for values in z.values()]
         now = [(table.mean(0), table.std(0)) for table in tables]
         if before is not None:
             # What a short last block moves is taken as a part of what a whole one would.
+            steps = position.steps % BLOCK or BLOCK
             pairs = [pair for site in zip(now, before, strict=True) for pair in zip(*site, strict=True)]
             moved = max(float(np.sqrt(np.mean((a - b) ** 2))) for a, b in pairs) * BLOCK / steps
-            if moved < STILL:
-                break
         before = now
-    else:
+        return moved is not None and moved < STILL
+
+    given = key_run, svgd, tuple(args), kwargs
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*are stranded")
+        result = fit_until(*given, block=BLOCK, most_steps=limit, progress=progress, is_over=is_still)
+    if moved is None or moved >= STILL:
         what = "Whether particles still move was not seen after" if moved is None else "Particles still move after"
-        warnings.warn(f"{what} {limit} steps: pass most_steps={2 * max(limit, BLOCK)}.", stacklevel=2)
-    assert result is not None
+        warnings.warn(f"{what} {limit} steps: pass most_steps={2 * max(limit, BLOCK)}.", stacklevel=3)
     return svgd, result

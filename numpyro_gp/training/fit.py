@@ -1,10 +1,11 @@
 """A fit: chunks of one compiled loop, one progress bar, a stop with a reason, checkpoints."""
 
 import inspect
+import math
 import os
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from numpyro_gp.training.loop import Job, Renewal, end_of_particles, loop_of, no
 # Before the first step of a fit: every refusal, the first state, and the program of the steps.
 
 
+Prepared = tuple[Job, Position, int, bool, dict[str, object] | None]
 LONGEST_CHUNK = 1000
 SHARED_CHUNK = 10  # of several processes, which do not adapt it
 
@@ -47,7 +49,7 @@ def prepare(
     resume: object,
     init_params: dict[str, Any] | None,
     search: bool | None,
-) -> tuple[Job, Position, int, bool, dict[str, object] | None]:
+) -> Prepared:
     """What does not change, where it starts, the steps of a chunk, whether these grow, and a new fit's parameters."""
     state, begun = initial_state(key, engine, num_steps, init_params, feed)
     model, guide = getattr(engine, "model", None), getattr(engine, "guide", None)
@@ -227,16 +229,33 @@ def fit(
             error.add_note(f"Keywords of `fit` itself: {', '.join(own)}.")
         raise
     asked = {"chunk_size": chunk_size, "path": path, "resume": resume, "init_params": init_params, "search": search}
-    job, position, size, adapts, start = prepare(key, svi_or_stein, feed, num_steps, **asked)
-    done, shows = min(position.steps, num_steps), shows_bars(progress) and job.is_first
-    with tqdm.tqdm(total=num_steps, initial=done, disable=not shows, file=sys.stderr) as bar:
-        position, failure = run_chunks(job, position, size, adapts, checkpoint_every, bar)
+    return run_to_end(prepare(key, svi_or_stein, feed, num_steps, **asked), checkpoint_every, progress)
+
+
+def run_to_end(
+    prepared: Prepared,
+    checkpoint_every: float,
+    progress: bool | None,
+    block: int | None = None,
+    is_over: Callable[[Position], bool] = lambda _: False,
+) -> FitResult:
+    """Take all steps, or blocks of them until the fit is over; give what there is to say at the end."""
+    job, position, size, adapts, start = prepared
+    done, shows = min(position.steps, job.num_steps), shows_bars(progress) and job.is_first
+    failure = None
+    with tqdm.tqdm(total=job.num_steps, initial=done, disable=not shows, file=sys.stderr) as bar:
+        while position.steps < job.num_steps and failure is None:
+            steps = job.num_steps if block is None else min(position.steps + block, job.num_steps)
+            own = job._replace(num_steps=steps)
+            position, failure = run_chunks(own, position, size, adapts, checkpoint_every, bar)
+            if failure is None and is_over(position):
+                break
     result = written(job, position)
     if failure is not None:
         raise non_finite(job, position, result, *failure)
     still = "" if start is None else standstill(start, {name: result.params[name] for name in start}, position.losses)
     for message in filter(None, (still, end_of_particles(job, position, result))):
-        warnings.warn(message, stacklevel=2)
+        warnings.warn(message, stacklevel=3)
     return result
 
 
@@ -255,6 +274,24 @@ def still_rises(losses: np.ndarray, fewest: int) -> bool:
     return bool(before.mean() - last.mean() > max(0.1, last.std() / 5))
 
 
+def fit_until(
+    key: Array,
+    engine: object,
+    args: tuple[object, ...],
+    kwargs: Mapping[str, object],
+    *,
+    block: int,
+    most_steps: int,
+    progress: bool,
+    is_over: Callable[[Position], bool],
+    search: bool | None = None,
+) -> FitResult:
+    """Fit by blocks of steps, until one ends where the fit is over, or with the last step."""
+    feed = feed_of(engine, key, Arguments(args, kwargs))
+    asked: dict[str, Any] = {"chunk_size": None, "path": None, "resume": False, "init_params": None, "search": search}
+    return run_to_end(prepare(key, engine, feed, most_steps, **asked), math.inf, progress, block, is_over)
+
+
 def fit_to_plateau(
     key: Array,
     engine: object,
@@ -267,10 +304,7 @@ def fit_to_plateau(
     search: bool | None = None,
 ) -> tuple[FitResult, bool]:
     """Fit by blocks of steps, with a look at the losses after each; and whether they still fell at the last step."""
-    result, rises, steps = None, True, 0
-    while steps < most_steps and rises:
-        steps = min(steps + block, most_steps)
-        result = fit(key, engine, steps, *args, resume=result or False, progress=progress, search=search, **kwargs)
-        rises = still_rises(np.asarray(result.losses, float), block)
-    assert result is not None
-    return result, rises
+    is_over = lambda position: not still_rises(np.asarray(position.losses, float), block)  # noqa: E731
+    given = key, engine, args, kwargs
+    result = fit_until(*given, block=block, most_steps=most_steps, progress=progress, is_over=is_over, search=search)
+    return result, still_rises(np.asarray(result.losses, float), block)

@@ -59,6 +59,7 @@ def test_marginals_joint_and_kl_are_those_of_dense_algebra(level, lengthscale):
     assert bool(belief.is_whitened(basis))
 
 
+@pytest.mark.long
 def test_nothing_said_is_the_prior_with_finite_gradients():
     twice = jnp.concatenate([Z, Z[:1]])  # two rows that coincide
 

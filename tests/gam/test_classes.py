@@ -268,6 +268,7 @@ def test_a_class_has_the_covariance_of_its_contrast():
     assert OfClass([Dense.point(mean)], part)[0].is_point
 
 
+@pytest.mark.long
 def test_summaries_and_figures_are_by_class(fitted, tmp_path):
     fit = fitted[1]
     summary = fit.summary(num_draws=10)

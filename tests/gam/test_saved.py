@@ -77,6 +77,7 @@ def test_a_fit_in_single_precision_keeps_its_digits(tmp_path):
     assert ngp.gam.load(tmp_path / "fit.npz").result.params["auto_loc"].dtype == np.float64
 
 
+@pytest.mark.long
 def test_a_copy_of_a_fit_keeps_its_digits_and_one_of_other_parameters_has_these():
     """Of every way to copy; `dataclasses.replace` left the fields behind that were none."""
     with jax.enable_x64(False):

@@ -61,6 +61,7 @@ def test_each_result_of_one_guide_predicts_with_its_own_inducing_inputs_and_fold
     assert [type(own) for own in params.values()] == [dict] * 3
 
 
+@pytest.mark.long
 def test_pseudo_data_are_at_the_inducing_inputs_of_their_fit():
     guide, svi = natural(ngp.guides.conditional)
     first, second = fit(svi, Z), fit(svi, OTHER)
@@ -131,6 +132,7 @@ def test_particles_of_one_engine_know_their_own():
             posterior.predict(KEY, NEW, Z=other)
 
 
+@pytest.mark.long
 def test_a_model_that_is_a_method_is_one_function():
     class Study:
         def model(self, X, y=None, *, Z):

@@ -44,6 +44,7 @@ def test_each_draw_has_its_own_basis():
     assert alone["f"].shape == (3,)
 
 
+@pytest.mark.long
 def test_median_and_quantiles_stand_at_the_medians():
     guide, params = guide_of(AutoNormal)
     basis = ngp.beliefs.Basis.build(ngp.kernels.Matern52(1.0, jnp.exp(0.3)), Z)

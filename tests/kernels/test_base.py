@@ -22,6 +22,7 @@ def evaluate(kernels):
     return [(one.matrix(X1, X2), one.matrix(X1), one.diagonal(X1)) for one in kernels]
 
 
+@pytest.mark.long
 def test_combinations_equal_the_same_operations_on_matrices():
     """Of each kind with the next, and of one with itself."""
     kinds = list(PARTS.values())

@@ -196,6 +196,7 @@ def test_predictions_are_of_the_times_themselves(fitted):
     assert_allclose(curves[2], exact, atol=2e-3)
 
 
+@pytest.mark.long
 def test_two_latent_functions():
     """A censored row of a Gaussian whose log variance is a function too: by the product rule, here beside SciPy's."""
     likelihood = Censored(ngp.likelihoods.HeteroscedasticGaussian(), right=np.array([True]))

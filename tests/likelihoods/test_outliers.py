@@ -84,6 +84,7 @@ def of_student_t(df, scale, y):
     return value, weights @ f, 0.5 * weights @ (f**2 - 1)
 
 
+@pytest.mark.long
 def test_a_narrow_peak_may_hold_less_than_the_bulk():
     """Noise narrow beside the latent deviation, an outlier 9 to 20 of these away: 3.6 nats too few by the higher."""
     cases = [(10.0, 1e-3, 13.5), (10.0, 1e-4, 15.0), (10.0, 1e-4, 15.5), (4.0, 1e-4, 10.25), (30.0, 0.1, 14.0)]

@@ -36,6 +36,7 @@ def test_neighbours_inside_an_argument_are_those_of_a_predictor_too():
     np.testing.assert_allclose(found.mean, by_numpy(NEW[:5], 12)[0], rtol=1e-7, atol=1e-8)
 
 
+@pytest.mark.long
 def test_streams_of_rows_with_neighbours_and_without():
     near, own = ngp.neighbours(X, 5), posterior(2)
     parts = [NEW[:8], NEW[8:16], NEW[16:]]

@@ -58,6 +58,7 @@ def test_sums_and_files(tmp_path):
         PAST + ngp.PseudoData(Z + 1, PAST.shift, PAST.precision)
 
 
+@pytest.mark.long
 def test_a_belief_is_read_in_the_precision_of_its_fit():
     """The other precision has a factor of another jitter: thirty points of a sine were 0.17 off, not 0.01."""
     guide, params = fitted(ngp.guides.coupled(natural=True))

@@ -12,6 +12,7 @@ from tests.posterior.test_near import KEY, NEW, SCALE, X, Y, k, posterior
 from tests.precision import x64
 
 
+@pytest.mark.long
 def test_functions_are_prior_draws_corrected_at_the_neighbours_of_each_row():
     """With all rows for neighbours by dense algebra, with few by that of each row; rows alone say what they are."""
     near, own = ngp.neighbours(X, 5), posterior(30)

@@ -55,6 +55,7 @@ def by_numpy(new, count):
     return np.array(found).T
 
 
+@pytest.mark.long
 def test_rows_are_predicted_from_the_nearest_in_the_lengthscales_of_the_posterior():
     near, own = ngp.neighbours(X, 5), posterior()
     predict = partial(own.predict_at, KEY, NEW)

@@ -58,6 +58,7 @@ def test_samples_have_the_moments_of_the_mixture_and_quantiles_of_counts_are_cou
         jax.jit(lambda: mixture.quantiles([1.0]))()
 
 
+@pytest.mark.long
 def test_other_likelihoods_give_quantiles_from_samples():
     every = prediction(ngp.likelihoods.Poisson()).quantiles(np.linspace(0.001, 0.999, 999))
     np.testing.assert_array_equal(every, np.round(every))  # some were the mean of two counts, 4.975

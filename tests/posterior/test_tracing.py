@@ -61,6 +61,7 @@ def test_functions_drawn_in_the_model_are_averaged_over():
     np.testing.assert_allclose(np.concatenate(streamed), whole.function_mean, atol=1e-10)
 
 
+@pytest.mark.long
 def test_chunks_share_functions_and_no_noise_of_rows():
     """A latent of each row is a hundred times larger here: those of equal rows in two chunks differ by it."""
     posterior = at_start(with_function, None, ROWS, jnp.zeros(5), 100.0)
@@ -115,6 +116,7 @@ def series(X, drive, y=None):
         ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=y, offset=path[: len(X)])
 
 
+@pytest.mark.long
 def test_sites_in_a_scan_take_the_values_of_their_steps():
     """The process is at its mean, 0: the mean of the data is that of the states."""
     states = jnp.linspace(-1.0, 2.0, 15).reshape(3, 5)
@@ -135,6 +137,7 @@ def test_sites_in_a_scan_take_the_values_of_their_steps():
         posterior.predict(KEY, ROWS[:3], drive[:3])
 
 
+@pytest.mark.long
 def test_the_regression_among_several_processes_is_the_one_to_predict():
     """`predict_at` needs no name where one process knows its data; it told to name another, which it refused."""
 

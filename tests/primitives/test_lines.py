@@ -91,6 +91,7 @@ def test_a_periodic_process_is_exact_at_sixteenths_of_its_period():
     np.testing.assert_allclose((found, slopes[0]), wanted, rtol=1e-8)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_double", [True, False])
 def test_predictions_and_left_out_data_are_those_of_the_dense_process(is_double):
     t, make = times(), KERNELS["products"]
@@ -114,6 +115,26 @@ def test_predictions_and_left_out_data_are_those_of_the_dense_process(is_double)
         assert float(others[1][i]) == pytest.approx(float(variance[0, 0]) + 0.09, rel=10 * allowed)
 
 
+@pytest.mark.parametrize("is_double", [True, False])
+def test_slopes_are_those_of_the_dense_process(is_double):
+    """Of three series whose means have a slope: rows of the slope by the kernel's own derivatives."""
+    rows, new = two_series(24), np.array([[0.3, 0], [2.2, 2], [2.2, 1], [9.0, 0]])
+    y, mean = np.cos(rows[:, 0]), lambda X: 0.5 * X[..., 0] ** 2
+    with x64(is_double):
+        shared = K.Coregion(jnp.array([[1.0], [0.5], [-0.8]]), 0.2).on(1)
+        kernel, line = K.Matern32(1.3, 2.0).on(0) * shared + K.Matern52(0.5, 3.0).on(0), ngp.line(rows)
+        with numpyro.handlers.seed(rng_seed=0):
+            f = ngp.gp_regression("y", kernel, line, 0.04, obs=jnp.asarray(y), mean=mean)
+        found = jax.jit(lambda at: f(at))(line.find(new, slope=True)[:])
+    at = ngp.functionals.Derivative(new, 0)
+    cross = np.asarray(ngp.functionals.covariance(kernel, at, jnp.asarray(rows)))
+    solved = np.linalg.solve(kernel.matrix(rows) + 0.04 * np.eye(len(rows)), np.column_stack([y - mean(rows), cross.T]))
+    wanted = np.asarray(ngp.functionals.covariance(kernel, at, at)) - cross @ solved[:, 1:]
+    digits = 1e-9 if is_double else 1e-4
+    np.testing.assert_allclose(found.loc, new[:, 0] + cross @ solved[:, 0], rtol=digits, atol=digits)
+    np.testing.assert_allclose(found.variance, np.diag(wanted), rtol=digits, atol=digits)
+
+
 def test_large_times_keep_their_digits_in_single_precision():
     """A million hundredths: neighbouring float32 numbers there are 1e-3 apart."""
     t = 1e4 + 0.01 * np.arange(300)
@@ -132,6 +153,7 @@ def counts_model(line, y=None):
     return ngp.observe("y", f.at_inducing(), ngp.likelihoods.Poisson(), obs=y)
 
 
+@pytest.mark.long
 def test_pseudo_data_of_gaussian_data_are_the_exact_process():
     """A step of 1 lands on the data themselves: the loss is minus the evidence."""
     t = times(50)
@@ -152,6 +174,7 @@ def test_pseudo_data_of_gaussian_data_are_the_exact_process():
     np.testing.assert_allclose(prediction.function_variance, np.diag(covariance), rtol=1e-6)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("make", [lambda v: K.Matern32(v, 1.5), K.Wiener])
 def test_a_point_is_the_dense_process_at_its_whitened_values_in_the_order_of_time(make):
     """With the jitter of the mean variance: a walk has none of its own at the first row."""
@@ -272,6 +295,7 @@ def latent(inducing=LINE, plates=(), **options):
             "t must be real numbers, but got an array of date",
         ),
         (lambda: LINE.find(LINE), "t_new must be numbers, but got a Line"),
+        (lambda: regression(K.Matern12(1.0, 1.0))(LINE.find(Y, slope=True)), "one whose functions have a slope"),
         (lambda: jax.jit(ngp.line)(Y), "t must be known"),
     ],
 )
@@ -280,6 +304,7 @@ def test_wrong_use_is_refused_with_a_cure(call, message):
         call()
 
 
+@pytest.mark.long
 def test_times_before_the_origin_of_a_walk_are_refused():
     def model(line, y=None):
         return ngp.gp_regression("y", K.Wiener(1.0, origin=0.5), line, 0.09, obs=y)
@@ -330,6 +355,7 @@ def of_series(a):
     return K.Matern32(1.3, 2.0).on(0) * K.Coregion(weights, 0.2 * a).on(1) + K.Matern12(0.4, 1.0).on(0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_double", [True, False])
 def test_several_series_on_a_line_are_the_dense_process(is_double):
     rows = two_series()

@@ -102,6 +102,7 @@ def offset_by_row(X, offset, y=None):
         ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=y, offset=offset[rows])
 
 
+@pytest.mark.long
 def test_arrays_that_the_plate_reads_have_its_rows():
     """Three of six rows would be repeated; of eight each chunk would read the first; a stream too."""
     posterior, offset = ngp.Posterior.from_mcmc(offset_by_row, DRAWS), np.arange(8.0) * 10

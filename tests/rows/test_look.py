@@ -95,6 +95,7 @@ def test_a_prediction_checks_the_values_of_every_call():
         list(posterior.predict(KEY, iter([(GOOD, X[:4]), (BAD, X[:4])])))
 
 
+@pytest.mark.long
 def test_a_stream_checks_the_values_of_every_batch():
     batches = [(GOOD, X[:4], Y[:4]), (BAD, X[:4], Y[:4])]
     with pytest.raises(ValueError, match="member must be from 0 to 2") as caught:
@@ -122,6 +123,7 @@ def test_minibatches_of_new_data_are_refused():
     assert posterior.predict(KEY, X, batch=12).mean.shape == (12,)
 
 
+@pytest.mark.long
 def test_targets_that_no_datum_can_be_have_no_density():
     """Label 7 would have probability one, and -1 that of no label at all."""
 

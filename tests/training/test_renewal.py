@@ -35,6 +35,7 @@ def still():
     return SVI(model, guide, optax.sgd(0.0), Trace_ELBO())
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:.*ends where it began:UserWarning")
 def test_a_fit_finds_neighbours_anew_at_two_of_its_steps():
     near = ngp.neighbours(X, 3)
@@ -84,6 +85,7 @@ def test_of_two_processes_on_the_same_neighbours_the_shortest_lengthscales_count
     np.testing.assert_allclose(feed.call.at(feed.now).args[0].lengthscale, [0.3, 4.0])
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:.*ends where it began:UserWarning")
 def test_values_of_a_process_keep_the_neighbours_that_they_are_of():
     """Whitened values are of one choice of neighbours: by others, predictions were those of another function."""

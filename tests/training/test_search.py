@@ -187,6 +187,7 @@ def test_values_of_a_process_are_not_searched_for():
     assert directions(engine, feed, state, movable(engine, state)) is None  # there is no lengthscale to be found
 
 
+@pytest.mark.long
 def test_minibatches_of_rows_with_neighbours_have_the_same_directions():
     """Their own ``lengthscale``, by which neighbours were found, is no parameter."""
 

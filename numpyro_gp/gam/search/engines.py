@@ -46,7 +46,7 @@ BATCH = 2048
 MOSTLY = 0.9
 # Seconds after which a search shows a bar: most have ended before.
 DELAY = 2.0
-# Steps between two looks at the bound: each look traces the step once more, which takes as long as 500 steps.
+# Steps between two looks at the bound.
 BLOCK = 400
 
 

@@ -321,11 +321,11 @@ def told_before(A: Array, Q: Array, h: Array, J: Array) -> tuple[Array, Array]:
 
 
 def at_new_rows(
-    rows: Rows, known: Filtered, y: Array, w: Array, t: Array, codes: Array | None, place: Array, gaps: Array
+    rows: Rows, known: Filtered, read: Array, y: Array, w: Array, t: Array, place: Array, gaps: Array
 ) -> tuple[Array, Array]:
-    """Mean and variance ``(B,)`` of ``f`` at new times ``t``, behind the sorted rows ``place``, -1 for none.
+    """Mean and variance ``(B,)`` of what is ``read (S, B)`` of states at new times ``t``.
 
-    ``gaps`` ``(B, 2)`` are to that row and to the next.
+    They are behind the sorted rows ``place``, -1 for none; ``gaps`` ``(B, 2)`` are to that row and to the next.
     """
     states, last = rows.states, len(rows.gaps) - 1
     at, behind = jnp.maximum(place, 0), jnp.minimum(place + 1, last)
@@ -342,7 +342,7 @@ def at_new_rows(
     h, J = told_before(*states.move(gaps[:, 1]), *later)
     is_between = (place < last)[None]
     later = jnp.where(is_between, h, 0), jnp.where(is_between[None], J, 0)
-    return values_with(read_at(states.read, codes), mean, covariance, *later)
+    return values_with(read, mean, covariance, *later)
 
 
 def values_with(read: Array, mean: Array, covariance: Array, h: Array, J: Array) -> tuple[Array, Array]:

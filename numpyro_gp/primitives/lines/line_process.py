@@ -5,6 +5,7 @@ section 17.4). Both are one event of all rows.
 """
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -21,6 +22,7 @@ from numpyro_gp.beliefs.neighbours.blocks import HALF_LOG_2PI
 from numpyro_gp.beliefs.neighbours.pseudo_rows import PseudoRows, natural_moments
 from numpyro_gp.checks import check_floating, check_nonnegative, fail, when_known
 from numpyro_gp.kernels.base import Kernel
+from numpyro_gp.kernels.functionals import check_slopes
 from numpyro_gp.kernels.jitter import ample_jitter
 from numpyro_gp.kernels.nonstationary import codes
 from numpyro_gp.means import Mean
@@ -89,20 +91,22 @@ class LineData:
         return self.near.as_given(found[0]), self.near.as_given(found[1])
 
     def at(self, new: NewTimes) -> tuple[Array, Array]:
-        """Mean and variance ``(B,)`` of the function at new rows."""
+        """Mean and variance ``(B,)`` of the function, or of its slope in time, at new rows."""
         rows, residual, precision = self.sorted()
         known, dtype = linear.filtered(rows, residual, precision), residual.dtype
-        t, place, gaps = (jnp.asarray(part) for part in (new.inputs[:, 0], new.index[:, 0], new.gaps))
-        data = (
-            residual,
-            precision,
-            t.astype(dtype),
-            codes_of(jnp.asarray(new.inputs), rows.states),
-            place,
-            gaps.astype(dtype),
-        )
-        mean, variance = linear.at_new_rows(rows, known, *data)
-        return (mean if self.level is None else level_at(self.level, jnp.asarray(new.inputs)) + mean), variance
+        inputs, place, gaps = map(jnp.asarray, (new.inputs, new.index[:, 0], new.gaps))
+        read: Any = rows.states.read
+        time = jnp.zeros_like(inputs).at[:, 0].set(1)
+        if new.is_slope:
+            check_slopes(self.kernel, (0,))
+            read = rows.states.of_slope()
+        own = linear.read_at(read, codes_of(inputs, rows.states))
+        parts = own, residual, precision, inputs[:, 0].astype(dtype), place, gaps.astype(dtype)
+        mean, variance = linear.at_new_rows(rows, known, *parts)
+        if self.level is not None:
+            level = partial(level_at, self.level)
+            mean += jax.jvp(level, (inputs,), (time,))[1] if new.is_slope else level(inputs)
+        return mean, variance
 
     def drawn(self, key: Array, new: NewTimes, both: Line) -> Array:
         """A function drawn at new rows together ``(B,)``; ``both`` is the line of the rows and, behind them, the new.

@@ -57,6 +57,11 @@ class States(NamedTuple):
         """Number S of states."""
         return int(self.read.shape[0])
 
+    def of_slope(self) -> Array:
+        """What reads the slope of ``f`` in time ``(S, C)``: as states move on average in a short gap."""
+        zero = jnp.zeros(1)
+        return transposed(jax.jvp(lambda g: self.move(g)[0], (zero,), (jnp.ones(1),))[1][..., 0]) @ self.read
+
 
 def mm(first: Array, second: Array) -> Array:
     """Products ``(S, T, n)`` of matrices whose axes come first."""

@@ -11,7 +11,7 @@ from numpyro_gp.checks import check_points, fail, is_known
 from numpyro_gp.neighbours.value import NewRows
 
 
-@value_type()
+@value_type(static=("is_slope",))
 class NewTimes(NewRows):
     """New rows on a line, each between two rows of the data: what ``line.find(t_new)`` is.
 
@@ -23,14 +23,17 @@ class NewTimes(NewRows):
         Place among the sorted rows of the data of the last that is not later, -1 where there is none.
     gaps : Array (B, 2)
         Distances to that row and to the next one, from double precision; 0 where there is none.
+    is_slope : bool
+        Whether slopes in time are meant there, in place of values.
     """
 
     gaps: Array
+    is_slope: bool = False
 
     def __getitem__(self, idx: slice | ArrayLike) -> "NewTimes":
         """Some of them, by a slice or their numbers."""
         rows = NewRows(self.inputs, self.index)[idx]
-        return NewTimes(rows.inputs, rows.index, jnp.asarray(self.gaps)[idx])
+        return NewTimes(rows.inputs, rows.index, jnp.asarray(self.gaps)[idx], self.is_slope)
 
 
 @value_type()
@@ -83,8 +86,8 @@ class Line:
         """Values ``(..., N)`` in the order of time, in that of the rows."""
         return jnp.zeros_like(values).at[..., self.order].set(values)
 
-    def find(self, t_new: ArrayLike) -> NewTimes:
-        """New rows with the rows of the data before and behind them, for predictions.
+    def find(self, t_new: ArrayLike, slope: bool = False) -> NewTimes:
+        """New rows with the rows of the data before and behind them, for predictions, of slopes in time if asked for.
 
         Their gaps are found in double precision unless they are traced.
         """
@@ -97,7 +100,7 @@ class Line:
         before = package.where(place >= 0, new - times[package.maximum(place, 0)], 0.0)
         behind = package.where(place < last, times[package.minimum(place + 1, last)] - new, 0.0)
         gaps = jnp.asarray(package.stack([before, behind], axis=1), jnp.result_type(float))
-        return NewTimes(jnp.asarray(rows, gaps.dtype), jnp.asarray(place, jnp.int32)[:, None], gaps)
+        return NewTimes(jnp.asarray(rows, gaps.dtype), jnp.asarray(place, jnp.int32)[:, None], gaps, slope)
 
 
 def with_rows(line: Line, t_new: ArrayLike) -> Line:
