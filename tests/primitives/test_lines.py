@@ -519,3 +519,13 @@ def test_a_walk_that_starts_at_large_times_is_refused_in_single_precision():
             0
         ]
     assert float(found) == pytest.approx(wanted, rel=1e-5)
+
+
+def test_an_oscillation_of_much_friction_has_a_density_in_single_precision():
+    t = times(30)
+    y, kernel = data(t), K.SHO(1.0, 3.0, 0.001)
+    wanted = dense(kernel, t, t[:1], y, 0.1)[0]
+    with x64(False):
+        found, slopes = evidence(lambda a: K.SHO(1.0, 3.0, 0.001 * a), ngp.line(t), jnp.asarray(y), 0.1)
+    assert float(found) == pytest.approx(wanted, rel=1e-4)
+    assert np.isfinite(float(slopes[0]))

@@ -209,8 +209,9 @@ def _states_of_sho(kernel: SHO) -> States:
     """The value, and its slope in units of the frequency: noise is a series where gaps are short."""
     variance, rate, friction = kernel.variance, 2 * math.pi / kernel.period, 1 / kernel.quality
     eye, zero, one = jnp.eye(2, dtype=variance.dtype), jnp.zeros_like(friction), jnp.ones_like(friction)
-    companion = _stack([[zero, one], [-one, -friction]])
-    powers = [2 * friction * variance * eye[1:] * eye[:, 1:]]  # of the gap, from the first
+    scale = jnp.maximum(2 * friction, 1)  # without which powers of much friction overflow
+    companion = _stack([[zero, one], [-one, -friction]]) / scale
+    powers = [2 * friction / scale * variance * eye[1:] * eye[:, 1:]]  # of the scaled gap, from the first
     for n in range(2, TERMS + 1):
         pushed = jnp.matmul(companion, powers[-1], precision="highest") / n
         powers.append(pushed + pushed.T)
@@ -219,8 +220,8 @@ def _states_of_sho(kernel: SHO) -> States:
         d = rate * g
         c, s = damped(d, kernel.quality)
         transition = _stack([[c + 0.5 * friction * s, s], [-s, c - 0.5 * friction * s]])
-        is_near = 2 * d * jnp.maximum(2 * friction, 1) < 1
-        near, series = jnp.where(is_near, d, 0), jnp.zeros((2, 2, *g.shape), g.dtype)
+        is_near = 2 * scale * d < 1
+        near, series = jnp.where(is_near, scale * d, 0), jnp.zeros((2, 2, *g.shape), g.dtype)
         for power in powers[::-1]:
             series = (series + power[:, :, None]) * near[None, None]
         far = variance * (eye[:, :, None] - mm(transition, transposed(transition)))
