@@ -217,6 +217,6 @@ def conditioned_observation(
     variance = process.noise if noise_variance is None else noise_variance
     if noise_variance is None and jnp.ndim(variance) and (not process.plates.names or variance.shape[-1] != 1):
         got = f"a variance for each of {variance.shape[-1]} training data"
-        cure = "Pass noise_variance=0.1, or one variance for each row."
+        cure = "Pass predict_at noise_variance=0.1, or one variance for each row."
         fail("noise_variance", "given for the new data", got, cure)
     return Observation(process(X), Gaussian(jnp.sqrt(variance)))

@@ -449,3 +449,83 @@ def test_second_columns_are_codes():
         ngp.line(np.random.default_rng(0).normal(size=(5, 2)))
     with pytest.raises(ValueError, match="of shape"):
         ngp.line(two_series()).find([1.0, 2.0])
+
+
+def test_levels_of_series_and_ties_keep_their_digits_in_single_precision():
+    """Each datum from all others, where levels are known to a millionth of what the prior says of them."""
+    rows, weights = two_series(60), np.array([[1.0], [0.5], [-0.8]])
+    rows[:, 0] = np.round(2 * np.random.default_rng(0).uniform(0, 12, 60)) / 2
+    y = np.sin(rows[:, 0]) + 0.01 * np.random.default_rng(1).normal(size=60)
+    codes, apart = rows[:, 1].astype(int), 2 * np.pi / 3 * np.abs(rows[:, :1] - rows[:, 0])
+    levels = 2.0 + (weights @ weights.T + np.diag([0.1, 0.2, 0.3]))[np.ix_(codes, codes)]
+    precision = np.linalg.inv(levels + 1.2 * np.exp(-apart) * (1 + apart) + 1e-4 * np.eye(60))
+    with x64(False):
+        kernel = K.Constant(2.0) + K.Coregion(jnp.asarray(weights), jnp.array([0.1, 0.2, 0.3])).on(1)
+        kernel = kernel + K.SHO(1.2, 3.0, 0.5).on(0)
+        with numpyro.handlers.seed(rng_seed=0), numpyro.handlers.trace() as trace:
+            ngp.gp_regression("y", kernel, ngp.line(rows), 1e-4, obs=y)
+        mean, variance = trace["y"]["fn"].left_out(jnp.asarray(y))
+    np.testing.assert_allclose(np.asarray(variance) * np.diag(precision), 1, atol=0.01)
+    wanted = y - precision @ y / np.diag(precision)
+    np.testing.assert_allclose((np.asarray(mean) - wanted) * np.sqrt(np.diag(precision)), 0, atol=0.01)
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        K.Linear(0.1).on(0) * K.Coregion(jnp.ones((3, 1)), 0.2).on(1),
+        K.Coregion(jnp.ones((3, 1)), 0.2).on(1) * (K.Wiener(0.5, origin=-1.0) + K.Constant(2.0) * K.Linear(0.2)).on(0),
+        K.Matern32(1.0, 2.0).on(0) * (0.5 * K.Coregion(jnp.ones((3, 1)), 0.2) + K.Constant(0.3)).on(1),
+    ],
+)
+def test_each_series_has_a_slope_or_a_walk_and_tables_of_codes_add_and_scale(kernel):
+    rows = two_series()
+    y, new = data(rows[:, 0]), np.array([[0.05, 2], [3.0, 0], [401.0, 1]])
+    S, cross = np.asarray(kernel.matrix(rows)) + 0.1 * np.eye(len(rows)), np.asarray(kernel.matrix(new, rows))
+    with numpyro.handlers.seed(rng_seed=0), numpyro.handlers.trace() as trace:
+        f = ngp.gp_regression("y", kernel, ngp.line(rows), 0.1, obs=y)
+    log = stats.multivariate_normal.logpdf(y, np.zeros(len(y)), S)
+    np.testing.assert_allclose(trace["y"]["fn"].log_prob(jnp.asarray(y)), log, rtol=1e-8)
+    found = f(f.data.near.find(new))
+    variance = np.asarray(kernel.diagonal(new)) - np.sum(cross * np.linalg.solve(S, cross.T).T, axis=1)
+    np.testing.assert_allclose(found.loc, cross @ np.linalg.solve(S, y), rtol=1e-7, atol=1e-7)
+    np.testing.assert_allclose(np.square(found.scale), variance, rtol=1e-6)
+
+
+def test_a_series_that_a_table_does_not_have_has_no_number():
+    """Neither of a table of one series, nor where the table beside it has more."""
+    few, more = (K.Coregion(jnp.ones((count, 1)), 0.1).on(1) for count in (1, 3))
+    rows, time = np.column_stack([times(9), np.zeros(9)]), K.Matern32(1.0, 2.0).on(0)
+    for kernel in (time * few, time * (few * more) + more):
+        f = numpyro.handlers.seed(ngp.gp_regression, 0)("y", kernel, ngp.line(rows), 0.1, obs=np.zeros(9))
+        new = jnp.array([[3.0, 0.0], [3.0, 1.0]])
+        assert np.isnan(jax.jit(lambda new, f=f: f(f.data.near.find(new)).loc)(new)).tolist() == [False, True]
+    f = numpyro.handlers.seed(ngp.gp_regression, 0)("y", time * few, ngp.line(rows), 0.1, obs=np.zeros(9))
+    with pytest.raises(ValueError, match="category codes"):
+        f(f.data.near.find(new))
+
+
+def test_a_walk_that_starts_at_large_times_is_refused_in_single_precision():
+    """Its origin and the first row are rounded to 128 seconds there; what the cure says is the dense process."""
+    since = 10.0 * np.arange(1, 41)
+    y, t = data(since), since + 1.7e9
+    wanted = dense(K.Wiener(0.1, origin=0.0), since, since[:1], y, 0.1)[0]
+    with x64(False):
+        call = numpyro.handlers.seed(ngp.gp_regression, 0)
+        with pytest.raises(ValueError, match="times of a kernel that is not stationary must be of few digits"):
+            call("y", K.Wiener(0.1, origin=1.7e9), ngp.line(t), 0.1, obs=y)
+        line = ngp.line(t - t[0])
+        found = log_density(lambda: ngp.gp_regression("y", K.Wiener(0.1, origin=-10.0), line, 0.1, obs=y), (), {}, {})[
+            0
+        ]
+    assert float(found) == pytest.approx(wanted, rel=1e-5)
+
+
+def test_an_oscillation_of_much_friction_has_a_density_in_single_precision():
+    t = times(30)
+    y, kernel = data(t), K.SHO(1.0, 3.0, 0.001)
+    wanted = dense(kernel, t, t[:1], y, 0.1)[0]
+    with x64(False):
+        found, slopes = evidence(lambda a: K.SHO(1.0, 3.0, 0.001 * a), ngp.line(t), jnp.asarray(y), 0.1)
+    assert float(found) == pytest.approx(wanted, rel=1e-4)
+    assert np.isfinite(float(slopes[0]))

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.scipy.linalg import solve_triangular
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array
@@ -88,8 +89,8 @@ class Rows(NamedTuple):
 
 
 def read_at(read: np.ndarray, codes: Array | None) -> Array:
-    """``f`` of the states of rows of these series, ``(S, n)``; no number where there is no such series."""
-    return jnp.asarray(read) if codes is None else jnp.take(read, codes, axis=1, mode="fill", fill_value=jnp.nan)
+    """``f`` of the states of rows of these series, ``(S, n)``."""
+    return jnp.asarray(read) if codes is None else jnp.take(read, codes, axis=1, mode="clip")
 
 
 def _dot(read: Array, vector: Array) -> Array:
@@ -144,13 +145,29 @@ def _said(read: np.ndarray, A: Array, Q: Array, y: Array, w: Array, codes: Array
     return F, c, C, J, h, k
 
 
+def _root(covariance: Array) -> Array:
+    """``L`` of a covariance ``L L^T`` of any rank: a pivot that is no more than rounding leaves of one is none."""
+    least = len(covariance) * jnp.finfo(covariance.dtype).eps * jnp.diag(covariance)
+
+    def column(left: Array, j: Array) -> tuple[Array, Array]:
+        is_there = ~(left[j, j] <= least[j])  # or no number, which stays
+        found = jnp.where(is_there, left[:, j] * lax.rsqrt(jnp.where(is_there, left[j, j], 1)), 0)
+        return left - found[:, None] * found[None], found
+
+    return lax.scan(column, covariance, jnp.arange(len(covariance)))[1].T
+
+
 def _conditioned(m: Array, P: Array, h: Array, J: Array) -> tuple[Array, Array, Array]:
-    """``N(m, P)`` times ``exp(h . x - x . J x / 2)``: its mean, its covariance, and the log of its integral."""
-    mixed, left = jnp.eye(len(m), dtype=m.dtype) + P @ J, h - J @ m
-    solved = jnp.linalg.solve(mixed, jnp.concatenate([P, (P @ left)[:, None]], axis=1))
-    covariance, moved = solved[:, :-1], solved[:, -1]
-    log = h @ m - 0.5 * m @ (J @ m) + 0.5 * left @ moved - 0.5 * jnp.linalg.slogdet(mixed)[1]
-    return m + moved, 0.5 * (covariance + covariance.T), log
+    """``N(m, P)`` times ``exp(h . x - x . J x / 2)``: its mean, its covariance, and the log of its integral.
+
+    With a root of ``P`` all is positive, whatever rounding does.
+    """
+    root, left = _root(P), h - J @ m
+    factor = jnp.linalg.cholesky(jnp.eye(len(m), dtype=m.dtype) + root.T @ J @ root)
+    solved = solve_triangular(factor, root.T, lower=True)
+    moved = solved @ left
+    log = h @ m - 0.5 * m @ (J @ m) + 0.5 * moved @ moved - jnp.sum(jnp.log(jnp.diag(factor)))
+    return m + moved @ solved, solved.T @ solved, log
 
 
 def _starts(prior: Array, said: Said) -> tuple[Array, tuple[Array, Array], tuple[Array, Array]]:

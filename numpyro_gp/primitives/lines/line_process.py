@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro.distributions as dist
 from jax import lax
 from numpyro.distributions import constraints
@@ -19,7 +20,7 @@ from numpyro_gp.arrays import Array, ArrayLike, Shape, current_trace, value_type
 from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.beliefs.neighbours.blocks import HALF_LOG_2PI
 from numpyro_gp.beliefs.neighbours.pseudo_rows import PseudoRows, natural_moments
-from numpyro_gp.checks import check_floating, check_nonnegative, fail
+from numpyro_gp.checks import check_floating, check_nonnegative, fail, when_known
 from numpyro_gp.kernels.base import Kernel
 from numpyro_gp.kernels.functionals import check_slopes
 from numpyro_gp.kernels.jitter import ample_jitter
@@ -37,11 +38,11 @@ from numpyro_gp.sites import Belief, Certain
 
 
 def codes_of(inputs: Array, states: States) -> Array | None:
-    """The codes of series of rows, None where all are read alike; of what is no code one that no kernel has."""
+    """The codes of series of rows, None where all are read alike; of what is none of a series the last."""
     if (count := states.read.shape[1]) == 1:
         return None
-    found, is_code = codes(inputs[:, 1:], count)
-    return jnp.where(is_code, found, count)
+    found, is_code = codes(inputs[:, 1:], count - 1)
+    return jnp.where(is_code, found, count - 1)
 
 
 @value_type()
@@ -197,9 +198,20 @@ def regression_on_line(
 
 
 def _check_kernel(name: str, kernel: Kernel, outputs: int | None, line: Line) -> None:
-    """Refuse, where the site is opened, kernels without states, and origins behind the first row."""
+    """Refuse, where the site is opened, kernels without states, and origins behind the first row or far from it."""
     check_one_process(name, kernel, outputs, "are on a line", "Open a line and a site for each member.")
-    states_at(kernel, line.inputs.shape[1]).start(jnp.asarray(line.times, line.gaps.dtype)[:1])
+    states, times = states_at(kernel, line.inputs.shape[1]), jnp.asarray(line.times, line.gaps.dtype)
+
+    def check(times: np.ndarray, gaps: np.ndarray) -> None:
+        if (lost := float(np.max(np.abs(np.diff(times, prepend=times[:1]) - gaps)))) > 0.1 * np.mean(gaps):
+            cure = (
+                "Subtract the first of them, ngp.line(t - t[0]), and from new times and the origin of a walk as well."
+            )
+            fail("times of a kernel that is not stationary", "of few digits", f"some rounded by {lost:.3g}", cure)
+
+    if not states.is_stationary:  # others read gaps alone
+        when_known(check, times, line.gaps)
+    states.start(times[:1])
     kernel.diagonal(line.inputs)  # which refuses columns that are not there, and codes of no series
 
 

@@ -39,15 +39,18 @@ class States(NamedTuple):
         ``A(g)`` and ``Q(g)`` ``(S, S, n)`` of gaps ``(n,)``.
     start : callable
         Covariance ``(S, S, n)`` of the state at times ``(n,)``.
-    read : NumPy array (S, 1) or (S, C)
-        ``f`` of the state, of each series.
+    read : NumPy array (S, 1) or (S, C + 1)
+        ``f`` of the state, of each series, and no number for what is none of C.
     is_stationary : bool
+    is_still : bool
+        Whether states stay as they start.
     """
 
     move: Callable[[Array], tuple[Array, Array]]
     start: Callable[[Array], Array]
     read: np.ndarray
     is_stationary: bool = True
+    is_still: bool = False
 
     @property
     def size(self) -> int:
@@ -83,9 +86,9 @@ def states_of(kernel: Kernel) -> States:
 
 
 def _of_all(*reads: np.ndarray) -> list[np.ndarray]:
-    """Those of one series and of several, for as many."""
+    """Those of one series and of several, for as many; the last of each is that of all others."""
     most = max(read.shape[1] for read in reads)
-    return [np.broadcast_to(read, (len(read), most)) for read in reads]
+    return [np.pad(read, [(0, 0), (0, most - read.shape[1])], mode="edge") for read in reads]
 
 
 def _one_number(kernel: Kernel, name: str) -> Array:
@@ -206,8 +209,9 @@ def _states_of_sho(kernel: SHO) -> States:
     """The value, and its slope in units of the frequency: noise is a series where gaps are short."""
     variance, rate, friction = kernel.variance, 2 * math.pi / kernel.period, 1 / kernel.quality
     eye, zero, one = jnp.eye(2, dtype=variance.dtype), jnp.zeros_like(friction), jnp.ones_like(friction)
-    companion = _stack([[zero, one], [-one, -friction]])
-    powers = [2 * friction * variance * eye[1:] * eye[:, 1:]]  # of the gap, from the first
+    scale = jnp.maximum(2 * friction, 1)  # without which powers of much friction overflow
+    companion = _stack([[zero, one], [-one, -friction]]) / scale
+    powers = [2 * friction / scale * variance * eye[1:] * eye[:, 1:]]  # of the scaled gap, from the first
     for n in range(2, TERMS + 1):
         pushed = jnp.matmul(companion, powers[-1], precision="highest") / n
         powers.append(pushed + pushed.T)
@@ -216,8 +220,8 @@ def _states_of_sho(kernel: SHO) -> States:
         d = rate * g
         c, s = damped(d, kernel.quality)
         transition = _stack([[c + 0.5 * friction * s, s], [-s, c - 0.5 * friction * s]])
-        is_near = 2 * d * jnp.maximum(2 * friction, 1) < 1
-        near, series = jnp.where(is_near, d, 0), jnp.zeros((2, 2, *g.shape), g.dtype)
+        is_near = 2 * scale * d < 1
+        near, series = jnp.where(is_near, scale * d, 0), jnp.zeros((2, 2, *g.shape), g.dtype)
         for power in powers[::-1]:
             series = (series + power[:, :, None]) * near[None, None]
         far = variance * (eye[:, :, None] - mm(transition, transposed(transition)))
@@ -251,7 +255,8 @@ def _states_of_level(kernel: Constant | Wiener) -> States:
         since = _since(kernel, t) if isinstance(kernel, Wiener) else jnp.ones_like(t)
         return kernel.variance * since[None, None]
 
-    return States(move, start, np.eye(1, 1), not isinstance(kernel, Wiener))
+    is_still = not isinstance(kernel, Wiener)
+    return States(move, start, np.eye(1, 1), is_still, is_still)
 
 
 @states_of.register
@@ -329,7 +334,8 @@ def _states_of_sum(kernel: Sum) -> States:
 
     read = np.concatenate(_of_all(first.read, second.read))
     both = first.is_stationary and second.is_stationary
-    return States(move, lambda t: _blocks(first.start(t), second.start(t)), read, both)
+    is_still = first.is_still and second.is_still
+    return States(move, lambda t: _blocks(first.start(t), second.start(t)), read, both, is_still)
 
 
 def _kronecker(first: Array, second: Array) -> Array:
@@ -341,18 +347,28 @@ def _kronecker(first: Array, second: Array) -> Array:
 @states_of.register
 def _states_of_product(kernel: Product) -> States:
     first, second = states_of(kernel.first), states_of(kernel.second)
-    if not (first.is_stationary and second.is_stationary):
-        got = f"{type(kernel.first).__name__} times {type(kernel.second).__name__}"
-        fail("a product of kernels on a line", "one of stationary kernels", got, "Add them, or pass X.", TypeError)
+    if first.is_still:
+        first, second = second, first
+    both = first.is_stationary and second.is_stationary
+    if not (both or second.is_still):
+        names = " times ".join(
+            type(k.kernel if isinstance(k, Active) else k).__name__ for k in (kernel.first, kernel.second)
+        )
+        fail("a product of kernels on a line", "one of stationary kernels", names, "Add them, or pass X.", TypeError)
 
     def move(g: Array) -> tuple[Array, Array]:
         """``Q`` is ``P P' - A P A^T A' P' A'^T``, as a sum of positive terms."""
         (a, q), (b, r) = first.move(g), second.move(g)
+        new = _kronecker(q, second.start(g))
+        if second.is_still:
+            return _kronecker(a, b), new
         prior = first.start(g)
-        return _kronecker(a, b), _kronecker(q, second.start(g)) + _kronecker(mm(mm(a, prior), transposed(a)), r)
+        return _kronecker(a, b), new + _kronecker(mm(mm(a, prior), transposed(a)), r)
 
-    read = (first.read[:, None] * second.read).reshape(first.size * second.size, -1)
-    return States(move, lambda t: _kronecker(first.start(t), second.start(t)), read)
+    one, two = _of_all(first.read, second.read)
+    read = (one[:, None] * two).reshape(first.size * second.size, -1)
+    start = lambda t: _kronecker(first.start(t), second.start(t))  # noqa: E731
+    return States(move, start, read, both, first.is_still and second.is_still)
 
 
 @states_of.register
@@ -368,13 +384,18 @@ def _states_of_scaled(kernel: Scaled) -> States:
 
 @states_of.register
 def _states_of_active(kernel: Active) -> States:
-    if kernel.dims == (1,) and isinstance(kernel.kernel, OfCodes):
-        return _states_of_codes(kernel.kernel)
-    if kernel.dims != (0,) or isinstance(kernel.kernel, OfCodes):
-        got = f"{type(kernel.kernel).__name__} on {list(kernel.dims)}"
+    inner = kernel.kernel
+    if isinstance(inner, (Sum, Product)):
+        return states_of(type(inner)(inner.first.on(kernel.dims), inner.second.on(kernel.dims)))
+    if isinstance(inner, Scaled):
+        return states_of(inner.factor * inner.kernel.on(kernel.dims))
+    if kernel.dims == (1,) and isinstance(inner, OfCodes):
+        return _states_of_codes(inner)
+    if (kernel.dims != (0,) or isinstance(inner, OfCodes)) and not isinstance(inner, Constant):
+        got = f"{type(inner).__name__} on {list(kernel.dims)}"
         cure = "Write .on(0) of a kernel of times, and .on(1) of Coregion where rows are of several series."
         fail("the columns of a kernel on a line", "times, or codes of series", got, cure)
-    return states_of(kernel.kernel)
+    return states_of(inner)
 
 
 def _states_of_codes(kernel: OfCodes) -> States:
@@ -385,8 +406,8 @@ def _states_of_codes(kernel: OfCodes) -> States:
     def fixed(matrix: Array, like: Array) -> Array:
         return jnp.broadcast_to(matrix[:, :, None], (size, size, *like.shape))
 
-    eye = jnp.eye(size, dtype=covariance.dtype)
-    return States(lambda g: (fixed(eye, g), fixed(0 * eye, g)), lambda t: fixed(covariance, t), np.eye(size))
+    eye, read = jnp.eye(size, dtype=covariance.dtype), np.pad(np.eye(size), [(0, 0), (0, 1)], constant_values=np.nan)
+    return States(lambda g: (fixed(eye, g), fixed(0 * eye, g)), lambda t: fixed(covariance, t), read, is_still=True)
 
 
 def states_at(kernel: Kernel, columns: int) -> States:

@@ -117,8 +117,8 @@ def line(t: ArrayLike) -> Line:
     inducing inputs, for any likelihood: ``f = ngp.gp("f", kernel, inducing=line)`` and ``ngp.observe("y",
     f.at_inducing(), likelihood, obs=y)``. Time and memory then grow as the number of rows, and the process is exact.
     Its kernel is one with few states: `Matern12`, `Matern32`, `Matern52`, `SHO`, `Periodic`, `Cosine`, `Constant`,
-    `Linear`, `Wiener`, `IntegratedWiener`, `IntegratedOU`, sums of them, products of those that are stationary, and
-    multiples.
+    `Linear`, `Wiener`, `IntegratedWiener`, `IntegratedOU`, sums of them, products of those that are stationary or
+    of any with `Coregion`, and multiples.
 
     Rows of several series, such as the bands of a light curve or sensors side by side, have a second column, the code
     0, 1, ... of their series, and kernels name their column:
@@ -168,6 +168,7 @@ def _rows(argument: str, values: ArrayLike, columns: int | None = None) -> np.nd
     given = np.ma.filled(values.astype(float), np.nan) if isinstance(values, np.ma.MaskedArray) else np.asarray(values)
     if given.dtype.kind not in "biuf":  # a date is a number in a unit of its own, and another one in new rows
         cure = "Of dates pass a number in a unit of your choice: (dates - dates[0]) / np.timedelta64(1, 'D')."
+        cure += " Of names of series pass codes: np.unique(names, return_inverse=True)[1]."
         fail(argument, "real numbers", f"an array of {given.dtype}", cure, TypeError)
     array = np.asarray(given, float)
     array = array[:, None] if array.ndim == 1 else array
