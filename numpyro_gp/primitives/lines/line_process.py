@@ -198,20 +198,19 @@ def regression_on_line(
 
 
 def _check_kernel(name: str, kernel: Kernel, outputs: int | None, line: Line) -> None:
-    """Refuse, where the site is opened, kernels without states, and origins behind the first row or far from it."""
+    """Refuse, where the site is opened, kernels without states, and origins behind the first row, and first rows of few digits."""
     check_one_process(name, kernel, outputs, "are on a line", "Open a line and a site for each member.")
-    states, times = states_at(kernel, line.inputs.shape[1]), jnp.asarray(line.times, line.gaps.dtype)
+    states, first = states_at(kernel, line.inputs.shape[1]), jnp.asarray(line.times, line.gaps.dtype)[:1]
 
-    def check(times: np.ndarray, gaps: np.ndarray) -> None:
-        if (lost := float(np.max(np.abs(np.diff(times, prepend=times[:1]) - gaps)))) > 0.1 * np.mean(gaps):
-            cure = (
-                "Subtract the first of them, ngp.line(t - t[0]), and from new times and the origin of a walk as well."
-            )
-            fail("times of a kernel that is not stationary", "of few digits", f"some rounded by {lost:.3g}", cure)
+    def check(first: np.ndarray, gaps: np.ndarray) -> None:
+        if 0 < 0.1 * float(np.mean(gaps)) < (lost := float(np.spacing(np.abs(first[0])))):
+            got = f"{first[0]:.9g}, which is known to {lost:.3g}"
+            cure = "Subtract it, ngp.line(t - t[0]), and from new times and the origin of a walk as well."
+            fail("the first time of a kernel that is not stationary", "known to a tenth of a gap", got, cure)
 
     if not states.is_stationary:  # others read gaps alone
-        when_known(check, times, line.gaps)
-    states.start(times[:1])
+        when_known(check, first, line.gaps)
+    states.start(first)
     kernel.diagonal(line.inputs)  # which refuses columns that are not there, and codes of no series
 
 
