@@ -245,7 +245,7 @@ def stein():
     grid = float(rows("two_modes", method="grid")[0]["mass"])
     weights = [abs(float(row["mass"]) - grid) < 0.02 for row in rows("two_modes", method="weights of particles")]
     spread = [float(row["sd_over_nuts"]) > 0.9 for row in rows("conditioned_particles")]
-    named = ("airfoil", "challenger", "concreteslump", "gas", "winewhite")
+    named = ("airfoil", "challenger", "concreteslump")
     other = ("servo", "machine", "autompg", "housing")
     best = [particles(AUTO, one)[0][name] > 0 for one in (POINT, NORMAL) for name in named]
     level = [particles(AUTO, POINT, paper)[0][name] == 0 for name in other]
