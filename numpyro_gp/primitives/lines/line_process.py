@@ -198,7 +198,7 @@ def regression_on_line(
 
 
 def _check_kernel(name: str, kernel: Kernel, outputs: int | None, line: Line) -> None:
-    """Refuse, where the site is opened, kernels without states, and origins behind the first row, and first rows of few digits."""
+    """Refuse, where the site is opened, kernels without states, late origins, and a first time of few digits."""
     check_one_process(name, kernel, outputs, "are on a line", "Open a line and a site for each member.")
     states, first = states_at(kernel, line.inputs.shape[1]), jnp.asarray(line.times, line.gaps.dtype)[:1]
 
