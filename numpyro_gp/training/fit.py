@@ -255,7 +255,7 @@ def run_to_end(
         raise non_finite(job, position, result, *failure)
     still = "" if start is None else standstill(start, {name: result.params[name] for name in start}, position.losses)
     for message in filter(None, (still, end_of_particles(job, position, result))):
-        warnings.warn(message, stacklevel=3)
+        warnings.warn(message, stacklevel=4)  # where the fit is called, above the frame that shortens errors
     return result
 
 
@@ -274,6 +274,7 @@ def still_rises(losses: np.ndarray, fewest: int) -> bool:
     return bool(before.mean() - last.mean() > max(0.1, last.std() / 5))
 
 
+@with_short_errors
 def fit_until(
     key: Array,
     engine: object,
