@@ -99,7 +99,9 @@ def _as_array(argument: str, value: ArrayLike) -> Array:
         kind = np.asarray(value).dtype
         got = f"{got} of dtype {kind}"
         cure = f"Make numbers of its text first: {argument}.astype(float), or codes of categories."
-        if kind.kind == "M":
+        if isinstance(value, np.ma.MaskedArray):
+            cure = "Leave rows that are masked out of all arguments: y.compressed(), and X[~np.ma.getmaskarray(y)]."
+        elif kind.kind == "M":
             cure = f"Make days of it: ({argument} - {argument}.min()) / np.timedelta64(1, 'D')."
     fail(argument, "an array of real numbers", got, cure, TypeError)
 

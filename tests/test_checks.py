@@ -25,6 +25,7 @@ from tests.precision import x64
         (lambda: checks.check_points("X", np.array([["a", "1"]])), TypeError, r"X must be an array of real numbers, but got an ndarray of dtype <U1. Make numbers of its text first: X.astype\(float\), or codes"),
         (lambda: checks.check_points("X", np.array([["a", 1]], object)), TypeError, "X must be an array of real numbers, but got an ndarray of dtype object. Make numbers of its text"),
         (lambda: checks.check_points("X", np.array([["2020-01-01"]], "M8[D]")), TypeError, r"but got an ndarray of dtype datetime64\[D\]. Make days of it: \(X - X.min\(\)\) / np.timedelta64\(1, 'D'\)"),
+        (lambda: checks.check_array("y", np.ma.array([0.0, 1.0], mask=[0, 1])), TypeError, r"but got a MaskedArray of dtype float64. Leave rows that are masked out of all arguments: y.compressed\(\), and X"),
         (lambda: checks.check_array("y", np.ones(2) + 1j), TypeError, "y must be an array of real numbers, but got dtype complex128. Pass its"),
         (lambda: checks.check_finite("X", np.array([0.0, np.nan])), ValueError, r"1 NaN or infinite entries of 2 \(first at index \(1,\)\)"),
         (lambda: checks.check_positive("scale", -1.0), ValueError, "scale must be positive, but got -1. Pass a positive number"),
