@@ -21,7 +21,7 @@ from numpyro_gp.stein.kernels import IMQ, RBF, Groups, ParticleKernel
 from numpyro_gp.stein.metric import Spread, in_coordinates
 from numpyro_gp.stein.svgd import SVGD
 from numpyro_gp.training.checkpoints import FitResult, Position
-from numpyro_gp.training.fit import fit_to_plateau, fit_until
+from numpyro_gp.training.fit import fit_until
 
 MOST_STEPS, BLOCK = 2000, 100
 # Steps that are as long as a tenth of the posterior's width at the most settle in some hundred.
@@ -87,7 +87,7 @@ def auto(
     svi = SVI(model, guide, step, Trace_ELBO(num_particles=4))
     # Particles stay in the mode that this fit finds: it is to begin at the better of two, however short it is.
     limits = {"block": BLOCK, "most_steps": 20 * BLOCK}
-    fitted, _ = fit_to_plateau(key_guide, svi, args, kwargs, **limits, progress=progress, search=True)
+    fitted = fit_until(key_guide, svi, args, kwargs, **limits, progress=progress, search=True)
     return from_guide(key_run, model, guide, fitted.params, *counts, progress, args, kwargs)
 
 

@@ -14,7 +14,7 @@ import tqdm
 from numpyro.infer import SVI, RenyiELBO, Trace_ELBO
 from numpyro.infer.autoguide import AutoGuide
 
-from numpyro_gp.arrays import Array
+from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import check_count, check_key, check_nonnegative
 from numpyro_gp.guides import AutoGP
 from numpyro_gp.guides.other_sites import check_renyi
@@ -266,8 +266,9 @@ def run_to_end(
 WINDOW = 100
 
 
-def still_rises(losses: np.ndarray, fewest: int) -> bool:
-    """Whether the last hundred steps are better than the hundred before by more than their noise; so of few steps."""
+def still_rises(found: ArrayLike, fewest: int) -> bool:
+    """Whether the last hundred losses are better than the hundred before by more than their noise; so of few."""
+    losses = np.asarray(found, float)
     if len(losses) < max(fewest, 2 * WINDOW):
         return True
     before, last = losses[-2 * WINDOW : -WINDOW], losses[-WINDOW:]
@@ -284,28 +285,11 @@ def fit_until(
     block: int,
     most_steps: int,
     progress: bool,
-    is_over: Callable[[Position], bool],
+    is_over: Callable[[Position], bool] | None = None,
     search: bool | None = None,
 ) -> FitResult:
-    """Fit by blocks of steps, until one ends where the fit is over, or with the last step."""
+    """Fit by blocks of steps, until one ends where the fit is over: by itself where losses no longer fall."""
+    is_over = is_over or (lambda position: not still_rises(position.losses, block))
     feed = feed_of(engine, key, Arguments(args, kwargs))
     asked: dict[str, Any] = {"chunk_size": None, "path": None, "resume": False, "init_params": None, "search": search}
     return run_to_end(prepare(key, engine, feed, most_steps, **asked), math.inf, progress, block, is_over)
-
-
-def fit_to_plateau(
-    key: Array,
-    engine: object,
-    args: tuple[object, ...],
-    kwargs: Mapping[str, object],
-    *,
-    block: int,
-    most_steps: int,
-    progress: bool,
-    search: bool | None = None,
-) -> tuple[FitResult, bool]:
-    """Fit by blocks of steps, with a look at the losses after each; and whether they still fell at the last step."""
-    is_over = lambda position: not still_rises(np.asarray(position.losses, float), block)  # noqa: E731
-    given = key, engine, args, kwargs
-    result = fit_until(*given, block=block, most_steps=most_steps, progress=progress, is_over=is_over, search=search)
-    return result, still_rises(np.asarray(result.losses, float), block)

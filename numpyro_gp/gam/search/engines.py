@@ -33,7 +33,7 @@ from numpyro_gp.programs.handler_lock import alone
 from numpyro_gp.programs.set_up import in_one_program, swapped
 from numpyro_gp.stein.auto import MOST_STEPS, auto, from_guide
 from numpyro_gp.training import NUTS, FitResult
-from numpyro_gp.training.fit import fit_to_plateau
+from numpyro_gp.training.fit import fit_until, still_rises
 
 # Inducing inputs up to which one belief holds all covariances; above, those between terms are of low rank.
 JOINT, RANK = MOST_TOGETHER, 20
@@ -164,12 +164,10 @@ def by_stochastic_steps(key: Array, model: Model, most_steps: int, batch: int | 
     step = optax.exponential_decay(first, 100, 0.75, end_value=last)
     svi = SVI(model, guide, natural_gradient(adam, step), Trace_ELBO())
     options: dict[str, object] = {} if whole else {"batch": some}
-    result, rises = fit_to_plateau(
-        key, svi, model.arguments, options, block=BLOCK, most_steps=most_steps, progress=progress
-    )
+    result = fit_until(key, svi, model.arguments, options, block=BLOCK, most_steps=most_steps, progress=progress)
     steps = len(result.losses)
     posterior = Posterior.from_svi(model, guide, result.params)
-    return EngineResult(result, steps, still_rose(steps, not rises), posterior, guide)
+    return EngineResult(result, steps, still_rose(steps, not still_rises(result.losses, BLOCK)), posterior, guide)
 
 
 def chains(key: Array, model: Model, num_samples: int | None, progress: bool, first: EngineResult) -> EngineResult:

@@ -96,17 +96,18 @@ class LineData:
         known, dtype = linear.filtered(rows, residual, precision), residual.dtype
         inputs, place, gaps = map(jnp.asarray, (new.inputs, new.index[:, 0], new.gaps))
         read: Any = rows.states.read
-        time = jnp.zeros_like(inputs).at[:, 0].set(1)
         if new.is_slope:
             check_slopes(self.kernel, (0,))
             read = rows.states.of_slope()
         own = linear.read_at(read, codes_of(inputs, rows.states))
         parts = own, residual, precision, inputs[:, 0].astype(dtype), place, gaps.astype(dtype)
         mean, variance = linear.at_new_rows(rows, known, *parts)
-        if self.level is not None:
-            level = partial(level_at, self.level)
-            mean += jax.jvp(level, (inputs,), (time,))[1] if new.is_slope else level(inputs)
-        return mean, variance
+        if self.level is None:
+            return mean, variance
+        if new.is_slope:
+            time = jnp.zeros_like(inputs).at[:, 0].set(1)
+            return mean + jax.jvp(partial(level_at, self.level), (inputs,), (time,))[1], variance
+        return mean + level_at(self.level, inputs), variance
 
     def drawn(self, key: Array, new: NewTimes, both: Line) -> Array:
         """A function drawn at new rows together ``(B,)``; ``both`` is the line of the rows and, behind them, the new.
