@@ -25,7 +25,9 @@ from numpyro_gp.posterior.function_set import drawn_together
 from numpyro_gp.posterior.near import FEW_DRAWS, finder_of, joint_rows_of, processes_of
 from numpyro_gp.posterior.prediction import Prediction
 from numpyro_gp.posterior.sources import Source
+from numpyro_gp.posterior.stream import LineStream
 from numpyro_gp.posterior.tracing import Fitted
+from numpyro_gp.primitives.lines.line_process import LineEnd
 from numpyro_gp.primitives.lines.value import Line, NewTimes, lines_in, with_rows
 from numpyro_gp.primitives.neighbours.local_process import LocalProcess
 from numpyro_gp.primitives.process import GaussianProcess
@@ -244,15 +246,31 @@ class Predictor:
     [[0.0], [0.0]]
     """
 
-    def __init__(self, key: Array, chunk_size: int, predict: Callable[..., tuple[Prediction, object]]) -> None:
+    def __init__(
+        self,
+        key: Array,
+        chunk_size: int,
+        predict: Callable[..., tuple[Prediction, object]],
+        follow: Callable[[Array], LineStream] | None = None,
+    ) -> None:
         self._key, self._size = check_key("key", key), check_count("chunk_size", chunk_size)
-        self._predict, self._reused = predict, Reused()
+        self._predict, self._reused, self._follow = predict, Reused(), follow
         self._first: BatchLayout | None = None
         self._kept: object = None
 
     def __call__(self, *inputs: object, **named: object) -> Prediction:
         """Predict at new inputs: the model's first arguments, or any of them by name; of a process its rows."""
         return self._at("inputs", inputs or named, 0)[0]
+
+    def observe(self, t: ArrayLike, y: ArrayLike, noise_variance: ArrayLike | None = None) -> LineStream:
+        """Go on with later data of a `gp_regression` on a line, each in constant time, and predict what is behind them.
+
+        Draws of the hyper-parameters stay as they are.
+        """
+        if self._follow is None:
+            cure = "Fit with more rows, or condition on them: predict_at(key, X_new, *all_data)."
+            fail("a predictor that takes data", "one of a gp_regression on a line", "another one", cure, TypeError)
+        return self._follow(self._key).observe(t, y, noise_variance)
 
     def once(self, *inputs: object, **others: object) -> Prediction:
         """Predict inputs without a trace of other calls, and leave none."""
@@ -376,7 +394,20 @@ def predictor_of_process(
         _refuse_before_origin(prediction.function_mean if isinstance(X, NewTimes) else None)
         return prediction, (finder,)
 
-    return Predictor(key, chunk_size, predict)
+    def follow(key: Array) -> LineStream:
+        assert on_line is not None
+
+        def end(process: Any, _: tracing.Draw) -> LineEnd:
+            if not isinstance(process, LocalProcess) or process.noise is None:
+                cure = "Fit with more rows: pseudo-data of other likelihoods are found by natural steps."
+                fail("a predictor that takes data", "of Gaussian data, a gp_regression", "another one", cure, TypeError)
+            return LineEnd.of(process.data)
+
+        ends = asked.at_each(end, tracing.draws_of(key, index))
+        last = jnp.asarray(on_line.order)[-1:]
+        return LineStream(key, gp, ends, Line(on_line.inputs[last], 0 * last, 0 * on_line.gaps[:1], on_line.times[-1:]))
+
+    return Predictor(key, chunk_size, predict, None if on_line is None else follow)
 
 
 def _line_of(asked: tracing.AskedProcess, key: Array, index: np.ndarray) -> Line | None:

@@ -304,6 +304,35 @@ def filtered(rows: Rows, y: Array, w: Array) -> Filtered:
     return Filtered(*map(rows.joined, (mean, covariance, h, J)))
 
 
+def at_the_end(rows: Rows, y: Array, w: Array) -> tuple[Array, Array]:
+    """Mean ``(S,)`` and covariance ``(S, S)`` of the state at the last row, given all data."""
+    return _starts(rows.prior, _said(rows.states.read, *rows.data(y, w)))[2]
+
+
+def told(
+    states: States, state: tuple[Array, Array], gaps: Array, y: Array, w: Array, read: Array
+) -> tuple[Array, Array]:
+    """The state ``N(m, P)`` after more data in the order of time, ``gaps (B,)`` apart, which ``read (S, B)`` it."""
+
+    def step(state: tuple[Array, Array], row: tuple[Array, ...]) -> tuple[tuple[Array, Array], None]:
+        (m, P), (A, Q, y, w, read) = state, row
+        m, P = A @ m, A @ P @ A.T + Q
+        gain = P @ read * (w / (1 + w * read @ P @ read))
+        kept = jnp.eye(len(m), dtype=m.dtype) - gain[:, None] * read[None]
+        noise = jnp.where(w > 0, 1 / jnp.where(w > 0, w, 1), 0)  # as a sum of positive terms, however many data come
+        return (m + gain * (y - read @ m), kept @ P @ kept.T + noise * gain[:, None] * gain[None]), None
+
+    A, Q = (jnp.moveaxis(part, -1, 0) for part in states.move(gaps))
+    return lax.scan(step, state, (A, Q, y, w, jnp.broadcast_to(read, (len(state[0]), len(y))).T))[0]
+
+
+def behind(states: States, state: tuple[Array, Array], gaps: Array, read: Array) -> tuple[Array, Array]:
+    """Mean and variance ``(B,)`` of what is ``read (S, B)`` of states at times behind one ``N(m, P)``."""
+    A, Q = states.move(gaps)
+    mean, covariance = _mv(A, state[0][:, None]), mm(mm(A, state[1][:, :, None]), transposed(A)) + Q
+    return _dot(read, mean), _dot(read, _mv(covariance, read))
+
+
 def with_datum(read: Array, h: Array, J: Array, y: Array, w: Array) -> tuple[Array, Array]:
     """What is said of a state with what its own datum says."""
     return h + (w * y)[None] * read, J + w[None, None] * (read[:, None] * read[None])

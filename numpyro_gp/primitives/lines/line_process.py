@@ -125,6 +125,49 @@ class LineData:
         return replace(self, residual=self.residual - prior[:size] - noise).at(new)[0] + prior[size:]
 
 
+@value_type()
+class LineEnd:
+    """A process behind its rows: the state at the last of them, given all data.
+
+    Attributes
+    ----------
+    kernel : Kernel
+    level : Mean or None
+    noise : Array () or (N,)
+        Of the data so far.
+    state : (Array (S,), Array (S, S))
+        Its mean and covariance.
+    """
+
+    kernel: Kernel
+    level: Mean | None
+    noise: Array
+    state: tuple[Array, Array]
+
+    @classmethod
+    def of(cls, data: LineData) -> "LineEnd":
+        """The end of a line of Gaussian data."""
+        assert data.noise is not None
+        return cls(data.kernel, data.level, data.noise, linear.at_the_end(*data.sorted()))
+
+    def _readers(self, rows: Array) -> tuple[States, Array, Array]:
+        """States, what reads them at rows ``(B, 1 or 2)``, and the mean function there."""
+        states = states_at(self.kernel, rows.shape[1])
+        level = jnp.zeros(len(rows), rows.dtype) if self.level is None else level_at(self.level, rows)
+        return states, linear.read_at(states.read, codes_of(rows, states)), level
+
+    def told(self, rows: Array, gaps: Array, y: Array, variance: Array) -> "LineEnd":
+        """The end after more data of these noise variances; ``gaps (B,)`` are from the row before each."""
+        states, read, level = self._readers(rows)
+        return replace(self, state=linear.told(states, self.state, gaps, y - level, 1 / variance, read))
+
+    def at(self, rows: Array, gaps: Array) -> tuple[Array, Array]:
+        """Mean and variance ``(B,)`` of the function at rows that are ``gaps`` behind the last."""
+        states, read, level = self._readers(rows)
+        mean, variance = linear.behind(states, self.state, gaps, read)
+        return mean + level, variance
+
+
 class GivenLine(dist.Distribution):
     """Gaussian data at all rows of a line, with the function integrated out: one event."""
 
