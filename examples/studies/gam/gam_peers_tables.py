@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from examples.tools.tables import markdown, of_mean, with_error
+from examples.tools.tables import direction, markdown, of_mean, told, with_error
 
 __all__ = [
     "above_best",
@@ -14,6 +14,7 @@ __all__ = [
     "programs",
     "rmse",
     "seconds",
+    "seen",
     "smaller_error",
 ]
 __all__ += ["many", "many_terms", "terms", "times_mgcv", "waves"]
@@ -107,6 +108,12 @@ def ahead(rows):
     return markdown(["set", "splits", *(f"ahead of {NAMES[other]}" for other in others)], lines)
 
 
+def seen(rows):
+    """Where a t test over splits sees ours ahead of others, and behind them."""
+    signs = {other: {s: direction(own) for s, own in paired(rows, other).items()} for other in ("mgcv", "pygam")}
+    return "; ".join(f"beside {NAMES[other]} {told(own)}" for other, own in signs.items())
+
+
 def first_split(rows):
     """Log densities ``{fit: {set: value}}``."""
     return {name: {s: own[s][0] for s in own if 0 in own[s]} for name, own in of_sets(rows, "log_density").items()}
@@ -177,12 +184,12 @@ def coverages(rows):
     return ", ".join(parts)
 
 
-def smaller_error(rows):
-    """In how many simulations our error is smaller than mgcv's, by noise."""
+def smaller_error(rows, other="mgcv", noises=("1", "2", "4")):
+    """In how many simulations our error is smaller than another's, by noise."""
     parts = []
-    for noise in ("1", "2", "4"):
+    for noise in noises:
         ours, theirs = (
-            {row["seed"]: float(row["rmse"]) for row in waves_of(rows, noise, name)} for name in ("ngp.gam", "mgcv")
+            {row["seed"]: float(row["rmse"]) for row in waves_of(rows, noise, name)} for name in ("ngp.gam", other)
         )
         seeds = [seed for seed in ours if seed in theirs]
         parts.append(f"{sum(ours[seed] < theirs[seed] for seed in seeds)} of {len(seeds)}")

@@ -41,9 +41,9 @@ def steps_over(folder, other):
     return ", ".join(f"{found[components]} with {components}" for components in sorted(found))
 
 
-def peers(folder, number):
+def peers(folder, number, **chosen):
     """A number of ``ngp.gam`` beside its peers."""
-    return number(rows_of(folder, "gam_peers"))
+    return number(rows_of(folder, "gam_peers"), **chosen)
 
 
 def engines(folder, engine):
@@ -142,6 +142,7 @@ FACTS = {
         for run, (name, chosen) in SPENT.items()
     },
     "neighbours, fresh winewhite": functools.partial(fresh, name="winewhite"),
+    "neighbours, fresh protein": functools.partial(fresh, name="protein"),
     "Cox, from anywhere": functools.partial(
         of_way, name="functionals_cox", way="SVI, 400 steps from anywhere", column="covered"
     ),
@@ -183,6 +184,10 @@ FACTS = {
     "peers, EBM": functools.partial(peers, number=gam_peers_tables.beside_ebm),
     "peers, coverage": functools.partial(peers, number=gam_peers_tables.coverages),
     "peers, error": functools.partial(peers, number=gam_peers_tables.smaller_error),
+    "peers, error beside select": functools.partial(
+        peers, number=gam_peers_tables.smaller_error, other="mgcv, select", noises=("2", "4")
+    ),
+    "peers, seen": functools.partial(peers, number=gam_peers_tables.seen),
     "peers, mgcv on blood": functools.partial(beside_mgcv, name="blood"),
     "peers, seconds": functools.partial(peers, number=gam_peers_tables.times_mgcv),
     "ahead, counts": functools.partial(ahead, name="gam_counts", model="statsmodels GLMGam"),
