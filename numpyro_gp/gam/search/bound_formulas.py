@@ -165,18 +165,19 @@ def bound_at_pseudo_data(
     weight = weight.reshape(N, J, J)
     shift = shift - weight.sum(axis=2) * offset[:, None]
     places = [slice(j * M, (j + 1) * M) for j in range(J)]
-    pairs = [(i, j) for i in range(J) for j in range(i + 1)]
+    pairs, scratch = [(i, j) for i in range(J) for j in range(i + 1)], np.empty_like(A)
 
     def summed_squares(each: np.ndarray) -> np.ndarray:
         """``sum_n W_n x A_n A_n^T`` of matrices ``(N, J, J)``."""
         whole = np.empty((J * M, J * M))
         for i, j in pairs:
             w = each[:, i, j]
-            if i == j:  # of one matrix each: BLAS finds half of it
-                half, away = A * np.sqrt(np.maximum(w, 0)), A[:, w < 0] * np.sqrt(-w[w < 0])
-                block = half @ half.T - away @ away.T
+            sign = np.sign(w.sum())
+            if i == j and np.all(sign * w >= 0):  # a matrix times its transpose: BLAS finds half of it
+                np.multiply(A, np.sqrt(np.abs(w)), out=scratch)
+                block = sign * (scratch @ scratch.T)
             else:
-                block = (A * w) @ A.T
+                block = np.multiply(A, w, out=scratch) @ A.T
             whole[places[i], places[j]] = whole[places[j], places[i]] = block
         return whole
 
@@ -199,11 +200,13 @@ def bound_at_pseudo_data(
     # The slope through A at a belief that stays, and through the belief that follows A.
     away = S @ (v - (A @ of_mean).T.ravel())
     of_gram = S @ (0.5 * gram + summed_squares(of_variance)) @ S - 0.5 * (np.outer(away, v) + np.outer(v, away))
-    of_A = away.reshape(J, M).T @ shift.T - v.reshape(J, M).T @ of_mean.T + 2 * A * of_left
+    of_A = np.concatenate([away, -v]).reshape(2 * J, M).T @ np.concatenate([shift, of_mean], axis=1).T
+    of_A += np.multiply(A, 2 * of_left, out=scratch)  # these arrays are large: no more passes than there must be
     for i, j in pairs:
         twice = 2 - (i == j)
-        of_A += twice * (of_gram[places[i], places[j]] + of_gram[places[j], places[i]]) @ (A * weight[:, i, j])
-        of_A -= 2 * twice * SA[i, j] * of_variance[:, i, j]
+        np.multiply(A, twice * weight[:, i, j], out=scratch)
+        of_A += (of_gram[places[i], places[j]] + of_gram[places[j], places[i]]) @ scratch
+        of_A -= np.multiply(SA[i, j], 2 * twice * of_variance[:, i, j], out=scratch)
     of_scales = np.add.reduceat(np.einsum("mn,mn->m", of_A, values), first) - 2 * scales * (variances @ of_left)
     of_lengths = [
         np.add.reduceat(s * np.einsum("mn,mn->m", of_A, one), first) - scales**2 * (spread @ of_left)
