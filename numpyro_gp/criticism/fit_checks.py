@@ -284,7 +284,8 @@ def follow(case: Case) -> Iterator[Finding]:
             facts = list(case.evidence.processes.values())
             halves = [(one, one.at_half) for one in facts if one.at_half is not None]
             few = max((one.size for one, left in halves if left.mean() > HALF * one.prior.mean()), default=0)
-            cure = "start from a shorter lengthscale, or take a rougher kernel or one that reads more columns"
+            shorter = "start from a shorter lengthscale" + (" with more inducing inputs" if halves else "")
+            cure = f"{shorter}, or take a rougher kernel or one that reads more columns"
             if few:
                 cure = f"take more inducing inputs, {4 * few}, and start from a shorter lengthscale, which {few} forbid"
             elif any(fact.left.mean() > OPEN * fact.prior.mean() for fact in facts):

@@ -34,7 +34,13 @@ from numpyro_gp.primitives.process import GaussianProcess
 from numpyro_gp.programs.trace import is_traced
 from numpyro_gp.rows.batches import BatchLayout, batch_tree, layout_of, row_axes, rows_to_cut, with_batch
 from numpyro_gp.rows.call import Arguments, Call, call_of
-from numpyro_gp.rows.model_trace import check_argument_values, check_behind, check_numbering, check_row_counts
+from numpyro_gp.rows.model_trace import (
+    check_argument_values,
+    check_behind,
+    check_numbering,
+    check_row_counts,
+    check_rows_of_data,
+)
 from numpyro_gp.sites import Observation, in_plate, in_scan, unwrap
 
 # --------------------------------------------------------------------------------------
@@ -112,6 +118,8 @@ def predict_rows(
         at, number, row_axis = plan.place
         batch = (*batch[:at], call.arrays[number].shape[row_axis], *batch[at + 1 :])
     axis, total, places = rows_to_cut(found, call, plan.named, batch, chunk_size)
+    frames = found.sites[plan.site]["cond_indep_stack"]
+    check_rows_of_data(found, call, {frame.name for frame in frames if frame.dim == axis - len(batch)}, total)
     part = {number: call.arrays[number] for number in places}
     rest = {number: array for number, array in enumerate(call.arrays) if number not in places}
 
@@ -259,8 +267,11 @@ class Predictor:
         self._kept: object = None
 
     def __call__(self, *inputs: object, **named: object) -> Prediction:
-        """Predict at new inputs: the model's first arguments, or any of them by name; of a process its rows."""
-        return self._at("inputs", inputs or named, 0)[0]
+        """Predict at new inputs: the model's first arguments, or any of them by name; of a process its rows.
+
+        Of a process ``noise_variance`` and ``offset`` are those of `predict_at`.
+        """
+        return self._at("inputs", inputs, 0, **named)[0] if inputs else self._at("inputs", named, 0)[0]
 
     def observe(self, t: ArrayLike, y: ArrayLike, noise_variance: ArrayLike | None = None) -> LineStream:
         """Go on with later data of a `gp_regression` on a line, each in constant time, and predict what is behind them.
@@ -308,8 +319,11 @@ def predictor_of_model(
     """Of a model called without its data: ``behind`` are its arguments behind those of each call."""
 
     def predict(
-        key: Array, kept: Any, name: str, inputs: Any, start: int | None, size: int, reused: Reused
+        key: Array, kept: Any, name: str, inputs: Any, start: int | None, size: int, reused: Reused, **named: object
     ) -> tuple[Prediction, object]:
+        if named:
+            cure = "Name all of them: predictor(X=X_new, exposure=exposure)."
+            fail(name, "all in their places or all named", f"{sorted(named)} beside others in their places", cure)
         plan, before = kept or (None, None)
         if before is None or isinstance(inputs, dict):
             call = call_of(posterior.model, *with_batch(name, inputs, *behind))
@@ -368,7 +382,7 @@ def predictor_of_process(
         if not isinstance(X, (Functional, NewRows)):
             X = check_points("X", X, leading=True) if on_line is None else on_line.find(X)
         # Neighbours are found before anything is traced.
-        (finder,) = kept or (finder_of(asked, key, X, index, neighbours),)
+        finder, before = kept or (finder_of(asked, key, X, index, neighbours), None)
         X = X if finder is None else finder(X)
         # Of rows without neighbours the program itself finds them.
         start, reused = (None, Reused()) if is_traced() else (start, reused)
@@ -380,6 +394,8 @@ def predictor_of_process(
             rows["noise_variance"] = jnp.broadcast_to(check_positive("noise_variance", noise_variance), shape)
         if offset is not None:
             rows["offset"] = _of_each_row(offset, shape)
+        if before != (given := tuple(rows)):
+            reused.of_chunks = reused.prepared = None  # the program of a call that was given others
 
         def one_draw(
             fixed: tuple[Source, list[Array]], draw: tracing.Draw, part: tuple[dict[str, Array], object]
@@ -392,7 +408,7 @@ def predictor_of_process(
         chunks = predict_chunks(one_draw, fixed, (key, index), rows, shape[-1], size, axes, start, reused)
         prediction = Prediction.of_chunks(chunks, key, -1, start, gp)
         _refuse_before_origin(prediction.function_mean if isinstance(X, NewTimes) else None)
-        return prediction, (finder,)
+        return prediction, (finder, given)
 
     def follow(key: Array) -> LineStream:
         assert on_line is not None

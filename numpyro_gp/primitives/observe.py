@@ -20,6 +20,7 @@ from numpyro_gp.checks import (
     when_known,
 )
 from numpyro_gp.likelihoods import Likelihood, as_likelihood
+from numpyro_gp.primitives.lines.value import Line
 from numpyro_gp.primitives.neighbours.local_process import SeenProcesses
 from numpyro_gp.primitives.opening import check_name
 from numpyro_gp.sites import Certain, Observation, Site, standard_normal
@@ -78,6 +79,10 @@ def observe(
     if obs is not None and (seen := [part.given_data_of for part in parts if hasattr(part, "given_data_of")]):
         cure = "Open f by ngp.gp, and observe both data sets at it."
         fail(f"f of site {name!r}", "of a `gp`", f"that of gp_regression {seen[0]!r}, given its own data", cure)
+    if obs is not None and (seen := [part.pseudo_data_of for part in parts if hasattr(part, "pseudo_data_of")]):
+        cure = f"Observe data at the rows of the process, {seen[0]}.at_inducing(), or sample by ngp.NUTS."
+        got = f"{seen[0]}(X), through which pseudo-data take no natural step"
+        fail(f"f of site {name!r}", "at the rows that have pseudo-data in a guide", got, cure)
     near = [part.near_of for part in parts if hasattr(part, "near_of")]
     members = [part.members_of for part in parts if hasattr(part, "members_of")]
     f = Certain(check_floating("f", f.v)) if isinstance(f, dist.Delta) else f
@@ -96,7 +101,7 @@ def observe(
                 raise
             required, got = "of the rows of its plates", f"shape {observation.batch_shape}. {error}"
             cure = "Pass the rows of a subsampled plate, f(X[idx]) and y[idx]; else give the plate as many as X has."
-            fail(f"f of site {name!r}", required, got.rstrip("."), cure)
+            fail(f"f of site {name!r}", required, got.rstrip("."), _cure_of_rows(observation, cure))
     site: Site = next(iter(trace.values()))
     frames = site["cond_indep_stack"]
     # A process inside of the plate of the data is a function for each row, and the data count N times.
@@ -195,6 +200,14 @@ def likelihood_of(f: object, likelihood: Any) -> Likelihood:
     return as_likelihood(likelihood)
 
 
+def _cure_of_rows(observation: Any, cure: str) -> str:
+    """What to do about rows that do not fit: those of a line stand whole."""
+    seen = getattr(observation, "seen_of", None)
+    if seen is None or not any(isinstance(process.data.near, Line) for process in seen.processes):
+        return cure
+    return "A line takes no minibatches: leave subsample_size out, and pass data of all rows, y[:, 0] for a column."
+
+
 def check_observed_data(name: str, obs: ArrayLike, observation: Any) -> Array:
     """Refuse data that would broadcast against the latent function instead of lying beside it."""
     data = check_array(f"obs of site {name!r}", obs)
@@ -203,7 +216,12 @@ def check_observed_data(name: str, obs: ArrayLike, observation: Any) -> Array:
     tails = (shape[len(shape) - common :] for shape in (data.shape, wanted))
     if len(set(tails)) > 1 or (wanted and data.ndim == 0):
         cure = "Pass one value for each row of X: y[:, 0] for a column, y[idx] inside a subsampled plate."
-        fail(f"obs of site {name!r}", f"of the shape of f, {wanted}", f"shape {data.shape}", cure)
+        fail(
+            f"obs of site {name!r}",
+            f"of the shape of f, {wanted}",
+            f"shape {data.shape}",
+            _cure_of_rows(observation, cure),
+        )
 
     def check(values: np.ndarray) -> None:
         cure = "Leave missing data out, or replace them and hide their terms with numpyro.handlers.mask."

@@ -35,10 +35,6 @@ def rows_to_cut(
     if not places or total <= chunk_size:
         return axis, total, {number: place for number, place in places.items() if number in named}
     read = {number for number, size in found.read.items() if size == total and places.get(number) == 0}
-    for number in (n for n, size in found.read.items() if size == total and call.arrays[n].shape[0] > total):
-        required = f"of {total} rows, as the plate that reads it, where {chunk_size} are predicted at a time"
-        cure = "Pass one row for each datum, or raise chunk_size."
-        fail(call.owners[number], required, f"{call.arrays[number].shape[0]} rows", cure)
     if unclear := sorted({call.owners[n] for n in places if n not in named | read}) if rows is None else []:
         required = f"given where {total} rows are predicted {chunk_size} at a time and other arrays are as long"
         certain = sorted({call.owners[number] for number in named | read})

@@ -6,7 +6,7 @@ which plates hold their first rows: nothing is computed and no object is changed
 """
 
 import operator
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence, Set
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -203,12 +203,28 @@ def check_behind(found: Look, call: Call, behind: Iterable[str], plate: str, whe
 
 
 def check_row_counts(found: Look, call: Call) -> None:
-    """Refuse an array that a model reads by the rows of a plate and that has fewer."""
+    """Refuse an array that a model reads by the rows of a plate and that has fewer, or more than the data observed."""
     for number, count in found.repeated.items():
         held = jnp.shape(call.arrays[number])[0]
         if held < count:
             cure = "Pass one row for each datum: JAX would repeat the last one."
             required = f"of {count} rows or more, as the plate that reads it"
+            fail(call.owners[number], required, f"{held} rows", cure)
+    observed = (site for site in found.sites.values() if site["type"] == "sample" and site["is_observed"])
+    check_rows_of_data(found, call, {frame.name for site in observed for frame in site["cond_indep_stack"]})
+
+
+def check_rows_of_data(found: Look, call: Call, plates: Set[str], total: int | None = None) -> None:
+    """Refuse an array that plates of data read by their rows alone and that has more: which of them is not said.
+
+    The plates have ``total`` rows, by default those that were looked at.
+    """
+    for number, size in found.read.items():
+        names, held = found.readers[number], jnp.shape(call.arrays[number])[0]
+        is_known = number in found.looked_up or names & found.counted  # as by a model of differences, ``y[rows + 1]``
+        if names & plates and not is_known and held > (size if total is None else total):
+            required = f"of {size if total is None else total} rows, as the plate that reads it"
+            cure = "Pass one row for each datum, those of other data left out."
             fail(call.owners[number], required, f"{held} rows", cure)
 
 
@@ -227,7 +243,7 @@ def are_drawn(found: Look, call: Call, as_long: Sequence[bool]) -> list[bool]:
 
 @with_short_errors
 def check_rows_of(model: Model, call: Call) -> None:
-    """Refuse arguments with fewer rows than their plate, for a model that is about to run, unless it needs values."""
+    """Refuse arguments with other rows than their plates, for a model that is about to run, unless it needs values."""
     with suppress(*NEEDS_VALUES):
         check_row_counts(look(model, call), call)
 

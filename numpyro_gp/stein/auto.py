@@ -15,8 +15,9 @@ from numpyro_gp.checks import check_count, check_key, fail
 from numpyro_gp.guides import AutoGP, conditional
 from numpyro_gp.optim import natural_gradient
 from numpyro_gp.posterior.conditioned import conditioned
+from numpyro_gp.primitives.neighbours.row_sites import RowPrior
 from numpyro_gp.programs.set_up import abstract_trace
-from numpyro_gp.sites import is_latent, role
+from numpyro_gp.sites import is_latent, role, unwrap
 from numpyro_gp.stein.kernels import IMQ, RBF, Groups, ParticleKernel
 from numpyro_gp.stein.metric import Spread, in_coordinates
 from numpyro_gp.stein.svgd import SVGD
@@ -77,7 +78,11 @@ def auto(
     """
     key_guide, key_run = jax.random.split(check_key("key", key))
     counts = check_count("num_particles", num_particles), check_count("most_steps", most_steps)
-    roles = {name: role(site) for name, site in abstract_trace(model, args, kwargs).items() if is_latent(site)}
+    latent = {name: site for name, site in abstract_trace(model, args, kwargs).items() if is_latent(site)}
+    roles = {name: role(site) for name, site in latent.items()}
+    if local := [name for name, site in latent.items() if isinstance(unwrap(site["fn"]), RowPrior)]:
+        cure = "Take ngp.NUTS, or stein.SVGD itself; with Gaussian noise gp_regression."
+        fail("the model", "of processes with inducing inputs", f"rows with neighbours or a line at {local}", cure)
     if inner := [name for name, own in roles.items() if own in ("noise", "function")]:
         cure = "Fit ngp.AutoGP by SVI, or sample with ngp.NUTS."
         fail("the model", "without draws of inner functions", f"those of the sites {inner}", cure)

@@ -97,6 +97,7 @@ SVI = ngp.Posterior.from_svi(faults.model, lambda *args, **kwargs: None, {})
         ),
         (fact(left=0.3), SVI, "take more inducing inputs, as many as ngp.inducing.enough"),
         (fact(is_exact=True), SVI, "start from a shorter lengthscale, .*, or train longer"),
+        (fact(at_half=0.01), SVI, "train longer, start from a shorter lengthscale with more inducing inputs, or take"),
         (fact(), SVI, "train longer, start from a shorter lengthscale"),
         (fact(), None, "start from a shorter lengthscale"),
     ],

@@ -77,3 +77,21 @@ def test_a_predictor_of_rows_that_no_array_has_reads_the_arrays_of_each_call():
     predictor = posterior.predictor(KEY)
     for inputs in (X[:6], X[6:]):
         np.testing.assert_allclose(predictor(inputs).mean, posterior.predict(KEY, inputs).mean, rtol=1e-12)
+
+
+def test_a_predictor_of_a_process_takes_noise_and_offset_as_predict_at_does():
+    """Normal noise adds its variance to that of the function, and an offset is added to the mean."""
+    t, new, noise = np.linspace(0.0, 3.0, 6), np.array([0.4, 4.0]), np.array([0.5, 2.0])
+    near = ngp.neighbours(t[:, None], 5)
+
+    def model(near, y=None):
+        return ngp.gp_regression("y", KERNEL, near, 0.1, obs=y)
+
+    predictor = ngp.Posterior.from_svi(model, lambda *_: None, {}).predictor(KEY, near, np.sin(t))
+    for size in (2, 1):
+        own = predictor(new[:size, None])
+        np.testing.assert_allclose(own.variance, own.function_variance + 0.1, rtol=1e-12)
+        other = predictor(new[:size, None], noise_variance=noise[:size])
+        np.testing.assert_allclose(other.variance, own.function_variance + noise[:size], rtol=1e-12)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'noise'"):
+        predictor(new[:, None], noise=noise)

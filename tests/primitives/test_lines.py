@@ -305,6 +305,25 @@ def test_wrong_use_is_refused_with_a_cure(call, message):
 
 
 @pytest.mark.long
+@pytest.mark.parametrize(
+    ("rows", "count", "message"),
+    [
+        (lambda f, idx: f.at_inducing(), 4, "of the shape of f.*A line takes no minibatches: leave subsample_size out"),
+        (lambda f, idx: f.at_inducing(), 12, "of the rows of its plates.*A line takes no minibatches"),
+        (lambda f, idx: f(LINE.inputs[idx]), 4, r"at the rows that have pseudo-data.*Observe.*f\.at_inducing\(\)"),
+    ],
+)
+def test_minibatches_are_refused_with_a_cure(rows, count, message):
+    def model():
+        f = ngp.gp("f", M32, inducing=LINE)
+        with numpyro.plate("data", 12, subsample_size=4) as idx:
+            ngp.observe("y", rows(f, idx), ngp.likelihoods.Gaussian(0.1), obs=Y[:count])
+
+    belief = ngp.beliefs.PseudoRows(jnp.zeros(12), jnp.zeros(12))
+    with pytest.raises(ValueError, match=message):
+        numpyro.handlers.seed(numpyro.handlers.substitute(model, {"f": belief}), 0)()
+
+
 def test_times_before_the_origin_of_a_walk_are_refused():
     def model(line, y=None):
         return ngp.gp_regression("y", K.Wiener(1.0, origin=0.5), line, 0.09, obs=y)

@@ -104,10 +104,9 @@ def offset_by_row(X, offset, y=None):
 
 @pytest.mark.long
 def test_arrays_that_the_plate_reads_have_its_rows():
-    """Three of six rows would be repeated; of eight each chunk would read the first; a stream too."""
+    """Three of six rows would be repeated; of eight, as of a training set, the first be read; a stream too."""
     posterior, offset = ngp.Posterior.from_mcmc(offset_by_row, DRAWS), np.arange(8.0) * 10
     whole = posterior.predict(KEY, X, offset[:6]).mean
-    np.testing.assert_allclose(posterior.predict(KEY, X, offset).mean, whole, rtol=1e-12)
     np.testing.assert_allclose(posterior.predict(KEY, X, offset[:6], chunk_size=4).mean, whole, rtol=1e-12)
     parts = posterior.predict(KEY, iter([(X[:4], offset[:4]), (X[4:], offset[4:6])]))
     np.testing.assert_allclose(np.concatenate([part.mean for part in parts]), whole, rtol=1e-12)
@@ -116,10 +115,16 @@ def test_arrays_that_the_plate_reads_have_its_rows():
         posterior.predict(KEY, X, offset[:3])
     with pytest.raises(ValueError, match=few):
         posterior.functions(KEY, None, X, offset[:3])
-    with pytest.raises(
-        ValueError, match=r"offset must be of 6 rows, .* where 4 are predicted at a time, but got 8 rows"
-    ):
-        posterior.predict(KEY, X, offset, chunk_size=4)
+    for size in (4, 8192):
+        with pytest.raises(ValueError, match=r"offset must be of 6 rows, as the plate that reads it, but got 8 rows"):
+            posterior.predict(KEY, X, offset, chunk_size=size)
+    predictor = posterior.predictor(KEY, offset=offset[:6])
+    np.testing.assert_allclose(predictor(X).mean, whole, rtol=1e-12)
+    with pytest.raises(ValueError, match=r"offset must be of 2 rows, as the plate that reads it, but got 6 rows"):
+        predictor(X[4:])
+    np.testing.assert_allclose(posterior.predictor(KEY)(X=X[4:], offset=offset[4:6]).mean, whole[4:], rtol=1e-12)
+    with pytest.raises(ValueError, match=r"all in their places or all named, but got \['offset'\] beside others"):
+        posterior.predictor(KEY)(X[4:], offset=offset[4:6])
     beside = "offset must be an array of inputs of the stream, as plate 'data' reads it by its rows"
     with pytest.raises(ValueError, match=beside):
         next(posterior.predict(KEY, iter([X[:3], X[3:]]), offset=offset[:6]))

@@ -41,9 +41,20 @@ def test_data_with_fewer_rows_than_their_plate_are_refused():
             start()
 
 
+def test_data_with_more_rows_than_their_plate_are_refused():
+    """``y[rows]`` of thirteen rows for twelve would be the first twelve, those of ``X`` or not."""
+    with pytest.raises(ValueError, match="y must be of 12 rows, as the plate that reads it, but got 13 rows"):
+        check_rows_of(sparse, call_of(sparse, (X, jnp.ones(13)), {}))
+
+
 def test_other_readings_are_left_alone():
     """More rows (a model of differences reads ``y[rows]`` and ``y[rows + 1]``), zeros for rows that are not there."""
-    check_rows_of(sparse, call_of(sparse, (X, jnp.ones(13)), {}))
+
+    def differences(y):
+        with numpyro.plate("data", 12) as rows:
+            numpyro.sample("y", dist.Normal(0.0, 1.0), obs=y[rows + 1] - y[rows])
+
+    check_rows_of(differences, call_of(differences, (jnp.ones(13),), {}))
 
     def padded(y):
         with numpyro.plate("data", 12) as rows:
@@ -158,10 +169,7 @@ def test_rows_that_jnp_take_reads_are_of_the_plate_too():
     assert rows_to_cut(found, call, None, (12,), 5) == (0, 12, {0: 0, 1: 0})
     with pytest.raises(ValueError, match="extra must be an array of batches, as plate 'data' reads it by its rows"):
         check_behind(found, call, ["extra"], "data", "batches")
-    for (other, given), message in (
-        (seen(reading(), X, jnp.arange(20.0)), "extra must be of 12 rows"),
-        (seen(reading(Y), X), "closes over an array of 12 rows"),
-    ):
+    for (other, given), message in ((seen(reading(Y), X), "closes over an array of 12 rows"),):
         with pytest.raises(ValueError, match=message):
             rows_to_cut(other, given, None, (12,), 5)
     check_row_counts(*seen(reading(), X, Y[:7]))

@@ -83,3 +83,14 @@ def test_models_that_draw_functions_are_refused():
 
     with pytest.raises(ValueError, match=r"the model must be without draws of inner functions, but got those of.*'e'"):
         ngp.stein.auto(KEY, deep, X[:, 0])
+
+
+def test_processes_without_inducing_inputs_are_refused():
+    def model(line, y):
+        f = ngp.gp("f", ngp.kernels.Matern32(1.0, 1.0), inducing=line)
+        ngp.observe("y", f.at_inducing(), ngp.likelihoods.Poisson(), obs=y)
+
+    with pytest.raises(
+        ValueError, match=r"with inducing inputs, but got.*a line at \['f'\]. Take ngp.NUTS, or stein.SVGD"
+    ):
+        ngp.stein.auto(KEY, model, ngp.line(X[:, 0]), jnp.arange(8.0))

@@ -89,6 +89,8 @@ class LocalProcess:
         normal.members_of = self.plates
         if self.marginals is None:
             normal.given_data_of = self.name
+        elif self.cavity is not None:
+            normal.pseudo_data_of = self.name
         return normal
 
     def units(self) -> tuple[Neighbours, Array | None]:
