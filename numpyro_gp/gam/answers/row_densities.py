@@ -21,7 +21,7 @@ from numpyro_gp.criticism.weights import Weights
 from numpyro_gp.gam.answers.draws import Draws
 from numpyro_gp.gam.answers.effects import Shares
 from numpyro_gp.gam.model.censoring import censored_row, sides_at
-from numpyro_gp.gam.model.families import NAMED, FamilyRow, row_of
+from numpyro_gp.gam.model.families import NAMED, FamilyRow, parameters_of, row_of
 from numpyro_gp.gam.model.features import ROWS, factored
 from numpyro_gp.gam.model.model import Model, offset_at
 from numpyro_gp.likelihoods import Gaussian, Likelihood
@@ -37,12 +37,6 @@ def row_of_formulas(likelihood: Likelihood) -> FamilyRow | None:
     row = row_of(type(likelihood))
     has_formulas = row is not None and row.until is not None and (row.value or row.expected) is not None
     return row if row and has_formulas and getattr(likelihood, "link", row.link) == row.link else None
-
-
-def parameters_of(likelihood: object, axes: int) -> list[np.ndarray]:
-    """The parameters of a likelihood, ``(S,)`` at draws or ``(S, N)`` at rows too, for arrays with so many axes."""
-    leaves = [np.asarray(one, float) for one in jax.tree.leaves(likelihood)]
-    return [one.reshape(len(one), *[1] * (axes - one.ndim), *one.shape[1:]) for one in leaves]
 
 
 # --------------------------------------------------------------------------------------

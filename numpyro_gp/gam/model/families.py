@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
@@ -618,3 +619,9 @@ OF_RATE = NAMED["gamma"]._replace(
 def row_of(kind: type) -> FamilyRow | None:
     """The row of a class of likelihoods, where it has one."""
     return next((row for row in (*NAMED.values(), OF_RATE) if row.kind is kind), None)
+
+
+def parameters_of(likelihood: object, axes: int) -> list[np.ndarray]:
+    """The parameters of a likelihood, ``(S,)`` at draws or ``(S, N)`` at rows too, for arrays with so many axes."""
+    leaves = [np.asarray(one, float) for one in jax.tree.leaves(likelihood)]
+    return [one.reshape(len(one), *[1] * (axes - one.ndim), *one.shape[1:]) for one in leaves]
