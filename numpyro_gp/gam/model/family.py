@@ -98,7 +98,11 @@ class Family(NamedTuple):
 
         Relative errors of gamma data and waiting times are as large everywhere, those of counts fall with their mean.
         """
-        return np.ones(len(f)) if self.row is None else self.row.weight(self.link, f, r)
+        if (row := self.row) is None or self.link == "identity":
+            return np.ones(len(f))
+        assert row.variance is not None
+        variance = row.variance(self.link, f, *(r if name == "r" else 1.0 for name in row.priors(Start())))
+        return slope_of(self.link, f) ** 2 / np.maximum(variance, np.finfo(float).tiny)
 
     @property
     def has_labels(self) -> bool:
