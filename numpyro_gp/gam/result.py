@@ -19,14 +19,13 @@ from numpyro_gp.gam.answers.coefficients import Coefficients
 from numpyro_gp.gam.answers.draws import Draws, sample_posterior
 from numpyro_gp.gam.answers.effects import MEASURE_WORDS, TermMoments, labels_of, moments_at
 from numpyro_gp.gam.answers.forecast import Forecast, next_rows
-from numpyro_gp.gam.answers.report import checked, facts_of, report_on_rows
 from numpyro_gp.gam.answers.saved import read, write
-from numpyro_gp.gam.answers.summary import Summary
+from numpyro_gp.gam.answers.summary import Summary, checked, facts_of, report_on_rows
 from numpyro_gp.gam.model.censoring import said_of, sides_at
 from numpyro_gp.gam.model.family import log_ratio, residuals_at, size_of_counts
 from numpyro_gp.gam.model.features import TermFeatures
 from numpyro_gp.gam.model.model import Model, model, offset_at
-from numpyro_gp.gam.search.engines import JOINT, EngineResult, of_values, posterior_at, run_engine
+from numpyro_gp.gam.search.engines import JOINT, EngineResult, guide_of, of_values, run_engine, set_up
 from numpyro_gp.gam.table.layout import as_labels
 from numpyro_gp.plots.style import Figure
 from numpyro_gp.plots.terms import Points, draw_terms
@@ -35,8 +34,6 @@ from numpyro_gp.rows.batches import some_rows
 from numpyro_gp.training import FitResult
 from numpyro_gp.training.fit import shows_bars
 
-# What a fit makes when it is asked for.
-LATE = ("posterior", "guide")
 # Draws of the hyper-parameters behind tables and figures of many terms: each computes the features of all of them.
 FEW = 25
 
@@ -93,8 +90,10 @@ class Fit:
         return fit
 
     def __getattr__(self, name: str) -> Any:
-        if name in LATE and vars(self).get("result"):
-            vars(self).update(zip(LATE, posterior_at(self.model, vars(self)["result"].params), strict=True))
+        if name in ("posterior", "guide") and vars(self).get("result"):
+            guide = set_up(guide_of(self.model), self.model)  # which takes a second to learn the sites of the model
+            posterior = Posterior.from_svi(self.model, guide, vars(self)["result"].params)
+            vars(self).update(posterior=posterior, guide=guide)
             return vars(self)[name]
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
@@ -354,7 +353,7 @@ class Fit:
             facts["response"] = f"1 is {levels[1]!r}, 0 is {levels[0]!r}"
         facts["engine"] = f"{self.engine}, {self.steps} {'draws' if self.engine == 'nuts' else 'steps'}"
         if check is not False and result is not None:
-            posterior = None if self.engine == "svi" else lambda: self.posterior
+            posterior = None if self.engine == "svi" else self.posterior
             words, said = checked(draws, result, posterior, bool(check), rng, self.steps)
             facts["checks of the fit"], notes = words, [*notes, *notes_on(own, result.rows), *said]
         if result is not None:

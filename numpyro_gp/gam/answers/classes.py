@@ -22,7 +22,7 @@ from numpyro_gp.criticism.leave_one_out import psis_left_out
 from numpyro_gp.gam.answers.coefficients import Coefficients, coefficients_of
 from numpyro_gp.gam.answers.draws import Dense, Draws, Normal
 from numpyro_gp.gam.answers.effects import Row, Shares, TermMoments, effects_of, moments_at
-from numpyro_gp.gam.answers.report import MOST_NUMBERS, MOST_ROWS, WHITENED
+from numpyro_gp.gam.answers.summary import MOST_NUMBERS, MOST_ROWS, WHITENED
 from numpyro_gp.gam.model.classes import contrasts, size_of_contrast
 from numpyro_gp.gam.model.features import ScaledFeatures
 from numpyro_gp.likelihoods.quadrature import quasi_normal
@@ -138,7 +138,7 @@ def in_chunks(draws: Draws, X: np.ndarray, each: int) -> Iterator[tuple[np.ndarr
     places = (np.arange(draws.size)[:, None] * count + np.arange(count)) % half
     nodes = every[np.concatenate([places, places + half], axis=1)]
     step = max(1, AT_ONCE // (nodes.size + 2 * draws.size * count))
-    for rows in draws.term_features.cuts(len(X)):
+    for rows in draws.cuts(len(X)):
         lost = np.isnan(X[rows]).any(axis=1)
         known = np.where(lost[:, None], draws.model.rows.X[0], X[rows])
         means, covariances = (np.stack(part) for part in zip(*contrasts_at(draws, known), strict=True))

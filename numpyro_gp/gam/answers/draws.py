@@ -174,7 +174,7 @@ class OfPseudoData(Sequence[Normal]):
         if (own := self._found[number]) is not None:
             return own
         if factor is None:
-            factor = self.term_features.factor(self.scales[number], self.lengths[number])
+            factor = self.term_features.roots(self.scales[number], self.lengths[number])[0]
         if len(self.shift) > len(factor):
             factor = np.kron(np.eye(len(self.shift) // len(factor)), factor)
         inner = factor.T @ self.precision @ factor

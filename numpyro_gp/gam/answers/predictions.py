@@ -149,9 +149,10 @@ def predicted(draws: Draws, X: np.ndarray, key: Array) -> Prediction:
         mean, variance = (padded(one, 0, ROWS, axis=1).astype(dtype) for one in (own, variance))
         places = padded(np.arange(rows.start, rows.stop), 0, ROWS)
         likelihood = draws.likelihood_at(X[places], places)
-        own = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), (likelihood, mean))
+        own = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), (mean, likelihood))
         # Its shapes are those of one draw; leaves have the draws on their first axis.
-        chunk: Observation = copy.copy(jax.eval_shape(_observed, *own))
+        of_one = jax.eval_shape(lambda f, likelihood: Observation(dist.Normal(f, jnp.ones_like(f)), likelihood), *own)
+        chunk: Observation = copy.copy(of_one)
         chunk.mean_latent, chunk.variance_latent = jnp.asarray(mean), jnp.asarray(variance)
         chunk.likelihood = jax.tree.map(jnp.asarray, likelihood)
         chunks.append(chunk)
@@ -195,10 +196,6 @@ def ends_of_mean(model: Model, X: np.ndarray, mean: np.ndarray, variance: np.nda
     found = mean_of(model.family.link, mixture_quantiles(mean, np.sqrt(variance), ends))
     trials = trials_at(model.layout, X)
     return found if trials is None else trials * found
-
-
-def _observed(likelihood: Likelihood, mean: Array) -> Observation:
-    return Observation(dist.Normal(mean, jnp.ones_like(mean)), likelihood)
 
 
 # --------------------------------------------------------------------------------------
@@ -282,7 +279,7 @@ class CurveAtRow:
         self.curve, self.lengths = Curve(kind, given, Z, Z[:0]), lengths
         kind, gaps = self.curve.kind, self.curve.gaps
         found = [self.curve.average(one, deviations(kind, gaps, one, is_sloped=False)) for one in map(float, lengths)]
-        self.a, self.b = np.stack([one.a.value for one in found]), np.array([[one.b.value] for one in found])
+        self.a, self.b = np.stack([a.value for a, _ in found]), np.array([[b.value] for _, b in found])
 
     def at(self, x: float) -> np.ndarray:
         """At one value of the column."""
@@ -293,9 +290,8 @@ class CurveAtRow:
             a = d[:, :size] @ curve.weights[:, None]
         else:
             point = np.array([x])
-            a = np.stack(
-                [averages_over(curve.kind, curve.measure, float(length), point).a.value for length in self.lengths]
-            )
+            each = (averages_over(curve.kind, curve.measure, float(length), point)[0] for length in self.lengths)
+            a = np.stack([one.value for one in each])
         return np.concatenate([d[:, size:] - of_average(a, self.a, self.b), -of_average(a, a, self.b)], axis=1)
 
 
@@ -392,7 +388,7 @@ class TableRowPredictor:
             values, vectors = np.linalg.eigh(np.eye(len(posterior.mean)) - posterior.half.T @ posterior.half)
             known = values > LEAST
             root = np.sqrt(values[known])[:, None] * vectors[:, known].T
-            W = term_features.whitening(draws.scales[at], draws.lengths[at])
+            W = term_features.roots(draws.scales[at], draws.lengths[at])[1]
             self.weights[at] = posterior.mean @ W
             turned.append(root @ W)
         most = max(map(len, turned))

@@ -260,7 +260,7 @@ def expected_at_all(draws: Draws, rng: np.random.Generator) -> tuple[np.ndarray,
     """``log_ratio`` and ``expected`` of `weights_of` from all rows of the fit, some at a time."""
     X, terms = draws.model.rows.X, []
     drawn = [term_posterior.sample(rng, 1) for term_posterior in draws.term_posteriors]
-    for rows in draws.term_features.cuts(len(X)):
+    for rows in draws.cuts(len(X)):
         at = row_draws(draws, X[rows], drawn, rng)
         terms.append(densities(draws, at, np.arange(rows.start, rows.stop)).expected)
     return at.log_ratio, np.sum(terms, axis=0)

@@ -114,12 +114,6 @@ def of_values(
     return EngineResult(result, steps, notes, in_double=kept)
 
 
-def posterior_at(model: Model, params: Mapping[str, Array]) -> tuple[Posterior, AutoGP]:
-    """The posterior and the guide at parameters. To learn the sites of the model takes a guide a second."""
-    guide = set_up(guide_of(model), model)
-    return Posterior.from_svi(model, guide, params), guide
-
-
 def rounded_away(model: Model) -> tuple[str, ...]:
     """A note for steps in JAX where the level of the response, offsets included, leaves no digits for what varies."""
     levels, constant = np.ravel(offset_at(model, model.rows.X)), float(model.start.constant)
