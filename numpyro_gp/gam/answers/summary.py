@@ -165,15 +165,20 @@ class RowReport(NamedTuple):
     densities: row_densities.Densities
 
 
+def looked_at(draws: Draws) -> tuple[int, int]:
+    """Rows of the fit that are looked at, at most, and draws of the whitened values at each draw: of a point one."""
+    most, first = MOST_NUMBERS // (draws.size * len(draws.term_features.repeats)), draws.term_posteriors[0]
+    is_point = isinstance(first, Dense) and first.is_point
+    return min(MOST_ROWS, most), 1 if is_point else -(-WHITENED // draws.size)
+
+
 def report_on_rows(draws: Draws, level: float, rng: np.random.Generator) -> RowReport:
     """Look at the rows of the fit, or at some of them, at every draw."""
     model, term_features = draws.model, draws.term_features
-    most = min(MOST_ROWS, MOST_NUMBERS // (draws.size * len(term_features.repeats)))
+    most, each = looked_at(draws)
     # What is drawn for a row does not depend on where it stands in the table; nor is it beside rows of near responses.
     order = np.lexsort((model.rows.mass, model.rows.y, *model.rows.X.T))
     places = np.random.default_rng(0).permutation(order)[some_rows(len(order), most)]
-    first = draws.term_posteriors[0]
-    each = 1 if isinstance(first, Dense) and first.is_point else -(-WHITENED // draws.size)
     shares = Shares(term_features, model.rows.mass[places])
     drawn = (term_posterior.sample(rng, each) for term_posterior in draws.term_posteriors)
     without = row_densities.GaussianLeftOut.of(draws, places)

@@ -100,9 +100,11 @@ class Family(NamedTuple):
         """
         if (row := self.row) is None or self.link == "identity":
             return np.ones(len(f))
-        assert row.variance is not None
+        slope = slope_of(self.link, f)
+        if row.variance is None:  # as of a canonical link
+            return slope
         variance = row.variance(self.link, f, *(r if name == "r" else 1.0 for name in row.priors(Start())))
-        return slope_of(self.link, f) ** 2 / np.maximum(variance, np.finfo(float).tiny)
+        return slope**2 / np.maximum(variance, np.finfo(float).tiny)
 
     @property
     def has_labels(self) -> bool:
