@@ -173,21 +173,16 @@ class Curve:
     def __call__(self, lengthscale: float) -> Sloped:
         d, count = deviations(self.kind, self.gaps, lengthscale, self.is_sloped), len(self.weights)
         (a, b), size = self.average(lengthscale, d), len(d.value) - count
-        # What an average of zero takes off, `of_average`, is a line in that of the inducing inputs: a product of two
-        # columns and two rows, for six passes over a matrix. The last row is that of all places with themselves.
-        rows = np.stack([(1 + a.value) / (1 + b.value), of_average(np.zeros(1), a.value, b.value)])
-        shared = np.stack([a.value[:size], np.ones(size)], axis=1) @ rows
-        alone = of_average(a.value, a.value, b.value)
-        whole = np.empty((1 + len(d.slopes), size + 1, len(alone)))
-        np.subtract(d.value[count:, count:], shared, out=whole[0, :size])
-        whole[0, size] = -alone
-        if len(d.slopes):
-            of_a, of_b = a.slopes, b.slopes[:, None]
-            slopes = of_a[:, :size, None] * (1 + a.value) + of_a[:, None] * (1 + a.value[:size, None])
-            slopes -= of_b[..., None] * (1 + shared)
-            np.subtract(d.slopes[:, count:, count:], slopes / (1 + b.value), out=whole[1:, :size])
-            whole[1:, size] = -(2 * of_a * (1 + a.value) - of_b * (1 + alone)) / (1 + b.value)
-        return Sloped(whole[0], whole[1:])
+
+        def taken_off(x: Sloped, y: Sloped) -> Sloped:
+            value = of_average(x.value, y.value, b.value)
+            of_b = b.slopes.reshape(-1, *(1,) * value.ndim) * (1 + value)
+            return Sloped(value, (x.slopes * (1 + y.value) + y.slopes * (1 + x.value) - of_b) / (1 + b.value))
+
+        off = taken_off(Sloped(a.value[:size, None], a.slopes[:, :size, None]), Sloped(a.value, a.slopes[:, None]))
+        alone = taken_off(a, a)
+        value = np.vstack([d.value[count:, count:] - off.value, -alone.value])
+        return Sloped(value, np.concatenate([d.slopes[:, count:, count:] - off.slopes, -alone.slopes[:, None]], axis=1))
 
 
 # --------------------------------------------------------------------------------------

@@ -103,7 +103,8 @@ class Family(NamedTuple):
         slope = slope_of(self.link, f)
         if row.variance is None:  # as of a canonical link
             return slope
-        variance = row.variance(self.link, f, *(r if name == "r" else 1.0 for name in row.priors(Start())))
+        of_mean = {"r": r, "concentration": 0.0}  # by which the variance is one of the mean alone; others are a factor
+        variance = row.variance(self.link, f, *(of_mean.get(name, 1.0) for name in row.priors(Start())))
         return slope**2 / np.maximum(variance, np.finfo(float).tiny)
 
     @property
