@@ -60,11 +60,8 @@ class ExactRows:
                 priors.append(prior + prior[0] - 2 * matrix[count, count:] if less_first else prior)
             matrices.append(np.full((count, len(every)), squares[-1]))
             priors.append(np.full(len(X), 0 if less_first else squares[-1]))
-            whole = matrices[-1].copy()
-            for matrix in matrices[:-1]:
-                whole += matrix
-            covariance = whole[:, :count].copy()
-            covariance[np.diag_indices(count)] += variances
+            whole = sum(matrices[1:], matrices[0])
+            covariance = whole[:, :count] + np.diag(variances)
             root, failed = dpotrf(covariance.T, lower=1, clean=0)  # of a symmetric matrix, as LAPACK has its columns
             if failed:  # by rounding, of narrow noise beside what wanders far
                 values, vectors = np.linalg.eigh(covariance)

@@ -149,30 +149,23 @@ def row_draws(
 
     What of the table goes over all draws, too, is added to ``shares``, and rows are left out of the fit ``without``.
     """
-    offset, first, result = offset_at(draws.model, X), draws.term_features.blocks.first, None
+    offset, first, each = offset_at(draws.model, X), draws.term_features.blocks.first, list[tuple[Any, ...]]()
     weighed = max(1, min(WEIGHED, MOST_EXPECTED // len(X)) // draws.size)
     for s, ((term_posterior, scaled), values) in enumerate(zip(draws.at(X), drawn, strict=True)):
-        if result is None:
-            S, N, K = draws.size, len(X), values.shape[1]  # filled draw by draw: stacks would be as much memory again
-            shapes = (S, N), (S, N), (S, min(K, weighed), N), (S, N), (S, K, N), (S,), (S, len(first)), (S, K)
-            each: list[Any] = [np.empty(shape) for shape in shapes]
-            result = RowDraws(*each)
         of_each = scaled.prior - np.add.reduceat(scaled.A**2, first, axis=0)
         left = np.maximum(of_each.sum(axis=0), 0)
+        mean, variance = offset + term_posterior.mean @ scaled.A, left + term_posterior.row_variances(scaled.A)
         points = offset + values.T @ scaled.A
-        f = rng.standard_normal(out=result.f[s])
-        f *= np.sqrt(left)
-        f += points
+        f = points + np.sqrt(left) * rng.standard_normal(points.shape)
+        prior, is_open = np.mean(scaled.prior[:-1].sum(axis=0)), np.mean(of_each, axis=1)
         ratio = -0.5 * np.sum(values**2, axis=0) - 0.5 * len(values) * np.log(2 * np.pi)
-        result.log_ratio[s] = ratio - term_posterior.log_density(values)
-        result.mean[s], result.points[s] = offset + term_posterior.mean @ scaled.A, points[:weighed]
-        result.variance[s], result.left[s] = left + term_posterior.row_variances(scaled.A), left
-        result.prior[s], result.open[s] = np.mean(scaled.prior[:-1].sum(axis=0)), np.mean(of_each, axis=1)
+        ratio -= term_posterior.log_density(values)
+        each.append((mean, variance, points[:weighed].copy(), left, f, prior, is_open, ratio))
         if shares is not None:
             shares.add(term_posterior, scaled, of_each, values)
         if without is not None and without.is_whole:
             without.add(s, scaled.A[:, without.columns], scaled.prior[:, without.columns])
-    assert result is not None
+    result = RowDraws(*map(np.stack, zip(*each, strict=True)))
     return result if without is None else result._replace(without=without.moments())
 
 
