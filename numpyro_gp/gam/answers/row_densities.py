@@ -165,7 +165,8 @@ def row_draws(
             shares.add(term_posterior, scaled, of_each, values)
         if without is not None and without.is_whole:
             without.add(s, scaled.A[:, without.columns], scaled.prior[:, without.columns])
-    result = RowDraws(*map(np.stack, zip(*each, strict=True)))
+    stacked: list[Any] = [np.stack(own) for own in zip(*each, strict=True)]
+    result = RowDraws(*stacked)
     return result if without is None else result._replace(without=without.moments())
 
 
