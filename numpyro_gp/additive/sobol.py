@@ -290,25 +290,24 @@ def each_draw(
     >>> found.shape
     (5,)
     """
-    return _with_count(posterior, key, lambda _: function, args, kwargs, num_draws, site)
+    return _with_count(posterior, key, lambda f, own, _: function(f, own), args, kwargs, num_draws, site)
 
 
 def _with_count(
     posterior: Posterior,
     key: Array,
-    make: Callable[[int], Callable[[AdditiveGP, Array], object]],
+    function: Callable[[AdditiveGP, Array, int], object],
     args: tuple[object, ...],
     kwargs: Mapping[str, object],
     num_draws: int | None,
     site: str | None,
 ) -> Any:
-    """Do `each_draw` of a function that is made once the number of draws is known."""
+    """Do `each_draw` of a function that is told the number of draws, too."""
     cure = "Use Posterior.from_svi, .from_mcmc or .from_stein, or ngp.sobol.draws(f, key) of one process."
     check_type("posterior", posterior, Posterior, "an ngp.Posterior", cure)
     call = call_of(posterior.model, args, kwargs)
     view = plates_at(posterior, call)
     index = posterior.spread(num_draws, view.is_random)
-    function = make(index.size)
 
     def at_draw(source: Posterior, draw: Draw, arrays: list[Array]) -> Any:
         key_model, key_function = jax.random.split(draw[0])
@@ -320,7 +319,7 @@ def _with_count(
             required = f"one additive_gp site of the model: {list(additive)}"
             fail("site", required, repr(site), "Name one of them: site='f'.")
         f = additive[name]
-        return function(f, key_of(key_function, f.name))  # the noise of one process is not that of another
+        return function(f, key_of(key_function, f.name), index.size)  # the noise of one process is not that of another
 
     return at_each_draw(at_draw, posterior, draws_of(key, index), call.arrays)
 
@@ -375,9 +374,6 @@ def sample(
     if over is not None and (layout := design_of(getattr(posterior, "model", None))) is not None:
         over = layout.map(over)
 
-    def some(count: int) -> Callable[[AdditiveGP, Array], Indices]:
-        each = math.ceil(num_samples / count)
-        return lambda f, key: draws(f, key, each, over)
-
+    some = lambda f, own, count: draws(f, own, math.ceil(num_samples / count), over)  # noqa: E731
     drawn = _with_count(posterior, key, some, args, kwargs, num_draws, site)
     return jax.tree.map(lambda leaf: leaf.reshape(-1), drawn)

@@ -9,7 +9,6 @@ from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 from numpyro_gp.arrays import Array
 from numpyro_gp.criticism.evidence import FitEvidence
 from numpyro_gp.criticism.leave_one_out import ROWS
-from numpyro_gp.criticism.weights import Weights
 from numpyro_gp.neighbours.search import nearest
 from numpyro_gp.posterior.posterior import Posterior
 from numpyro_gp.rows.call import Call
@@ -52,19 +51,13 @@ class Finding(NamedTuple):
 
 
 class Case(NamedTuple):
-    """All that findings are made of: evidence, and what else is known of a fit.
-
-    ``weights`` are importance weights that there are already; without them those of the posterior at the call. ``cure``
-    is what to try where the fit has a wrong shape, if not what follows from its guide.
-    """
+    """All that findings are made of: evidence, and what else is known of a fit."""
 
     evidence: FitEvidence
     posterior: Posterior | None = None
     call: Call | None = None
     key: Array | None = None
     other: FitEvidence | None = None
-    weights: Weights | None = None
-    cure: str | None = None
 
 
 def entries(arrays: Mapping[str, object]) -> Iterator[tuple[str, np.ndarray]]:

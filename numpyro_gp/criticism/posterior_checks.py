@@ -95,20 +95,19 @@ def _is_conditional(case: Case) -> bool:
 
 def pareto(case: Case) -> Iterator[Finding]:
     """Importance weights that say that a fit has a wrong shape."""
-    fit, call, fit_weights = case.posterior, case.call, case.weights
-    if fit_weights is None and fit is not None and call is not None and case.key is not None:
-        bound, has_weights = call.at(call.arrays), fit.guide is not None and case.evidence.is_weighable
-        if has_weights and fit.source.is_random:
-            fit_weights = importance_weights(fit, case.key, *bound.args, **bound.kwargs)
-    if fit_weights is not None and fit_weights.pareto_k > POOR:
-        text = f"Pareto k of the importance weights is {fit_weights.pareto_k:.2f}, above {POOR}, "
-        text += "so the fit has a wrong shape"
+    fit, call = case.posterior, case.call
+    if fit is None or call is None or case.key is None or fit.guide is None:
+        return
+    if not (case.evidence.is_weighable and fit.source.is_random):
+        return
+    bound = call.at(call.arrays)
+    k = importance_weights(fit, case.key, *bound.args, **bound.kwargs).pareto_k
+    if k > POOR:
+        text = f"Pareto k of the importance weights is {k:.2f}, above {POOR}, so the fit has a wrong shape"
         cure = "train longer, by natural steps, or take guides.conditional() for uncertain hyper-parameters, or NUTS"
-        if case.cure is not None:
-            cure = case.cure
-        elif _is_conditional(case):
+        if _is_conditional(case):
             cure = "train longer, by natural steps, or sample it by NUTS where ngp.conditioned puts the chains"
-        yield Finding("Pareto k", text, fit_weights.pareto_k, POOR, cure)
+        yield Finding("Pareto k", text, k, POOR, cure)
 
 
 def parameters_differ(case: Case) -> Iterator[Finding]:

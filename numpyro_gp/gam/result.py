@@ -19,14 +19,13 @@ from numpyro_gp.gam.answers.coefficients import Coefficients
 from numpyro_gp.gam.answers.draws import Draws, sample_posterior
 from numpyro_gp.gam.answers.effects import MEASURE_WORDS, TermMoments, labels_of, moments_at
 from numpyro_gp.gam.answers.forecast import Forecast, next_rows
-from numpyro_gp.gam.answers.report import checked, facts_of, report_on_rows
 from numpyro_gp.gam.answers.saved import read, write
-from numpyro_gp.gam.answers.summary import Summary
+from numpyro_gp.gam.answers.summary import Summary, checked, facts_of, report_on_rows
 from numpyro_gp.gam.model.censoring import said_of, sides_at
-from numpyro_gp.gam.model.family import log_ratio, residuals_at, size_of_counts, trials_at
+from numpyro_gp.gam.model.family import log_ratio, residuals_at, size_of_counts
 from numpyro_gp.gam.model.features import TermFeatures
 from numpyro_gp.gam.model.model import Model, model, offset_at
-from numpyro_gp.gam.search.engines import JOINT, EngineResult, of_values, posterior_at, run_engine
+from numpyro_gp.gam.search.engines import JOINT, EngineResult, guide_of, of_values, run_engine, set_up
 from numpyro_gp.gam.table.layout import as_labels
 from numpyro_gp.plots.style import Figure
 from numpyro_gp.plots.terms import Points, draw_terms
@@ -35,8 +34,6 @@ from numpyro_gp.rows.batches import some_rows
 from numpyro_gp.training import FitResult
 from numpyro_gp.training.fit import shows_bars
 
-# What a fit makes when it is asked for.
-LATE = ("posterior", "guide")
 # Draws of the hyper-parameters behind tables and figures of many terms: each computes the features of all of them.
 FEW = 25
 
@@ -93,8 +90,10 @@ class Fit:
         return fit
 
     def __getattr__(self, name: str) -> Any:
-        if name in LATE and vars(self).get("result"):
-            vars(self).update(zip(LATE, posterior_at(self.model, vars(self)["result"].params), strict=True))
+        if name in ("posterior", "guide") and vars(self).get("result"):
+            guide = set_up(guide_of(self.model), self.model)  # which takes a second to learn the sites of the model
+            posterior = Posterior.from_svi(self.model, guide, vars(self)["result"].params)
+            vars(self).update(posterior=posterior, guide=guide)
             return vars(self)[name]
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
@@ -203,10 +202,9 @@ class Fit:
         if self.model.family.named is None:
             return np.asarray(self._predicted(X, num_samples).quantiles(wanted))
         draws, found = self._draws(num_samples), []  # of a family with a name by NumPy, which compiles nothing
-        new_data = predictions.NewResponses(draws.likelihood)
         for rows, mean, variance in predictions.in_parts(draws, X):
-            of_rows = new_data.of_trials(trials_at(self.model.layout, X[rows]))
-            found.append(of_rows.quantiles(mean, variance, wanted))
+            likelihood = draws.likelihood_at(X[rows], np.arange(rows.start, rows.stop)).uncensored
+            found.append(predictions.new_quantiles(likelihood, mean, variance, wanted))
         return np.concatenate(found, axis=1).astype(float)
 
     def interval(
@@ -285,7 +283,7 @@ class Fit:
         self._refuse_classes("residuals", "Take (y == name) less the probability of the class, of fit.predict(data).")
         own, count, draws = self.model, len(self.model.rows.y), self._some(num_draws)
         offset = offset_at(own, own.rows.X) - own.start.constant
-        f = self.terms(num_draws=num_draws).mean.sum(axis=1) + offset + log_ratio(draws.likelihood, count)
+        f = self.terms(num_draws=num_draws).mean.sum(axis=1) + offset + log_ratio(draws.likelihood).mean(axis=0)
         r = size_of_counts(draws.likelihood, count)
         link, (y, mass) = own.family.link, as_labels(own.layout, own.rows)
         left, weights = residuals_at(link, f, y), mass * own.family.weights(f, r)
@@ -355,7 +353,7 @@ class Fit:
             facts["response"] = f"1 is {levels[1]!r}, 0 is {levels[0]!r}"
         facts["engine"] = f"{self.engine}, {self.steps} {'draws' if self.engine == 'nuts' else 'steps'}"
         if check is not False and result is not None:
-            posterior = None if self.engine == "svi" else lambda: self.posterior
+            posterior = None if self.engine == "svi" else self.posterior
             words, said = checked(draws, result, posterior, bool(check), rng, self.steps)
             facts["checks of the fit"], notes = words, [*notes, *notes_on(own, result.rows), *said]
         if result is not None:
@@ -403,7 +401,7 @@ class Fit:
             fail("scale", "'link' where the mean is no known function of f", repr(scale), cure)
         draws = self._some(num_draws)
         effects, constant = classes.effects_of_functions(draws, check_count("grid", grid, 2), self._rng(0))
-        constant += log_ratio(draws.likelihood, len(self.model.rows.y)).mean()
+        constant += log_ratio(draws.likelihood).mean()
         figure = draw_terms(
             effects,
             self._points(draws, residuals and scale == "link" and self.model.classes is None),
@@ -427,7 +425,8 @@ class Fit:
         X, left = rows.X[some], None
         if residuals:
             found, y = moments_at(draws, X), as_labels(own.layout, rows)[0][some]
-            f = found.mean.sum(axis=1) + offset_at(own, X) + log_ratio(draws.likelihood, len(rows.y))[some]
+            ratio = np.broadcast_to(log_ratio(draws.likelihood).mean(axis=0), len(rows.y))[some]
+            f = found.mean.sum(axis=1) + offset_at(own, X) + ratio
             left = found.mean[:, :-1] + residuals_at(own.family.link, f, y)[:, None]
         result: dict[str, Points] = {}
         for at, part in enumerate(own.layout.read_terms):

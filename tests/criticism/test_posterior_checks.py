@@ -1,35 +1,33 @@
 """Looks at the shape of a posterior: the cure is that of the fit's own guide."""
 
+import jax
 import numpy as np
 import pytest
 from numpyro.infer.autoguide import AutoNormal
 
 import numpyro_gp as ngp
 from numpyro_gp.criticism import posterior_checks as looks_posterior
-from numpyro_gp.criticism.diagnose import findings
 from numpyro_gp.criticism.evidence import FitEvidence
 from numpyro_gp.criticism.fit_checks import Case
 from numpyro_gp.criticism.weights import Weights
+from numpyro_gp.rows.call import call_of
 from tests.criticism import faults
 from tests.criticism.faults import X, Z, y
 from tests.fits import at_start
 
-WRONG = Case(FitEvidence({}, {}, {}, {}, {}, None, True), weights=Weights(np.zeros(30), 0.9))
-
-
-def test_a_fit_of_a_wrong_shape_hears_the_cure_that_is_its_own():
-    (plain,), (own,) = findings(WRONG), findings(WRONG._replace(cure="sample it"))
-    assert "guides.conditional()" in plain.cure
-    assert str(own) == "Pareto k of the importance weights is 0.90, above 0.7, so the fit has a wrong shape: sample it."
-
 
 @pytest.mark.long
-def test_a_guide_that_follows_the_hyperparameters_is_not_advised_to_fits_that_have_it():
+def test_a_fit_of_a_wrong_shape_is_advised_to_what_it_does_not_have(monkeypatch):
+    monkeypatch.setattr(looks_posterior, "importance_weights", lambda *_, **__: Weights(np.zeros(30), 0.9))
     for recipe, has in ((ngp.guides.conditional(), True), (ngp.guides.coupled(), False)):
         posterior = at_start(model, ngp.AutoGP(model, {"f": recipe}, AutoNormal), X, y, Z)
-        (found,) = findings(WRONG._replace(posterior=posterior))
+        evidence = FitEvidence({}, {}, {}, {}, {}, None, True)
+        case = Case(evidence, posterior, call_of(posterior.model, (X, y, Z), {}), jax.random.key(0))
+        (found,) = looks_posterior.pareto(case)
+        assert found.sentence == "Pareto k of the importance weights is 0.90, above 0.7, so the fit has a wrong shape"
         assert ("guides.conditional()" in found.cure) is not has
         assert ("ngp.conditioned" in found.cure) is has
+        assert not [*looks_posterior.pareto(case._replace(evidence=evidence._replace(is_weighable=False)))]
 
 
 def model(X, y, Z):

@@ -31,6 +31,7 @@ def test_working_residuals_are_those_of_least_squares(link):
         ("exponential", "log", lambda mean: stats.expon(scale=mean)),
         ("bernoulli", "logit", stats.bernoulli),
         (L.Bernoulli("probit"), "probit", stats.bernoulli),
+        ("beta", "logit", stats.bernoulli),  # of a concentration of nothing
         ("gaussian", "identity", lambda mean: stats.norm(mean, 1.0)),
     ],
 )

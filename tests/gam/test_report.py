@@ -10,8 +10,9 @@ import pytest
 import numpyro_gp as ngp
 from numpyro_gp.criticism import leave_one_out as row_evidence
 from numpyro_gp.gam.answers import effects as variance_shares
-from numpyro_gp.gam.answers import report, row_densities
-from numpyro_gp.gam.answers.report import checked, facts_of, report_on_rows
+from numpyro_gp.gam.answers import row_densities
+from numpyro_gp.gam.answers import summary as report
+from numpyro_gp.gam.answers.summary import checked, facts_of, report_on_rows
 from tests.gam.known import draws_of, log_density, repeated
 
 RNG = np.random.default_rng(0)

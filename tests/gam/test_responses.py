@@ -5,9 +5,9 @@ import pytest
 from scipy import stats
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.answers.predictions import NewResponses
+from numpyro_gp.gam.answers.predictions import TableRowPredictor, formulas_of, new_moments, new_quantiles
 from numpyro_gp.gam.model.families import MeanGamma
-from tests.gam.known import LAWS, repeated
+from tests.gam.known import LAWS, fit_of, repeated
 
 L = ngp.likelihoods
 KNOWN = [  # with data at f = 0.2 without doubt, by SciPy
@@ -27,21 +27,20 @@ KNOWN = [  # with data at f = 0.2 without doubt, by SciPy
 @pytest.mark.parametrize(("likelihood", "law"), KNOWN, ids=[type(own).__name__ for own, _ in KNOWN])
 def test_moments_and_quantiles(likelihood, law):
     mean, variance = np.array([[0.2, -1.0], [0.7, 0.1]]), np.array([[0.3, 0.01], [0.5, 1.0]])
-    new_data, level = NewResponses(repeated(likelihood, 2)), np.array([0.3, 0.9])
-    found = new_data.moments(mean, variance)
+    at_draws, level = repeated(likelihood, 2), np.array([0.3, 0.9])
+    found = new_moments(at_draws, mean, variance)
     means = np.asarray(likelihood.predictive_mean(mean, variance))
     variances = np.asarray(likelihood.predictive_variance(mean, variance))
     np.testing.assert_allclose(found[0], means.mean(0), rtol=1e-4)
     np.testing.assert_allclose(found[1], variances.mean(0) + means.var(0), rtol=1e-4)
-    own = new_data.quantiles(np.full((2, 1), 0.2), np.full((2, 1), 1e-16), level)[:, 0]
+    own = new_quantiles(at_draws, np.full((2, 1), 0.2), np.full((2, 1), 1e-16), level)[:, 0]
     np.testing.assert_allclose(own, law.ppf(level), rtol=0.12, atol=0.05)
 
 
 @pytest.mark.parametrize("likelihood", [ngp.likelihoods.Poisson(), ngp.likelihoods.Bernoulli()])
 def test_quantiles_of_counts_and_labels_are_whole(likelihood):
-    every = NewResponses(repeated(likelihood, 2)).quantiles(
-        np.ones((2, 3)), np.ones((2, 3)), np.linspace(0.001, 0.999, 999)
-    )
+    levels = np.linspace(0.001, 0.999, 999)
+    every = new_quantiles(repeated(likelihood, 2), np.ones((2, 3)), np.ones((2, 3)), levels)
     np.testing.assert_array_equal(every, np.round(every))
 
 
@@ -50,9 +49,8 @@ def test_counts_of_a_rate_that_no_generator_draws_are_normal(likelihood):
     """Far ahead NumPy refused: "lam value too large". At a rate of 1e18 the law is normal, of a mixture with gamma."""
     rate, levels = 1e18, np.array([0.05, 0.5, 0.95])
     law = stats.norm(rate, np.sqrt(rate)) if isinstance(likelihood, L.Poisson) else stats.gamma(4.0, scale=rate / 4)
-    found = NewResponses(repeated(likelihood, 2)).quantiles(
-        np.log([[rate, 2.0, np.inf]] * 2), np.full((2, 3), 1e-30), levels, 20_000
-    )
+    mean, variance = np.log([[rate, 2.0, np.inf]] * 2), np.full((2, 3), 1e-30)
+    found = new_quantiles(repeated(likelihood, 2), mean, variance, levels, 20_000)
     np.testing.assert_allclose(law.cdf(found[:, 0]), levels, atol=0.02)
     np.testing.assert_array_equal(found, np.round(found))  # of a table with small rates too
     assert found[1, 1] in (1.0, 2.0)
@@ -61,6 +59,8 @@ def test_counts_of_a_rate_that_no_generator_draws_are_normal(likelihood):
 
 def test_likelihoods_that_it_does_not_know():
     with pytest.raises(ValueError, match=r"must be one of .*'Poisson'.*, but got Ordinal\. Take fit\.predict"):
-        NewResponses(ngp.likelihoods.Ordinal(np.array([0.0, 1.0])))
+        formulas_of(ngp.likelihoods.Ordinal(np.array([0.0, 1.0])))
+    model = ngp.gam.model("y ~ x", {"x": np.arange(3.0), "y": np.array([0.0, 2.0, 1.0])})
+    fit = fit_of(model, repeated(ngp.likelihoods.Gaussian(np.ones(3)), 2), 2, is_dense=True)
     with pytest.raises(ValueError, match="of one number for all rows, but got one for each row"):
-        NewResponses(repeated(ngp.likelihoods.Gaussian(np.ones(3)), 2))
+        TableRowPredictor(fit._draws())

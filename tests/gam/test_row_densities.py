@@ -12,7 +12,6 @@ from scipy import stats
 
 import numpyro_gp as ngp
 from numpyro_gp.gam.answers.draws import OfPseudoData, guide_draws
-from numpyro_gp.gam.answers.report import facts_of, report_on_rows
 from numpyro_gp.gam.answers.row_densities import (
     _probability_below,
     _seen,
@@ -21,6 +20,7 @@ from numpyro_gp.gam.answers.row_densities import (
     to_leave_out,
     weights_of,
 )
+from numpyro_gp.gam.answers.summary import facts_of, report_on_rows
 from numpyro_gp.gam.model.features import TermFeatures
 from tests.gam.known import as_draws
 
@@ -40,7 +40,7 @@ def test_weights_of_an_exact_belief_are_the_evidence():
         found = guide_draws(model, jax.random.key(0), np.array([0.1, -0.2, 0.3]), 0.2 * np.eye(3), 30)
         # f(X) = B u does not depend on hyper-parameters: all rows but one determine a curve of mean zero.
         scaled = term_features.at(X)(np.ones(3), np.ones(1))
-        B = np.linalg.solve(term_features.factor(np.ones(3), np.ones(1)).T, scaled.A).T
+        B = np.linalg.solve(term_features.roots(np.ones(3), np.ones(1))[0].T, scaled.A).T
         rate = (np.ones(N) if mass is None else mass) / NOISE**2
         weights = OfPseudoData(term_features, found, B.T @ (rate * (y - model.start.constant)), (B.T * rate) @ B)
         draws = as_draws(term_features, found, weights)
@@ -72,7 +72,7 @@ def test_rows_left_out_have_the_density_of_all_others(likelihood):
     term_features, X, left = TermFeatures(model), model.rows.X, model.rows.y - model.start.constant
     found = guide_draws(model, jax.random.key(0), np.array([0.1, -0.2]), 1e-6 * np.eye(2), 4)
     scaled = term_features.at(X)(*(own[0] for own in (np.asarray(found.scales), np.asarray(found.lengths))))
-    B = np.linalg.solve(term_features.factor(np.asarray(found.scales)[0], np.zeros(0)).T, scaled.A).T
+    B = np.linalg.solve(term_features.roots(np.asarray(found.scales)[0], np.zeros(0))[0].T, scaled.A).T
     weights = OfPseudoData(term_features, found, B.T @ left / 1.44, B.T @ B / 1.44)
     draws = as_draws(term_features, found, weights)
     looked = report_on_rows(draws, 0.9, np.random.default_rng(0))

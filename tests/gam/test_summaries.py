@@ -11,7 +11,8 @@ import pytest
 import numpyro_gp as ngp
 from numpyro_gp.criticism import leave_one_out as row_evidence
 from numpyro_gp.gam.answers import effects as variance_shares
-from numpyro_gp.gam.answers import report, row_densities
+from numpyro_gp.gam.answers import row_densities
+from numpyro_gp.gam.answers import summary as report
 from numpyro_gp.gam.model import features as row_features
 from numpyro_gp.gam.search import modes
 from numpyro_gp.gam.search import series_evidence as evidence

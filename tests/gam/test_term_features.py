@@ -30,11 +30,11 @@ def test_features_and_factors_are_those_of_the_kernels():
     X = model.rows.X
     with counted() as programs:
         term_features, double = TermFeatures(model), TermFeatures(model, is_of_programs=False)
-        seen, factor = term_features.at(X)(scales, lengths), term_features.factor(scales, lengths)
+        seen, factor = term_features.at(X)(scales, lengths), term_features.roots(scales, lengths)[0]
     assert programs.count == 0
-    assert [at.stop - at.start for at in term_features.cuts(MANY + 7)] == [MANY, 7]
+    assert term_features.step == MANY
     # The same but for the jitter: terms without a lengthscale have none in the search.
-    np.testing.assert_allclose(double.factor(scales, lengths), factor, atol=1e-7)
+    np.testing.assert_allclose(double.roots(scales, lengths)[0], factor, atol=1e-7)
     for one, other in zip(double.at(X)(scales, lengths), seen, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-6)
     left = list(lengths)

@@ -13,8 +13,8 @@ import pytest
 import numpyro_gp as ngp
 from numpyro_gp.beliefs import additive_optimum
 from numpyro_gp.gam.answers.draws import sample_posterior
-from numpyro_gp.gam.answers.effects import SpreadOverDraws, effects_of, moments_at
-from numpyro_gp.gam.answers.report import report_on_rows
+from numpyro_gp.gam.answers.effects import effects_of, moments_at
+from numpyro_gp.gam.answers.summary import report_on_rows
 from numpyro_gp.gam.model.features import TermFeatures
 from tests.gam.known import kernel_of_term
 
@@ -114,15 +114,3 @@ def test_moments_and_effects_equal_dense_formulas():
     np.testing.assert_allclose(line.half_width(0.9, simultaneous=True), line.half_width(0.9), rtol=0.1)
     wide = effects["s(x)"]
     assert 1.2 * wide.half_width(0.9) < wide.half_width(0.9, simultaneous=True) < 2.5 * wide.half_width(0.9)
-
-
-def test_covariances_over_draws_are_those_of_all_of_them_at_once():
-    """Also where functions are far from zero beside what draws differ by."""
-    values = 1e6 + RNG.normal(size=(20, 3, 5))
-    values[:, 1] += values[:, 0]
-    found = SpreadOverDraws()
-    for one in values:
-        found.add(one)
-    wanted = np.mean([np.cov(values[:, :, n].T, bias=True) for n in range(5)], axis=0)
-    np.testing.assert_allclose(found.covariance, wanted, rtol=1e-7)
-    assert found.count == 20

@@ -60,7 +60,11 @@ def advice(
     faults, parts, columns = [one.fault for one in findings], model.layout.read_terms, model.layout.columns
     spoilt = min((faults.index(fault) for fault in FIRST if fault in faults), default=len(faults))
     has_labels, kind, said = bool(two_values(model)), model.family.name, list[str]()
-    more = _more_for_terms(model)
+    # More inducing inputs for the curve or surface that has the fewest; no text where there is none.
+    sizes, more = {p.name: len(model.kernel_data.inducing[p.name]) for p in parts if p.term.kind in SMOOTH}, ""
+    if sizes:
+        least = min(sizes, key=sizes.__getitem__)
+        more = f"give terms that turn often more, as {least[:-1]}, num_inducing={2 * max(sizes[least], CURVE)})"
     for at, one in enumerate(findings):
         text, cure = one.sentence, CURES.get(one.fault, one.cure)
         if one.fault in ("R-hat", "effective draws"):
@@ -118,15 +122,6 @@ def _of_normal_data(model: Model, how: str) -> str:
     if (y > 0).all() and "(" not in name:
         return f'take the family "student_t" for outliers, or "gamma" or log({name}) where data {how}'
     return 'take the family "student_t" for outliers'
-
-
-def _more_for_terms(model: Model) -> str:
-    """More inducing inputs for the curve or surface that has the fewest; no text where there is none."""
-    sizes = {p.name: len(model.kernel_data.inducing[p.name]) for p in model.layout.read_terms if p.term.kind in SMOOTH}
-    if not sizes:
-        return ""
-    least = min(sizes, key=sizes.__getitem__)
-    return f"give terms that turn often more, as {least[:-1]}, num_inducing={2 * max(sizes[least], CURVE)})"
 
 
 def notes_on(model: Model, rows: Sequence[Row]) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from numpyro_gp.criticism.leave_one_out import psis_left_out
 from numpyro_gp.gam.answers.coefficients import Coefficients, coefficients_of
 from numpyro_gp.gam.answers.draws import Dense, Draws, Normal
 from numpyro_gp.gam.answers.effects import Row, Shares, TermMoments, effects_of, moments_at
-from numpyro_gp.gam.answers.report import MOST_NUMBERS, MOST_ROWS, WHITENED
+from numpyro_gp.gam.answers.summary import looked_at
 from numpyro_gp.gam.model.classes import contrasts, size_of_contrast
 from numpyro_gp.gam.model.features import ScaledFeatures
 from numpyro_gp.likelihoods.quadrature import quasi_normal
@@ -138,7 +138,7 @@ def in_chunks(draws: Draws, X: np.ndarray, each: int) -> Iterator[tuple[np.ndarr
     places = (np.arange(draws.size)[:, None] * count + np.arange(count)) % half
     nodes = every[np.concatenate([places, places + half], axis=1)]
     step = max(1, AT_ONCE // (nodes.size + 2 * draws.size * count))
-    for rows in draws.term_features.cuts(len(X)):
+    for rows in draws.cuts(len(X)):
         lost = np.isnan(X[rows]).any(axis=1)
         known = np.where(lost[:, None], draws.model.rows.X[0], X[rows])
         means, covariances = (np.stack(part) for part in zip(*contrasts_at(draws, known), strict=True))
@@ -262,10 +262,9 @@ def report_on_classes(
 ) -> tuple[tuple[Row, ...], dict[str, object]]:
     """The rows of the table, by class and term, and what concerns the whole fit."""
     model, rows, logs = draws.model, draws.model.rows, list[np.ndarray]()
-    most = min(MOST_ROWS, MOST_NUMBERS // (draws.size * len(draws.term_features.repeats)))
+    most, each = looked_at(draws)
     places = np.arange(len(rows.y))[some_rows(len(rows.y), most)]
-    X, y, mass, first = rows.X[places], rows.y[places].astype(int), rows.mass[places], draws.term_posteriors[0]
-    each = 1 if isinstance(first, Dense) and first.is_point else -(-WHITENED // draws.size)
+    X, y, mass = rows.X[places], rows.y[places].astype(int), rows.mass[places]
     start, size = model.start_of_classes, size_of_contrast(len(model.start_of_classes))
     functions, H = each_function(draws), contrasts(len(start))
     tables = {prefix: Shares(own.term_features, mass) for prefix, own in functions.items()}

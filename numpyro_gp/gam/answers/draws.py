@@ -25,8 +25,7 @@ from numpyro_gp.gam.model.model import ClosedFormPriors, Model, ModelValues, eva
 from numpyro_gp.guides.natural import NATURAL_MARK
 from numpyro_gp.likelihoods import Gaussian, Likelihood
 from numpyro_gp.posterior import Posterior
-from numpyro_gp.posterior.sources import Source
-from numpyro_gp.posterior.tracing import Draw, check_source, draws_of, trace_at
+from numpyro_gp.posterior.tracing import Draw, at_each_draw, check_source, draws_of, trace_at
 from numpyro_gp.programs.compiled import run, run_quickly
 from numpyro_gp.rows.call import call_of
 from numpyro_gp.rows.model_trace import look
@@ -174,7 +173,7 @@ class OfPseudoData(Sequence[Normal]):
         if (own := self._found[number]) is not None:
             return own
         if factor is None:
-            factor = self.term_features.factor(self.scales[number], self.lengths[number])
+            factor = self.term_features.roots(self.scales[number], self.lengths[number])[0]
         if len(self.shift) > len(factor):
             factor = np.kron(np.eye(len(self.shift) // len(factor)), factor)
         inner = factor.T @ self.precision @ factor
@@ -348,7 +347,7 @@ def _process_reader(
     X = model.arguments[0]  # one row is enough, but for a likelihood that has a number for each
     call = call_of(posterior.model, (X if has_numbers(model.family, len(X)) else X[:1],), {})
     is_random = check_source(posterior, call, look(posterior.fitted_model, call).sites, frozenset({"data"}))
-    index = posterior.spread(num_draws, is_random)
+    draws = draws_of(key, posterior.spread(num_draws, is_random))
 
     def values_at(own: Posterior, draw: Draw, arrays: list[Array]) -> dict[str, Any]:
         found = own.source.values(jax.random.split(draw[0])[0], draw[1], call.at(arrays))
@@ -356,7 +355,7 @@ def _process_reader(
             found = found | {"f": trace_at(own, draw, call.at(arrays), frozenset({"data"}))["f"]["value"]}
         return found
 
-    first = jax.tree.map(lambda leaf: leaf[0], draws_of(key, index))
+    first = jax.tree.map(lambda leaf: leaf[0], draws)
     at = lambda source, draw, arrays: values_at(posterior.at(source), draw, arrays)["f"]  # noqa: E731
     belief = run(at, posterior.source, first, call.arrays)
     is_fixed = isinstance(belief, (Conditional, BlockLowRank))  # the same at every draw, as parameters are
@@ -367,10 +366,7 @@ def _process_reader(
         whitened = None if is_fixed else (f.whitened() if isinstance(f, AbstractBelief) else f)
         return evaluate(model, values, is_free=False), whitened
 
-    def every(source: Source, draws: object, arrays: list[Array]) -> Any:
-        return jax.lax.map(lambda draw: one(posterior.at(source), draw, arrays), draws)
-
-    return belief, lambda: jax.tree.map(np.asarray, run(every, posterior.source, draws_of(key, index), call.arrays))
+    return belief, lambda: jax.tree.map(np.asarray, at_each_draw(one, posterior, draws, call.arrays))
 
 
 def _of_belief(term_features: TermFeatures, at: ModelValues[np.ndarray], belief: AbstractBelief) -> Sequence[Normal]:

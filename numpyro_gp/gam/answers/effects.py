@@ -201,26 +201,6 @@ class Row(NamedTuple):
     partner: str
 
 
-class SpreadOverDraws:
-    """Covariances ``(C, C)`` over draws of ``C`` functions, averaged over rows, from values ``(C, N)`` one by one."""
-
-    def __init__(self) -> None:
-        self.count, self.first, self.away, self.products = 0, np.zeros(0), np.zeros(0), np.zeros(0)
-
-    def add(self, values: np.ndarray) -> None:
-        if not self.count:
-            self.first, self.away, self.products = values, np.zeros(values.shape), np.zeros((len(values),) * 2)
-        away = values - self.first  # so that little is left when the square of the mean is taken off
-        self.count += 1
-        self.away += away
-        self.products += away @ away.T
-
-    @property
-    def covariance(self) -> np.ndarray:
-        mean = self.away / self.count
-        return (self.products / self.count - mean @ mean.T) / mean.shape[1]
-
-
 class Shares:
     """What the table says of terms, from draws that are added one by one, all at the same rows of mass ``(N,)``.
 
@@ -235,7 +215,7 @@ class Shares:
         self.few = some_rows(count, few) if few < count else slice(None)
         self.of_few = mass[self.few] / mass[self.few].mean()
         self.expected, self.shares, self.means, self.traces = (list[np.ndarray]() for _ in range(4))
-        self.within, self.constant, self.at_few = np.zeros((parts, parts)), MixtureMoments(), SpreadOverDraws()
+        self.within, self.constant, self.at_few = np.zeros((parts, parts)), MixtureMoments(), list[np.ndarray]()
 
     def add(self, term_posterior: Normal, scaled: ScaledFeatures, left: np.ndarray, drawn: np.ndarray) -> None:
         """One draw: ``D_c = v_c^T G_c v_c + k_c - tr G_c`` with the covariance ``G_c`` of features over rows.
@@ -260,7 +240,7 @@ class Shares:
         self.within += np.diag((left[:, self.few] * self.of_few).mean(axis=1))
         self.within += term_posterior.component_covariances(A, self.blocks)
         pairs = zip(self.blocks.apart(term_posterior.mean), stacks, strict=True)
-        self.at_few.add(self.blocks.in_order([np.einsum("cm,cmn->cn", m, a) for m, a in pairs]))
+        self.at_few.append(self.blocks.in_order([np.einsum("cm,cmn->cn", m, a) for m, a in pairs]))
 
     def rows(self, level: float) -> tuple[Row, ...]:
         """The rows of the table, with intervals that hold so much."""
@@ -269,7 +249,10 @@ class Shares:
             return ()
         # Posterior correlation of the components over all draws and the few rows; the constant, which goes with every
         # level of a random effect, is no other term.
-        covariance = self.within / self.at_few.count + self.at_few.covariance
+        away = np.array(self.at_few)
+        away -= away.mean(axis=0)
+        count, _, rows = away.shape
+        covariance = (self.within + np.einsum("scn,sen->ce", away, away, optimize=True) / rows) / count
         scale = np.sqrt(np.maximum(np.diagonal(covariance), 1e-300))
         others = (covariance / scale[:, None] / scale)[:-1, :-1] * (1 - np.eye(len(names)))
         expected = shares_of(np.mean(self.expected, axis=0)[:-1])

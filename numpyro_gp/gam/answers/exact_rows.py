@@ -49,25 +49,19 @@ class ExactRows:
         lost, count = np.isnan(X).any(axis=1), len(self.data.X)
         every = np.concatenate([self.data.X, np.where(lost[:, None], self.data.X[0], X)])
         parts = self.model.layout.read_terms
-        kernels = [at_rows(self.model, part, every, count) for part in parts]
-        of_first = [at_rows(self.model, part, every[count:], 1) for part in parts] if less_first else kernels
+        kernels = [at_rows(self.model, part, every, count + less_first) for part in parts]  # and of the first new row
         for squares, lengths, variances in zip(self.scales**2, self.lengths, self.variances, strict=True):
             # Covariances of each component of rows of the fit with all, and variances at new rows.
             matrices, priors = list[np.ndarray](), list[np.ndarray]()
-            for kernel, first, square, own in zip(kernels, of_first, squares, lengths, strict=False):
+            for kernel, square, own in zip(kernels, squares, lengths, strict=False):
                 numbers = square * kernel.numbers(own).value
-                matrices.append(kernel.matrix(numbers))
-                priors.append(kernel.diagonal(numbers)[count:])
-                if less_first:
-                    shared = first.matrix(square * first.numbers(own).value)[0]
-                    priors[-1] = priors[-1] + priors[-1][0] - 2 * shared
+                matrix, prior = kernel.matrix(numbers), kernel.diagonal(numbers)[count:]
+                matrices.append(matrix[:count])
+                priors.append(prior + prior[0] - 2 * matrix[count, count:] if less_first else prior)
             matrices.append(np.full((count, len(every)), squares[-1]))
             priors.append(np.full(len(X), 0 if less_first else squares[-1]))
-            whole = matrices[-1].copy()
-            for matrix in matrices[:-1]:
-                whole += matrix
-            covariance = whole[:, :count].copy()
-            covariance[np.diag_indices(count)] += variances
+            whole = sum(matrices[1:], matrices[0])
+            covariance = whole[:, :count] + np.diag(variances)
             root, failed = dpotrf(covariance.T, lower=1, clean=0)  # of a symmetric matrix, as LAPACK has its columns
             if failed:  # by rounding, of narrow noise beside what wanders far
                 values, vectors = np.linalg.eigh(covariance)

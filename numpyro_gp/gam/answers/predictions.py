@@ -15,15 +15,15 @@ from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_level, fail
 from numpyro_gp.gam.answers.draws import Dense, Draws
 from numpyro_gp.gam.model.column_kernels import Curve, averages_over, deviations, distances
-from numpyro_gp.gam.model.families import NAMED, OF_RATE, row_of
-from numpyro_gp.gam.model.family import check_same_rows, trials_at, with_trials
+from numpyro_gp.gam.model.families import NAMED, OF_RATE, parameters_of, row_of
+from numpyro_gp.gam.model.family import check_same_rows, log_ratio, trials_at, with_trials
 from numpyro_gp.gam.model.features import ROWS, fixed_matrices, inducing_inputs_of
 from numpyro_gp.gam.model.model import Model, offset_at
 from numpyro_gp.gam.model.term_kernels import SMOOTH, composed, count_lengthscales
 from numpyro_gp.gam.table.layout import ReadTerm, is_difference
 from numpyro_gp.gam.table.terms import TIME
 from numpyro_gp.kernels.profiles import of_average
-from numpyro_gp.likelihoods import Binomial, Gamma, Gaussian, Likelihood
+from numpyro_gp.likelihoods import Gaussian, Likelihood
 from numpyro_gp.likelihoods.links import mean_of, normal_cdf
 from numpyro_gp.likelihoods.quadrature import gauss_hermite
 from numpyro_gp.posterior import Prediction
@@ -34,63 +34,48 @@ from numpyro_gp.sites import Observation
 NODES, SAMPLES = 48, 2000
 
 
-class NewResponses:
-    """The mixture over draws of new data, ``f`` normal with mean and variance ``(S, N)`` at each."""
+def formulas_of(likelihood: Likelihood) -> tuple[Any, str, list[np.ndarray]]:
+    """The row of a likelihood whose new data need no program, its link, and parameters ``(S, 1)`` or ``(S, N)``."""
+    row = row_of(type(likelihood))
+    if row is None or row.draw is None:
+        cure = "Take fit.predict(data), which knows all likelihoods."
+        required = f"one of {sorted(one.kind.__name__ for one in (*NAMED.values(), OF_RATE) if one.draw)}"
+        fail("the likelihood of a fit with a predictor", required, type(likelihood).__name__, cure)
+    return row, getattr(likelihood, "link", row.link), parameters_of(likelihood, 2)
 
-    def __init__(self, likelihood: Likelihood) -> None:
-        self.kind = kind = type(likelihood)  # whose row of formulas is found again, for functions do not pickle
-        row = row_of(kind)
-        if row is None or row.draw is None or row.variance is None:
-            cure = "Take fit.predict(data), which knows all likelihoods."
-            required = f"one of {sorted(one.kind.__name__ for one in (*NAMED.values(), OF_RATE) if one.draw)}"
-            fail("the likelihood of a fit with a predictor", required, kind.__name__, cure)
-        self.is_normal, self.link = kind is Gaussian, getattr(likelihood, "link", row.link)
-        leaves = jax.tree.leaves(likelihood)
-        parameters = [np.asarray(leaf, float) for leaf in leaves]
-        if any(value.ndim > 1 for value in parameters):
-            cure = "Take fit.terms(data), which needs none."
-            fail("the likelihood of a fit with a predictor", "of one number for all rows", "one for each row", cure)
-        self.parameters = [value[:, None] for value in parameters]
-        self.nodes, self.weights = gauss_hermite(NODES)
 
-    def of_trials(self, trials: np.ndarray | None) -> "NewResponses":
-        """Successes among these trials ``(N,)`` of new rows; None: of no trials."""
-        if trials is None:
-            return self
-        found = copy.copy(self)
-        found.parameters = [trials[None]]
-        return found
+def new_moments(likelihood: Likelihood, mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and variance ``(N,)`` of the mixture over draws of new data, ``f`` normal with ``(S, N)`` at each."""
+    row, link, parameters = formulas_of(likelihood)
+    if isinstance(likelihood, Gaussian):
+        return over_draws(mean, variance + parameters[0] ** 2)
+    nodes, weights = gauss_hermite(NODES)
+    f, p = mean[..., None] + np.sqrt(variance)[..., None] * nodes, [one[..., None] for one in parameters]
+    values = row.mean_at(link, f, *p)
+    means = values @ weights
+    spread = row.variance(link, f, *p) + (values - means[..., None]) ** 2
+    return over_draws(means, spread @ weights)
 
-    def moments(self, mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance ``(N,)``."""
-        if self.is_normal:
-            return over_draws(mean, variance + self.parameters[0] ** 2)
-        f, p = mean[..., None] + np.sqrt(variance)[..., None] * self.nodes, [one[..., None] for one in self.parameters]
-        row: Any = row_of(self.kind)
-        values = row.mean_at(self.link, f, *p)
-        means = values @ self.weights
-        spread = row.variance(self.link, f, *p) + (values - means[..., None]) ** 2
-        return over_draws(means, spread @ self.weights)
 
-    def quantiles(
-        self, mean: np.ndarray, variance: np.ndarray, levels: np.ndarray, num_samples: int = SAMPLES
-    ) -> np.ndarray:
-        """Quantiles ``(levels, N)``: of normal data exact, of others from draws, the same ones for the same rows.
+def new_quantiles(
+    likelihood: Likelihood, mean: np.ndarray, variance: np.ndarray, levels: np.ndarray, num_samples: int = SAMPLES
+) -> np.ndarray:
+    """Quantiles ``(levels, N)`` of the same mixture: of normal data exact, else from draws, the same for the same rows.
 
-        They are NaN where ``mean`` is.
-        """
-        if (lost := np.isnan(mean).any(axis=0)).any():  # generators take numbers alone
-            found = self.quantiles(np.where(lost, 0.0, mean), np.where(lost, 1.0, variance), levels, num_samples)
-            return np.where(lost, np.nan, found)
-        if self.is_normal:
-            return mixture_quantiles(mean, np.sqrt(variance + self.parameters[0] ** 2), levels)
-        rng, each = np.random.default_rng(0), -(-num_samples // len(mean))
-        f = mean[..., None] + np.sqrt(variance)[..., None] * rng.normal(size=(*mean.shape, each))
-        row: Any = row_of(self.kind)
-        draws = row.draw(rng, self.link, f, *(one[..., None] for one in self.parameters))
-        flat = np.moveaxis(draws, 1, 0).reshape(mean.shape[1], -1)
-        # A count or a label, and no mean of two.
-        return np.quantile(flat, levels, axis=1, method="lower" if row.is_discrete else "linear")
+    They are NaN where ``mean`` is.
+    """
+    if (lost := np.isnan(mean).any(axis=0)).any():  # generators take numbers alone
+        known = np.where(lost, 0.0, mean), np.where(lost, 1.0, variance)
+        return np.where(lost, np.nan, new_quantiles(likelihood, *known, levels, num_samples))
+    row, link, parameters = formulas_of(likelihood)
+    if isinstance(likelihood, Gaussian):
+        return mixture_quantiles(mean, np.sqrt(variance + parameters[0] ** 2), levels)
+    rng, each = np.random.default_rng(0), -(-num_samples // len(mean))
+    f = mean[..., None] + np.sqrt(variance)[..., None] * rng.normal(size=(*mean.shape, each))
+    draws = row.draw(rng, link, f, *(one[..., None] for one in parameters))
+    flat = np.moveaxis(draws, 1, 0).reshape(mean.shape[1], -1)
+    # A count or a label, and no mean of two.
+    return np.quantile(flat, levels, axis=1, method="lower" if row.is_discrete else "linear")
 
 
 def check_levels(levels: float | Sequence[float]) -> np.ndarray:
@@ -164,9 +149,10 @@ def predicted(draws: Draws, X: np.ndarray, key: Array) -> Prediction:
         mean, variance = (padded(one, 0, ROWS, axis=1).astype(dtype) for one in (own, variance))
         places = padded(np.arange(rows.start, rows.stop), 0, ROWS)
         likelihood = draws.likelihood_at(X[places], places)
-        own = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), (likelihood, mean))
+        own = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), (mean, likelihood))
         # Its shapes are those of one draw; leaves have the draws on their first axis.
-        chunk: Observation = copy.copy(jax.eval_shape(_observed, *own))
+        of_one = jax.eval_shape(lambda f, likelihood: Observation(dist.Normal(f, jnp.ones_like(f)), likelihood), *own)
+        chunk: Observation = copy.copy(of_one)
         chunk.mean_latent, chunk.variance_latent = jnp.asarray(mean), jnp.asarray(variance)
         chunk.likelihood = jax.tree.map(jnp.asarray, likelihood)
         chunks.append(chunk)
@@ -179,12 +165,11 @@ def predicted(draws: Draws, X: np.ndarray, key: Array) -> Prediction:
 
 def quantiles_of_rows(chunk: Observation, rows: int, levels: np.ndarray, num_samples: int) -> np.ndarray:
     """Quantiles ``(levels, N)`` of a named family for the first rows of a chunk of predictions, by NumPy."""
-    likelihood, trials = jax.tree.map(np.asarray, chunk.likelihood.uncensored), None
-    if isinstance(likelihood, Binomial):  # trials of draws and rows, the same at each draw
-        every = np.asarray(likelihood.trials)
-        likelihood, trials = with_trials(likelihood, every[:, 0]), every[0, :rows]
+    # Parameters (S,), and trials (S, N).
+    cut = (slice(None), slice(rows))
+    likelihood = jax.tree.map(lambda leaf: np.asarray(leaf)[cut[: np.ndim(leaf)]], chunk.likelihood.uncensored)
     mean, variance = (np.asarray(one, float)[:, :rows] for one in (chunk.mean_latent, chunk.variance_latent))
-    return NewResponses(likelihood).of_trials(trials).quantiles(mean, variance, levels, num_samples)
+    return new_quantiles(likelihood, mean, variance, levels, num_samples)
 
 
 def mean_interval(draws: Draws, X: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray]:
@@ -197,9 +182,9 @@ def mean_interval(draws: Draws, X: np.ndarray, level: float) -> tuple[np.ndarray
         cure = "Take fit.quantiles(data), which are of new data, or moments of f: fit.predict(data).function_mean."
         fail("the family of an interval", "one whose mean is a known function of f", type(likelihood).__name__, cure)
     check_same_rows(likelihood, len(X), len(draws.model.rows.y))
-    shift = np.log(np.asarray(likelihood.shape, float)) if type(likelihood) is Gamma else np.zeros(draws.size)
+    shift = log_ratio(likelihood)
     for rows, mean, variance in in_parts(draws, X):
-        own = shift[:, rows] if shift.ndim == 2 else shift[:, None]
+        own = shift[:, rows] if shift.shape[1] > 1 else shift
         parts.append(ends_of_mean(draws.model, X[rows], mean + own, variance, level))
     low, high = np.concatenate(parts, axis=1)
     return low, high
@@ -211,10 +196,6 @@ def ends_of_mean(model: Model, X: np.ndarray, mean: np.ndarray, variance: np.nda
     found = mean_of(model.family.link, mixture_quantiles(mean, np.sqrt(variance), ends))
     trials = trials_at(model.layout, X)
     return found if trials is None else trials * found
-
-
-def _observed(likelihood: Likelihood, mean: Array) -> Observation:
-    return Observation(dist.Normal(mean, jnp.ones_like(mean)), likelihood)
 
 
 # --------------------------------------------------------------------------------------
@@ -298,7 +279,7 @@ class CurveAtRow:
         self.curve, self.lengths = Curve(kind, given, Z, Z[:0]), lengths
         kind, gaps = self.curve.kind, self.curve.gaps
         found = [self.curve.average(one, deviations(kind, gaps, one, is_sloped=False)) for one in map(float, lengths)]
-        self.a, self.b = np.stack([one.a.value for one in found]), np.array([[one.b.value] for one in found])
+        self.a, self.b = np.stack([a.value for a, _ in found]), np.array([[b.value] for _, b in found])
 
     def at(self, x: float) -> np.ndarray:
         """At one value of the column."""
@@ -309,9 +290,8 @@ class CurveAtRow:
             a = d[:, :size] @ curve.weights[:, None]
         else:
             point = np.array([x])
-            a = np.stack(
-                [averages_over(curve.kind, curve.measure, float(length), point).a.value for length in self.lengths]
-            )
+            each = (averages_over(curve.kind, curve.measure, float(length), point)[0] for length in self.lengths)
+            a = np.stack([one.value for one in each])
         return np.concatenate([d[:, size:] - of_average(a, self.a, self.b), -of_average(a, a, self.b)], axis=1)
 
 
@@ -328,27 +308,16 @@ class TermAtRow:
         self.curves = [CurveAtRow(kind, self.given[at], lengths[:, at], self.Z[:, at]) for at in every]
         of_levels = "factor" if is_difference(part, model.layout.read_terms) else "re" if part.term.by else ""
         self.levels = of_levels if self.curves else part.term.kind
-        self._known: dict[bytes, np.ndarray] = {}
 
-    def at(self, row: np.ndarray) -> np.ndarray:
+    def at(self, row: np.ndarray) -> Any:
         """At an encoded row ``(D,)``."""
-        read = row[self.columns]
+        read, fixed = row[self.columns], None
+        if self.levels:  # what no lengthscale moves
+            of_row = self.given[self.count :], self.Z[:, self.count :], read[None, self.count :]
+            fixed = fixed_matrices(self.levels, *of_row).value[:, -1][None]
         if not self.curves:
-            return self._fixed(read)
-        curves = [curve.at(x) for curve, x in zip(self.curves, read, strict=False)]
-        return composed(self.term, curves, self._fixed(read[self.count :]) if self.levels else None)
-
-    def _fixed(self, read: np.ndarray) -> np.ndarray:
-        """What no lengthscale moves; of levels kept, since there are few."""
-        key = read.tobytes()
-        result = self._known.get(key)
-        if result is None:
-            matrix = fixed_matrices(self.levels, self.given[self.count :], self.Z[:, self.count :], read[None])
-            result = matrix.value[:, -1][None]
-            if len(self._known) > 1000:  # a slope, or a line: of numbers there is no end
-                self._known.clear()
-            self._known[key] = result
-        return result
+            return fixed
+        return composed(self.term, [curve.at(x) for curve, x in zip(self.curves, read, strict=False)], fixed)
 
 
 # --------------------------------------------------------------------------------------
@@ -376,21 +345,20 @@ class RowPrediction:
     """
 
     def __init__(
-        self, new_data: NewResponses, mean: np.ndarray, variance: np.ndarray, model: Model, X: np.ndarray
+        self, likelihood: Likelihood, mean: np.ndarray, variance: np.ndarray, model: Model, X: np.ndarray
     ) -> None:
-        self._new_data, self._latent, self._rows = new_data, (mean, variance), (model, X)
-        self.mean, self.variance = new_data.moments(mean, variance)
+        self._likelihood, self._latent, self._rows = likelihood, (mean, variance), (model, X)
+        self.mean, self.variance = new_moments(likelihood, mean, variance)
         self.function_mean, self.function_variance = over_draws(mean, variance)
 
     def quantiles(self, levels: float | Sequence[float] = (0.05, 0.5, 0.95)) -> np.ndarray:
         """Quantiles of new data ``(levels, N)``: exact where noise is normal, else from 2000 draws."""
-        return self._new_data.quantiles(*self._latent, check_levels(levels))
+        return new_quantiles(self._likelihood, *self._latent, check_levels(levels))
 
     def interval(self, level: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
         """Ends ``(N,), (N,)`` of an interval of the mean of new data, as `Fit.interval` has it."""
         mean, variance = self._latent
-        shift = np.log(self._new_data.parameters[0]) if self._new_data.kind is Gamma else 0.0
-        low, high = ends_of_mean(*self._rows, mean + shift, variance, check_level(level))
+        low, high = ends_of_mean(*self._rows, mean + log_ratio(self._likelihood), variance, check_level(level))
         return low, high
 
 
@@ -402,7 +370,10 @@ class TableRowPredictor:
 
     def __init__(self, draws: Draws) -> None:
         self.model, self.layout, term_features = draws.model, draws.model.layout, draws.term_features
-        self.new_data = NewResponses(draws.likelihood)
+        self.likelihood = draws.likelihood
+        if any(one.shape[1] > 1 for one in formulas_of(self.likelihood)[2]):
+            cure = "Take fit.terms(data), which needs none."
+            fail("the likelihood of a fit with a predictor", "of one number for all rows", "one for each row", cure)
         counts = [count_lengthscales(part) for part in self.layout.read_terms]
         each = np.split(draws.lengths, np.cumsum(counts, dtype=int), axis=1)  # nothing is behind the last
         pairs = zip(self.layout.read_terms, each, strict=False)
@@ -417,7 +388,7 @@ class TableRowPredictor:
             values, vectors = np.linalg.eigh(np.eye(len(posterior.mean)) - posterior.half.T @ posterior.half)
             known = values > LEAST
             root = np.sqrt(values[known])[:, None] * vectors[:, known].T
-            W = term_features.whitening(draws.scales[at], draws.lengths[at])
+            W = term_features.roots(draws.scales[at], draws.lengths[at])[1]
             self.weights[at] = posterior.mean @ W
             turned.append(root @ W)
         most = max(map(len, turned))
@@ -430,8 +401,10 @@ class TableRowPredictor:
             data = {name: np.atleast_1d(value) if np.ndim(value) == 0 else value for name, value in columns.items()}
         X = self.layout.encode(data)
         mean, variance = np.stack([self._latent(row) for row in X], axis=-1)
-        new_data = self.new_data.of_trials(trials_at(self.layout, X))
-        return RowPrediction(new_data, mean + offset_at(self.model, X), variance, self.model, X)
+        likelihood = self.likelihood
+        if (trials := trials_at(self.layout, X)) is not None:
+            likelihood = with_trials(likelihood, np.broadcast_to(trials, mean.shape))
+        return RowPrediction(likelihood, mean + offset_at(self.model, X), variance, self.model, X)
 
     def _latent(self, row: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Mean, without offsets, and variance of ``f`` at each draw ``(S,)``."""

@@ -21,7 +21,7 @@ from numpyro_gp.criticism.weights import Weights
 from numpyro_gp.gam.answers.draws import Draws
 from numpyro_gp.gam.answers.effects import Shares
 from numpyro_gp.gam.model.censoring import censored_row, sides_at
-from numpyro_gp.gam.model.families import NAMED, FamilyRow, row_of
+from numpyro_gp.gam.model.families import NAMED, FamilyRow, parameters_of, row_of
 from numpyro_gp.gam.model.features import ROWS, factored
 from numpyro_gp.gam.model.model import Model, offset_at
 from numpyro_gp.likelihoods import Gaussian, Likelihood
@@ -37,12 +37,6 @@ def row_of_formulas(likelihood: Likelihood) -> FamilyRow | None:
     row = row_of(type(likelihood))
     has_formulas = row is not None and row.until is not None and (row.value or row.expected) is not None
     return row if row and has_formulas and getattr(likelihood, "link", row.link) == row.link else None
-
-
-def parameters_of(likelihood: object, axes: int) -> list[np.ndarray]:
-    """The parameters of a likelihood, ``(S,)`` at draws or ``(S, N)`` at rows too, for arrays with so many axes."""
-    leaves = [np.asarray(one, float) for one in jax.tree.leaves(likelihood)]
-    return [one.reshape(len(one), *[1] * (axes - one.ndim), *one.shape[1:]) for one in leaves]
 
 
 # --------------------------------------------------------------------------------------
@@ -155,30 +149,24 @@ def row_draws(
 
     What of the table goes over all draws, too, is added to ``shares``, and rows are left out of the fit ``without``.
     """
-    offset, first, result = offset_at(draws.model, X), draws.term_features.blocks.first, None
+    offset, first, each = offset_at(draws.model, X), draws.term_features.blocks.first, list[tuple[Any, ...]]()
     weighed = max(1, min(WEIGHED, MOST_EXPECTED // len(X)) // draws.size)
     for s, ((term_posterior, scaled), values) in enumerate(zip(draws.at(X), drawn, strict=True)):
-        if result is None:
-            S, N, K = draws.size, len(X), values.shape[1]  # filled draw by draw: stacks would be as much memory again
-            shapes = (S, N), (S, N), (S, min(K, weighed), N), (S, N), (S, K, N), (S,), (S, len(first)), (S, K)
-            each: list[Any] = [np.empty(shape) for shape in shapes]
-            result = RowDraws(*each)
         of_each = scaled.prior - np.add.reduceat(scaled.A**2, first, axis=0)
         left = np.maximum(of_each.sum(axis=0), 0)
+        mean, variance = offset + term_posterior.mean @ scaled.A, left + term_posterior.row_variances(scaled.A)
         points = offset + values.T @ scaled.A
-        f = rng.standard_normal(out=result.f[s])
-        f *= np.sqrt(left)
-        f += points
+        f = points + np.sqrt(left) * rng.standard_normal(points.shape)
+        prior, is_open = np.mean(scaled.prior[:-1].sum(axis=0)), np.mean(of_each, axis=1)
         ratio = -0.5 * np.sum(values**2, axis=0) - 0.5 * len(values) * np.log(2 * np.pi)
-        result.log_ratio[s] = ratio - term_posterior.log_density(values)
-        result.mean[s], result.points[s] = offset + term_posterior.mean @ scaled.A, points[:weighed]
-        result.variance[s], result.left[s] = left + term_posterior.row_variances(scaled.A), left
-        result.prior[s], result.open[s] = np.mean(scaled.prior[:-1].sum(axis=0)), np.mean(of_each, axis=1)
+        ratio -= term_posterior.log_density(values)
+        each.append((mean, variance, points[:weighed].copy(), left, f, prior, is_open, ratio))
         if shares is not None:
             shares.add(term_posterior, scaled, of_each, values)
         if without is not None and without.is_whole:
             without.add(s, scaled.A[:, without.columns], scaled.prior[:, without.columns])
-    assert result is not None
+    stacked: list[Any] = [np.stack(own) for own in zip(*each, strict=True)]
+    result = RowDraws(*stacked)
     return result if without is None else result._replace(without=without.moments())
 
 
@@ -266,7 +254,7 @@ def expected_at_all(draws: Draws, rng: np.random.Generator) -> tuple[np.ndarray,
     """``log_ratio`` and ``expected`` of `weights_of` from all rows of the fit, some at a time."""
     X, terms = draws.model.rows.X, []
     drawn = [term_posterior.sample(rng, 1) for term_posterior in draws.term_posteriors]
-    for rows in draws.term_features.cuts(len(X)):
+    for rows in draws.cuts(len(X)):
         at = row_draws(draws, X[rows], drawn, rng)
         terms.append(densities(draws, at, np.arange(rows.start, rows.stop)).expected)
     return at.log_ratio, np.sum(terms, axis=0)

@@ -88,11 +88,8 @@ def deviations(kind: type, gaps: np.ndarray, lengthscale: float | np.ndarray, is
     return Sloped(d, ((z + last) / (3 * lengthscale) if kind is Matern52 else z / lengthscale)[None])
 
 
-class MeasureAverages(NamedTuple):
-    """``a`` at points ``(N,)``, and ``b``."""
-
-    a: Sloped
-    b: Sloped
+# ``a`` at points ``(N,)``, and ``b``.
+MeasureAverages = tuple[Sloped, Sloped]
 
 
 def averages_over(kind: type, measure: Measure, lengthscale: float, x: np.ndarray) -> MeasureAverages:
@@ -103,7 +100,7 @@ def averages_over(kind: type, measure: Measure, lengthscale: float, x: np.ndarra
         a, b = over_normal(x, lengthscale, mean, sd, np)
         a_slope = (a + 1) * (ratio / (1 + ratio) / lengthscale + squares * lengthscale / total**2)
         b_slope = (b + 1) * 2 * ratio / (1 + 2 * ratio) / lengthscale
-        return MeasureAverages(Sloped(a, a_slope[None]), Sloped(b, np.array([b_slope])))
+        return Sloped(a, a_slope[None]), Sloped(b, np.array([b_slope]))
     assert isinstance(measure, Uniform)
     low, length = float(measure.low), float(measure.high) - float(measure.low)
     x, l = (x - low) / length, lengthscale / length  # of [0, 1]
@@ -123,7 +120,7 @@ def averages_over(kind: type, measure: Measure, lengthscale: float, x: np.ndarra
         both, whole = part(x) + part(1 - x), part(np.ones(())).value
         mean = double_mean(kind, np.asarray(l), np)
         a, b = Sloped(both.value - 1, both.slopes), Sloped(mean - 1, np.array([2 * (mean - whole) / l]))
-    return MeasureAverages(*(Sloped(one.value, one.slopes / length) for one in (a, b)))
+    return Sloped(a.value, a.slopes / length), Sloped(b.value, b.slopes / length)
 
 
 def distances(x: Any, columns: np.ndarray, period: float | None) -> np.ndarray:
@@ -167,30 +164,25 @@ class Curve:
         """Of inducing inputs and rows, from what `deviations` says of all gaps."""
         count = len(self.weights)
         if not count:
-            found = averages_over(self.kind, self.measure, lengthscale, self.columns)
-            return MeasureAverages(*(Sloped(one.value, one.slopes[: len(d.slopes)]) for one in found))
-        a, slopes = self.weights @ d.value[:count], self.weights @ d.slopes[:, :count]
-        b = Sloped(self.weights @ a[:count], slopes[:, :count] @ self.weights)
-        return MeasureAverages(Sloped(a[count:], slopes[:, count:]), b)
+            a, b = averages_over(self.kind, self.measure, lengthscale, self.columns)
+            return Sloped(a.value, a.slopes[: len(d.slopes)]), Sloped(b.value, b.slopes[: len(d.slopes)])
+        value, slopes = self.weights @ d.value[:count], self.weights @ d.slopes[:, :count]
+        b = Sloped(self.weights @ value[:count], slopes[:, :count] @ self.weights)
+        return Sloped(value[count:], slopes[:, count:]), b
 
     def __call__(self, lengthscale: float) -> Sloped:
         d, count = deviations(self.kind, self.gaps, lengthscale, self.is_sloped), len(self.weights)
         (a, b), size = self.average(lengthscale, d), len(d.value) - count
-        # What an average of zero takes off, `of_average`, is a line in that of the inducing inputs: a product of two
-        # columns and two rows, for six passes over a matrix. The last row is that of all places with themselves.
-        rows = np.stack([(1 + a.value) / (1 + b.value), of_average(np.zeros(1), a.value, b.value)])
-        shared = np.stack([a.value[:size], np.ones(size)], axis=1) @ rows
-        alone = of_average(a.value, a.value, b.value)
-        whole = np.empty((1 + len(d.slopes), size + 1, len(alone)))
-        np.subtract(d.value[count:, count:], shared, out=whole[0, :size])
-        whole[0, size] = -alone
-        if len(d.slopes):
-            of_a, of_b = a.slopes, b.slopes[:, None]
-            slopes = of_a[:, :size, None] * (1 + a.value) + of_a[:, None] * (1 + a.value[:size, None])
-            slopes -= of_b[..., None] * (1 + shared)
-            np.subtract(d.slopes[:, count:, count:], slopes / (1 + b.value), out=whole[1:, :size])
-            whole[1:, size] = -(2 * of_a * (1 + a.value) - of_b * (1 + alone)) / (1 + b.value)
-        return Sloped(whole[0], whole[1:])
+
+        def taken_off(x: Sloped, y: Sloped) -> Sloped:
+            value = of_average(x.value, y.value, b.value)
+            of_b = b.slopes.reshape(-1, *(1,) * value.ndim) * (1 + value)
+            return Sloped(value, (x.slopes * (1 + y.value) + y.slopes * (1 + x.value) - of_b) / (1 + b.value))
+
+        off = taken_off(Sloped(a.value[:size, None], a.slopes[:, :size, None]), Sloped(a.value, a.slopes[:, None]))
+        alone = taken_off(a, a)
+        value = np.vstack([d.value[count:, count:] - off.value, -alone.value])
+        return Sloped(value, np.concatenate([d.slopes[:, count:, count:] - off.slopes, -alone.slopes[:, None]], axis=1))
 
 
 # --------------------------------------------------------------------------------------
@@ -273,16 +265,9 @@ def time_kernel(kind: str, one: Array, lengths: Any, given: Any) -> Kernel:
 def wave_at(gaps: np.ndarray, lengths: np.ndarray) -> Sloped:
     """What a `cycle` is at gaps, where nothing is taken off."""
     memory, period = map(float, lengths)
-    found = deviations(Matern32, gaps, memory)
-    d, slope = found.value, found.slopes[0]
-    d += 1
-    turns = gaps * (2 * math.pi / period)
-    wave = np.cos(turns)
-    slope *= wave
-    turns *= np.sin(turns)
-    turns *= d / period
-    d *= wave
-    return Sloped(d, np.stack([slope, turns]))
+    d, turns = deviations(Matern32, gaps, memory), gaps * (2 * math.pi / period)
+    wave, kappa = np.cos(turns), 1 + d.value
+    return Sloped(kappa * wave, np.stack([d.slopes[0] * wave, kappa * turns * np.sin(turns) / period]))
 
 
 def time_matrices(kind: str, given: Any, Z: np.ndarray, X: np.ndarray) -> MatrixFunction:

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
@@ -22,7 +23,7 @@ from numpyro_gp.likelihoods import Gamma, Likelihood
 from numpyro_gp.likelihoods.base import like
 from numpyro_gp.likelihoods.continuous import gamma_expected, gamma_log_prob
 from numpyro_gp.likelihoods.expectations import HERMITE_NODES
-from numpyro_gp.likelihoods.links import WIDE, mean_of, normal_cdf, slope_of, softplus_moments
+from numpyro_gp.likelihoods.links import WIDE, mean_of, normal_cdf, softplus_moments
 from numpyro_gp.likelihoods.quadrature import Latent, gauss_hermite
 
 # --------------------------------------------------------------------------------------
@@ -80,25 +81,21 @@ def by_nodes(
     """
     if not np.any(variance):
         return functions(mean, *given)
-    ratio, numbers = np.asarray(variance / distance**2), np.broadcast_arrays(mean, variance, *given)
-    shape = numbers[0].shape
-    if shape and ratio.shape == shape[-1:]:  # rows that are as narrow at every draw are sorted once
-        flat = list(numbers)
-    else:
-        ratio, flat = np.broadcast_to(ratio, shape).reshape(-1), [one.reshape(-1) for one in numbers]
+    numbers = np.broadcast_arrays(variance / distance**2, mean, variance, *given)
+    ratio, *flat = (one.reshape(-1) for one in numbers)
     group = np.digitize(ratio, [limit for _, limit in NARROW], right=True)
     kinds = np.flatnonzero(np.bincount(group))
     parts = []
     for kind in kinds:
         rows = slice(None) if len(kinds) == 1 else group == kind
-        own = [one[..., rows] for one in flat]
+        own = [one[rows] for one in flat]
         is_narrow = kind < len(NARROW)
         found = over_nodes(functions, gauss_hermite(NARROW[kind][0]), *own) if is_narrow else np.stack(beyond(*own))
         parts.append((rows, found))
-    whole = np.empty((len(parts[0][1]), *flat[0].shape))
+    whole = np.empty((len(parts[0][1]), len(ratio)))
     for rows, found in parts:
-        whole[..., rows] = found
-    return tuple(whole.reshape(-1, *shape))
+        whole[:, rows] = found
+    return tuple(whole.reshape(-1, *numbers[0].shape))
 
 
 def in_a_strip(
@@ -430,12 +427,6 @@ def _ratio_deviance(y: np.ndarray, mean: np.ndarray, _: object) -> np.ndarray:
     return 2 * ((y - mean) / mean - np.log(y / mean))
 
 
-def _weight(link: str, f: np.ndarray, _: object) -> np.ndarray:
-    """Of a canonical link the slope of the mean; of a probit its square over the variance of a label."""
-    slope = slope_of(link, f)
-    return slope**2 / np.maximum(_label_variance(link, f), np.finfo(float).tiny) if link == "probit" else slope
-
-
 # --------------------------------------------------------------------------------------
 # The rows.
 
@@ -466,8 +457,6 @@ class FamilyRow(NamedTuple):
         ``(y, mean, r)`` to twice the log density that a mean loses against the datum itself, without its scale.
     factor : callable, optional
         ``*p`` to the mean of a datum in parts of what the link says.
-    weight : callable
-        ``(link, f, r)`` to ``(d mean / d f)^2 / variance``, but for a factor of all rows.
     """
 
     kind: type[Likelihood]
@@ -481,7 +470,6 @@ class FamilyRow(NamedTuple):
     draw: Callable[..., np.ndarray] | None = None
     deviance: Callable[..., np.ndarray] | None = None
     factor: Callable[..., np.ndarray] | None = None
-    weight: Callable[..., np.ndarray] = _weight
 
     def expect(self, y: np.ndarray, mean: np.ndarray, variance: np.ndarray, *p: np.ndarray) -> np.ndarray:
         """The expected log density."""
@@ -548,7 +536,6 @@ NAMED = {
         variance=lambda _, f, r: np.exp(f) * (1 + np.exp(f) / r),
         draw=lambda rng, _, f, r: _counts(rng, rng.gamma(r, _rate(f) / r)),
         deviance=_count_deviance,
-        weight=lambda link, f, r: slope_of(link, f) / (1 + slope_of(link, f) / r),
     ),
     "bernoulli": FamilyRow(
         likelihoods.Bernoulli,
@@ -566,7 +553,7 @@ NAMED = {
         is_discrete=True,
         expected=_successes,
         until=_until_binomial,
-        variance=lambda link, f, trials: trials * _label_variance(link, f),
+        variance=lambda link, f, trials=1: trials * _label_variance(link, f),
         draw=lambda rng, link, f, trials: rng.binomial(trials.astype(int), mean_of(link, f)),
         deviance=_label_deviance,
         factor=lambda trials: trials,
@@ -580,7 +567,6 @@ NAMED = {
         variance=lambda _, f, a: np.exp(2 * f) / a,
         draw=lambda rng, _, f, a: rng.gamma(a, np.exp(f) / a),
         deviance=_ratio_deviance,
-        weight=lambda _, f, r: np.ones(len(f)),  # noqa: ARG005
     ),
     "exponential": FamilyRow(
         likelihoods.Exponential,
@@ -590,7 +576,6 @@ NAMED = {
         variance=lambda _, f: np.exp(2 * f),
         draw=lambda rng, _, f: rng.exponential(np.exp(f)),
         deviance=_ratio_deviance,
-        weight=lambda _, f, r: np.ones(len(f)),  # noqa: ARG005
     ),
     "categorical": FamilyRow(likelihoods.Softmax, "softmax", is_discrete=True),  # several functions: `classes.py`
     "beta": FamilyRow(
@@ -618,3 +603,9 @@ OF_RATE = NAMED["gamma"]._replace(
 def row_of(kind: type) -> FamilyRow | None:
     """The row of a class of likelihoods, where it has one."""
     return next((row for row in (*NAMED.values(), OF_RATE) if row.kind is kind), None)
+
+
+def parameters_of(likelihood: object, axes: int) -> list[np.ndarray]:
+    """The parameters of a likelihood, ``(S,)`` at draws or ``(S, N)`` at rows too, for arrays with so many axes."""
+    leaves = [np.asarray(one, float) for one in jax.tree.leaves(likelihood)]
+    return [one.reshape(len(one), *[1] * (axes - one.ndim), *one.shape[1:]) for one in leaves]

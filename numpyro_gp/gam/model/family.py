@@ -21,7 +21,7 @@ from numpyro_gp.arrays import Array, ArrayLike, T
 from numpyro_gp.checks import check_type, fail
 from numpyro_gp.gam.model.censoring import TAILS
 from numpyro_gp.gam.model.classes import size_of_contrast
-from numpyro_gp.gam.model.families import NAMED, OF_RATE, FamilyRow, Start, row_of
+from numpyro_gp.gam.model.families import NAMED, OF_RATE, FamilyRow, Start, parameters_of, row_of
 from numpyro_gp.gam.table.layout import TableLayout, other_sides
 from numpyro_gp.gam.table.terms import Term, Terms, formula
 from numpyro_gp.likelihoods import Binomial, Censored, Gamma, Likelihood, NegativeBinomial, as_likelihood
@@ -39,14 +39,12 @@ def residuals_at(link: str, f: np.ndarray, y: np.ndarray) -> np.ndarray:
     return (y - mean_of(link, f)) / slope
 
 
-def log_ratio(likelihood: object, count: int) -> np.ndarray:
-    """``log mean - f`` at ``count`` rows, averaged over draws: ``E log a`` of gamma data of shape ``a``, else zero.
+def log_ratio(likelihood: Likelihood) -> np.ndarray:
+    """``log mean - f`` at each draw, ``(S, 1)``, or ``(S, N)`` at the rows of the fit: ``log a`` of `Gamma`, else zero.
 
-    A parameter is ``(S,)``, or ``(S, N)`` with one for each row.
+    What a class of the user's own says has no link that is known.
     """
-    if type(likelihood) is not Gamma:  # what a class of the user's own says has no link that is known
-        return np.zeros(count)
-    return np.broadcast_to(np.log(np.asarray(likelihood.shape, float)).mean(axis=0), (count,))
+    return np.log(parameters_of(likelihood, 2)[0]) if type(likelihood) is Gamma else np.zeros((1, 1))
 
 
 def size_of_counts(likelihood: object, count: int) -> np.ndarray:
@@ -100,7 +98,14 @@ class Family(NamedTuple):
 
         Relative errors of gamma data and waiting times are as large everywhere, those of counts fall with their mean.
         """
-        return np.ones(len(f)) if self.row is None else self.row.weight(self.link, f, r)
+        if (row := self.row) is None or self.link == "identity":
+            return np.ones(len(f))
+        slope = slope_of(self.link, f)
+        if row.variance is None:  # as of a canonical link
+            return slope
+        of_mean = {"r": r, "concentration": 0.0}  # by which the variance is one of the mean alone; others are a factor
+        variance = row.variance(self.link, f, *(of_mean.get(name, 1.0) for name in row.priors(Start())))
+        return slope**2 / np.maximum(variance, np.finfo(float).tiny)
 
     @property
     def has_labels(self) -> bool:

@@ -232,10 +232,6 @@ class TermFeatures:
         """Lengthscales ``(L,)`` by component ``(C, P)``, with ones where one has fewer."""
         return np.append(lengths, 1.0)[self._places]
 
-    def cuts(self, count: int) -> list[slice]:
-        """Rows that are held at once."""
-        return [slice(low, min(low + self.step, count)) for low in range(0, count, self.step)]
-
     def at(self, X: np.ndarray) -> Callable[[np.ndarray, np.ndarray], ScaledFeatures]:
         """The components at these rows, from standard deviations ``(C,)`` and lengthscales ``(L,)``.
 
@@ -255,11 +251,7 @@ class TermFeatures:
 
         return features_at
 
-    def whitening(self, scales: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """``s_c L_c^-1 (M, M)`` as blocks: features are these times kernels of unit variance."""
-        return scales[self.repeats, None] * self._first(self._by_component(lengths))[1]
-
-    def factor(self, scales: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """``L (M, M)`` of all components as blocks."""
-        self._first(self._by_component(lengths))
-        return scales[self.repeats, None] * self._first.factor
+    def roots(self, scales: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """``L`` and ``s_c L_c^-1 (M, M)`` in blocks, which times a kernel of unit variance are features."""
+        inverse = self._first(self._by_component(lengths))[1]
+        return scales[self.repeats, None] * self._first.factor, scales[self.repeats, None] * inverse

@@ -177,7 +177,8 @@ class Model:
 
     def kernels(self, dtype: np.dtype) -> KernelBatches:
         """Sample the hyper-parameters of the terms: their kernels, and that of the constant."""
-        found = self.kernel_data.kernels(self._scales(dtype) ** 2, self._lengthscales(dtype))
+        scales, lengths = self.scales_and_lengths(dtype)
+        found = self.kernel_data.kernels(scales**2, lengths)
         constant = Batch((CONSTANT,), (), Constant((SD_OF_CONSTANT * self._numbers(dtype).size) ** 2))
         names, batches = (*found.names, CONSTANT), (*found.batches, constant)
         classes = [""] if self.classes is None else [f"{own}: " for own in self.classes]
@@ -188,8 +189,11 @@ class Model:
         ]
         return KernelBatches(tuple(own + name for own in classes for name in names), tuple(copies))
 
-    def _scales(self, dtype: np.dtype) -> Array:
-        """Standard deviations ``(C,)`` of the terms."""
+    def scales_and_lengths(self, dtype: np.dtype) -> tuple[Array, Array]:
+        """Sample standard deviations ``(C,)`` of the terms, and lengthscales ``(L,)`` of each curve and surface.
+
+        Of terms of time these are their two numbers; other terms have none.
+        """
         parts, of_time = self.layout.read_terms, self.kernel_data.time_priors
         defaults = default_priors(self, jnp.asarray(self.start_values, dtype))
         given = {p.name: p.term.scale for p in parts if p.term.scale is not None and p.name not in of_time}
@@ -197,22 +201,16 @@ class Model:
         own = [numpyro.sample(f"f_scale {name}", prior) for name, prior in given.items()]
         own += [defaults[f"f_scale {name}"].sample(f"f_scale {name}") for name in of_time]
         own = [jnp.reshape(one, (1,)) for one in own] + ([defaults["f_scale"].sample("f_scale")] if plain else [])
-        return _reordered(own, [*given, *of_time, *plain], [part.name for part in parts], dtype)
-
-    def _lengthscales(self, dtype: np.dtype) -> Array:
-        """Of the columns of each curve and surface, and the numbers of terms of time ``(L,)``; none of other terms."""
-        defaults = default_priors(self, jnp.asarray(self.start_values, dtype))
-        smooth = [part for part in self.layout.read_terms if count_lengthscales(part)]
-        plain = [part for part in smooth if part.term.lengthscale is None]
-        others = [part for part in smooth if part.term.lengthscale is not None]
-        own = [defaults["f_lengthscale"].sample("f_lengthscale")] if plain else []
+        scales = _reordered(own, [*given, *of_time, *plain], [part.name for part in parts], dtype)
+        usual, others = ([p for p in parts if (p.term.lengthscale is not None) is is_own] for is_own in (False, True))
+        own = [defaults["f_lengthscale"].sample("f_lengthscale")] if any(map(count_lengthscales, usual)) else []
         for part in others:
             assert part.term.lengthscale is not None
             each = part.term.lengthscale.expand([len(part.term.columns)]).to_event(1)
             own.append(numpyro.sample(f"f_lengthscale {part.name}", each))
-        both = plain + others, smooth
+        both = usual + others, parts
         drawn, wanted = ([(p.name, at) for p in some for at in range(count_lengthscales(p))] for some in both)
-        return _reordered(own, drawn, wanted, dtype)
+        return scales, _reordered(own, drawn, wanted, dtype)
 
 
 def offset_at(model: Model, X: Values) -> Values:
@@ -237,7 +235,7 @@ def functions_at(f: AdditiveGP, X: Array, start: np.ndarray) -> dist.Distributio
 
 def sample_hyperparameters(model: Model, dtype: np.dtype) -> tuple[Array, Array, Likelihood]:
     """Standard deviations ``(C,)`` of the components, the constant last, lengthscales ``(L,)`` and the likelihood."""
-    start, scales, lengths = model._numbers(dtype), model._scales(dtype), model._lengthscales(dtype)
+    start, (scales, lengths) = model._numbers(dtype), model.scales_and_lengths(dtype)
     return jnp.append(scales, SD_OF_CONSTANT * start.size), lengths, model.family.likelihood(start)
 
 

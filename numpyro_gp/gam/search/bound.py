@@ -232,10 +232,13 @@ class Bound:
         inverse = inverse / np.repeat(values.scales, self.parts.sizes)
         return Evaluation(self.pseudo_data, free, loss, slopes, result, inverse, at, following)
 
+    def _loss(self, free: np.ndarray) -> float:
+        return self(free)[0]
+
     def value(self, free: np.ndarray) -> float:
         """The loss alone, infinite where there is none."""
         try:
-            loss = self(free)[0]
+            loss = self._loss(free)
         except np.linalg.LinAlgError:
             return np.inf
         return loss if np.isfinite(loss) else np.inf

@@ -3,7 +3,6 @@
 import sys
 import warnings
 from collections.abc import Callable, Mapping
-from contextvars import copy_context
 from typing import NamedTuple
 
 import jax
@@ -15,7 +14,7 @@ from numpyro import handlers
 from numpyro.infer import MCMC, SVI, Trace_ELBO
 from numpyro.infer.autoguide import AutoMultivariateNormal, AutoNormal
 
-from numpyro_gp.arrays import Array
+from numpyro_gp.arrays import Array, set_to
 from numpyro_gp.checks import fail
 from numpyro_gp.gam.model.censoring import sides_at
 from numpyro_gp.gam.model.model import Model, offset_at, vector_layout_of
@@ -88,9 +87,8 @@ def by_quasi_newton(model: Model, most_steps: int, tables: bool = True, progress
             bar.set_postfix_str(f"loss {loss:.5g}", refresh=False)
             bar.update()
 
-        context = copy_context()
-        context.run(WATCH.set, show)
-        result = context.run(search, model, most_steps, tables)
+        with set_to(WATCH, show):
+            result = search(model, most_steps, tables)
     if not np.isfinite(result.losses[-1]):
         cure = "Look for huge or almost equal values in the columns, or pass batch= for stochastic steps."
         fail("the bound", "finite", f"{result.losses[-1]} after {len(result.losses)} steps", cure, ArithmeticError)
@@ -112,12 +110,6 @@ def of_values(
     result = FitResult(own, jnp.asarray(np.asarray(losses, jnp.result_type(float))), None)
     kept = {name: np.asarray(value) for name, value in values.items()} if is_double else None
     return EngineResult(result, steps, notes, in_double=kept)
-
-
-def posterior_at(model: Model, params: Mapping[str, Array]) -> tuple[Posterior, AutoGP]:
-    """The posterior and the guide at parameters. To learn the sites of the model takes a guide a second."""
-    guide = set_up(guide_of(model), model)
-    return Posterior.from_svi(model, guide, params), guide
 
 
 def rounded_away(model: Model) -> tuple[str, ...]:
