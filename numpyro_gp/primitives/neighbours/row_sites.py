@@ -31,7 +31,7 @@ from numpyro_gp.checks import (
     fail,
 )
 from numpyro_gp.kernels.base import Kernel
-from numpyro_gp.kernels.functionals import Functional, OfFunctionals
+from numpyro_gp.kernels.functionals import OfFunctionals
 from numpyro_gp.kernels.jitter import ample_jitter
 from numpyro_gp.kernels.members import batch_shape
 from numpyro_gp.means import Mean
@@ -101,7 +101,7 @@ def regression_by_neighbours(
     level: Mean,
     obs: ArrayLike | None,
     jitter: float | None,
-    inducing: Functional | ArrayLike | None = None,
+    inducing: Any = None,
     shared: GlobalPart | None = None,
 ) -> LocalProcess:
     """`gp_regression` of rows with neighbours: whole, one event, or some rows in their plate, one term each.
