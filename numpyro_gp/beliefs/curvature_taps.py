@@ -1,6 +1,7 @@
 """Zeros by which a guide sees curvature: their gradients are what it divides steps in mean coefficients by."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -11,30 +12,39 @@ from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, over_axes, value_type
 from numpyro_gp.beliefs.basis import Basis
-from numpyro_gp.linalg import flipped, matmul
+from numpyro_gp.kernels.jitter import ample_jitter, jittered
+from numpyro_gp.linalg import add_to_diagonal, factorise, flipped, matmul
 
 # Power iterations for a largest eigenvalue: they find it to a tenth, where a step diverges at twice the limit.
 ITERATIONS = 16
-# Added to diag(H): where a mean point meets an inducing point the direction is redundant.
-DIAGONAL_EPS = 1e-2
 
 
-@value_type()
+@value_type(static=("of_data", "eps"))
 class Probe:
     """Zeros that change no value of a belief; the gradients of the loss in them are about its curvature in ``a``.
 
-    ``covariance`` stands where a covariance ``Omega`` of ``a`` would: ``tr(Omega H) / 2`` in the KL and
-    ``F^T Omega F`` in the variances, so that the gradient of the loss at ``Omega = 0`` is ``(H + F Lambda F^T) / 2``.
-    ``weight`` is added to the KL: its gradient is the factor by which the loss was scaled (mathematics.md section 4.5).
+    ``covariance`` stands where a covariance ``Omega`` of ``a`` would: ``tr(Omega H) / 2`` in the KL, and with
+    ``of_data`` also ``F^T Omega F`` in the variances, so that the gradient of the loss at ``Omega = 0`` is
+    ``H / 2`` or ``(H + F Lambda F^T) / 2``. ``weight`` is added to the KL: its gradient is the factor by which
+    the loss was scaled. The gradient in ``top`` is the sum over the terms of the loss of the largest eigenvalues of
+    ``Q^-1 H`` and ``Q^-1 F Lambda F^T``, a limit from above for their sum (mathematics.md section 4.5).
 
     Attributes
     ----------
     weight : Array ()
-    covariance : Array (..., M_gamma, M_gamma)
+    covariance : Array (..., M_gamma), (..., M_gamma, M_gamma)
+        The diagonal of ``Omega``, or all of it: ``Q`` is ``diag(H) + eps``, or ``H`` with ``eps`` on its diagonal.
+    of_data : bool
+    top : Array (...,), optional
+    eps : float, optional
+        None is an ample jitter.
     """
 
     weight: Float[Array, ""]
     covariance: Array
+    of_data: bool = False
+    top: Array | None = None
+    eps: float | None = None
 
 
 class BlockRoot(NamedTuple):
@@ -115,7 +125,7 @@ class BlockProbe:
         if self.spare is not None:  # 2 a_n^T O F^T a_n
             fixed, (zeros, _, divided) = lax.stop_gradient(features), self.spare
             variance = variance + 2 * jnp.sum(matmul(zeros.T, fixed) * matmul(divided.T, fixed), axis=0)
-        return watched(self.top, variance, lax.stop_gradient(self.root.whitened(apart)))
+        return watched(self.top, variance, lax.stop_gradient(self.root.whitened(apart)), 1)
 
     def kl(self) -> Float[Array, ""]:
         """Zero, with the gradients of the KL: ``I / 2`` in the blocks."""
@@ -131,10 +141,24 @@ def per_weight(values: Array, weight: Array) -> Array:
     return jnp.where(weight == 0, 0, values / jnp.where(weight == 0, 1, weight))
 
 
-def gamma_scale(basis: Basis, points: Float[Array, "G D"]) -> Float[Array, " G"]:
-    """``1 / (diag(H) + eps)`` with ``diag(H)_i = k_ii - |R_i|^2``, at least zero (mathematics.md section 4.5)."""
-    variance = basis.diagonal(points) - jnp.sum(basis.features(points) ** 2, axis=0)
-    return 1 / (jnp.maximum(variance, 0) + DIAGONAL_EPS)
+def whiten(
+    site: Basis, points: Float[Array, "G D"], values: Float[Array, "G N"], eps: float | None, diagonal: bool
+) -> Float[Array, "G N"]:
+    """``V^T B`` with ``V V^T = Q^-1``, as a constant."""
+    if diagonal:
+        assert eps is not None
+        return lax.stop_gradient(jnp.sqrt(gamma_scale(site, points, eps))[:, None] * values)
+    return lax.stop_gradient(matmul(factorise(steadied(prior_curvature(site, points), eps))[1], values))
+
+
+def residual_variance(basis: Basis, points: Float[Array, "G D"]) -> Float[Array, " G"]:
+    """``diag(H)_i = k_ii - |R_i|^2``, at least zero."""
+    return jnp.maximum(basis.diagonal(points) - jnp.sum(basis.features(points) ** 2, axis=0), 0)
+
+
+def gamma_scale(basis: Basis, points: Float[Array, "G D"], eps: float) -> Float[Array, " G"]:
+    """``1 / (diag(H) + eps)`` (mathematics.md section 4.5)."""
+    return 1 / (residual_variance(basis, points) + eps)
 
 
 def prior_curvature(site: Basis, points: Float[Array, "G D"]) -> Float[Array, "G G"]:
@@ -149,6 +173,13 @@ def residual_features(site: Basis, points: Float[Array, "G D"], X: Float[Array, 
     return lax.stop_gradient(site.kernel.matrix(points, X) - explained)
 
 
+def steadied(matrix: Float[Array, "*batch G G"], eps: float | None) -> Float[Array, "*batch G G"]:
+    """The matrix with ``eps`` on its diagonal, or with an ample jitter."""
+    if eps is None:
+        return jittered(matrix, ample_jitter(matrix.dtype))[0]
+    return add_to_diagonal(matrix, jnp.full(matrix.shape[:-1], eps, matrix.dtype))
+
+
 def largest_eigenvalue(times: Callable[[Array], Array], size: int, dtype: jnp.dtype) -> Float[Array, ""]:
     """Size of the largest eigenvalue of a symmetric operator, by power iterations."""
     start = jax.random.normal(jax.random.key(0), (size,), dtype)
@@ -161,23 +192,26 @@ def largest_eigenvalue(times: Callable[[Array], Array], size: int, dtype: jnp.dt
     return lax.scan(once, start / jnp.sqrt(jnp.sum(start**2)), None, ITERATIONS)[1][-1]
 
 
-@jax.custom_vjp
-def watched(top: Array, variance: Float[Array, "*batch N"], features: Float[Array, "G N"]) -> Array:  # noqa: ARG001
-    """Variances whose curvature tells ``top`` about its largest eigenvalue.
+@partial(jax.custom_vjp, nondiff_argnums=(3,))
+def watched(top: Array, spread: Array, features: Float[Array, "G N"], axes: int) -> Array:  # noqa: ARG001
+    """Variances, or with ``axes=2`` covariances, whose curvature tells ``top`` about its largest eigenvalue.
 
     ``features`` are ``V^T F``; the gradient of the loss in the variances is ``Lambda / 2``.
     """
-    return variance
+    return spread
 
 
-def _watched_backward(kept: tuple[Array, Array], slope: Array) -> tuple[Array, Array, Array]:
+def _watched_backward(axes: int, kept: tuple[Array, Array], slope: Array) -> tuple[Array, Array, Array]:
     top, features = kept
 
     def largest(half: Array) -> Array:
-        times = lambda x: 2 * matmul(features, half * matmul(x, features))  # noqa: E731
+        def times(x: Array) -> Array:
+            seen = matmul(x, features)
+            return 2 * matmul(features, half * seen if axes == 1 else matmul(half, seen))
+
         return largest_eigenvalue(times, features.shape[0], features.dtype)
 
-    largest_of_each = over_axes(largest, slope.ndim - 1)(slope)
+    largest_of_each = over_axes(largest, slope.ndim - axes)(slope)
     return jnp.broadcast_to(largest_of_each, top.shape), slope, jnp.zeros_like(features)
 
 

@@ -22,8 +22,12 @@ from numpyro_gp.beliefs.coupled import check_mean, joint_covariance, whitened_ma
 from numpyro_gp.beliefs.curvature_taps import (
     Probe,
     gamma_scale,
+    largest_eigenvalue,
     prior_curvature,
     residual_features,
+    residual_variance,
+    watched,
+    whiten,
 )
 from numpyro_gp.checks import check_points, check_triangle, fail, when_known
 from numpyro_gp.kernels import Kernel
@@ -403,18 +407,23 @@ class Orthogonal(WithMeanBasis):
 
     def marginals(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Marginals:
         plain = super().marginals(basis, X)
-        if self.probe is None:
-            return plain
-        residual = residual_features(single(self, basis), self.Z_gamma, X)
-        seen = einsum("gn,...gn->...n", residual, matmul(self.probe.covariance, residual))
-        return Marginals(plain.mean, plain.variance + seen)
+        return Marginals(plain.mean, self._probed(single(self, basis), X, plain.variance, 1))
 
     def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:
         plain = super().joint(basis, X)
-        if self.probe is None:
-            return plain
-        residual = residual_features(single(self, basis), self.Z_gamma, X)
-        return Joint(plain.mean, plain.covariance + matmul(residual.T, matmul(self.probe.covariance, residual)))
+        return Joint(plain.mean, self._probed(single(self, basis), X, plain.covariance, 2))
+
+    def _probed(self, site: Basis, X: Float[Array, "N D"], spread: Array, axes: int) -> Array:
+        """Variances or covariances as they are, in sight of the probe."""
+        probe = self.probe
+        if probe is None or (not probe.of_data and probe.top is None):
+            return spread
+        residual = residual_features(site, self.Z_gamma, X)
+        if probe.of_data:
+            half = matmul(probe.covariance, residual)
+            return spread + (einsum("gn,...gn->...n", residual, half) if axes == 1 else matmul(residual.T, half))
+        white = whiten(site, self.Z_gamma, residual, probe.eps, probe.covariance.ndim == self.a.ndim)
+        return watched(probe.top, spread, white, axes)
 
     def kl(self, basis: AbstractBasis) -> Float[Array, ""]:
         """``(a^T H a + |m|^2) / 2 + kl(C)`` with ``H = K_gamma,gamma - R^T R``."""
@@ -422,14 +431,26 @@ class Orthogonal(WithMeanBasis):
         a = self.coefficients(site)
         residual = residual_norm(site, self.Z_gamma, a, projected(site, self.Z_gamma, a), self.columns)
         value = 0.5 * (residual + jnp.sum(self.mean**2)) + covariance_kl(self.scale_tril)
-        if self.probe is None:
+        if (probe := self.probe) is None:
             return value
-        # ``weight + tr(Omega H) / 2``: zero, with gradients that are not.
-        prior = prior_curvature(site, self.Z_gamma)[(None,) * (self.probe.covariance.ndim - 2)]
-        return value + (self.probe.weight + 0.5 * jnp.sum(self.probe.covariance * prior))
+        is_diagonal = probe.covariance.ndim == self.a.ndim
+        # ``weight + tr(Omega H) / 2``, and ``top`` times an eigenvalue: zero, with gradients that are not.
+        prior = (residual_variance if is_diagonal else prior_curvature)(site, self.Z_gamma)
+        lead = (None,) * (probe.covariance.ndim - prior.ndim)
+        value = value + (probe.weight + 0.5 * jnp.sum(probe.covariance * lax.stop_gradient(prior)[lead]))
+        if probe.top is None:
+            return value
+        if not is_diagonal:
+            return value + jnp.sum(probe.top)
+        # The largest eigenvalue of ``(diag(H) + eps)^-1 H``; rows drawn stand for all, on the safe side.
+        points = self.Z_gamma if self.columns is None else self.Z_gamma[self.columns]
+        half = whiten(site, points, prior_curvature(site, points), probe.eps, True)
+        white = whiten(site, points, half.T, probe.eps, True)
+        top = largest_eigenvalue(lambda x: matmul(white, x), points.shape[0], white.dtype)
+        return value + jnp.sum(probe.top) * (top * (self.Z_gamma.shape[0] / points.shape[0]))
 
 
-@value_type()
+@value_type(static=("eps",))
 class Preconditioned(Orthogonal):
     """`Orthogonal` with coefficients ``a + b / (diag(H) + eps)``, whose divisor is that of the kernel of the moment.
 
@@ -437,8 +458,9 @@ class Preconditioned(Orthogonal):
     """
 
     b: Array | None = None
+    eps: float = 0.0
 
     def coefficients(self, site: Basis) -> Float[Array, "*batch G"]:
         b = jnp.asarray(self.b)
-        width: Array = lax.stop_gradient(gamma_scale(site, jnp.asarray(self.Z_gamma)))
+        width: Array = lax.stop_gradient(gamma_scale(site, jnp.asarray(self.Z_gamma), self.eps))
         return jnp.asarray(self.a) + width[(None,) * (b.ndim - 1)] * b

@@ -11,19 +11,29 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro
 
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.beliefs.basis import Basis
+from numpyro_gp.beliefs.coupled import Coupled
 from numpyro_gp.beliefs.curvature_taps import Probe
 from numpyro_gp.beliefs.decoupled import Decoupled, Hybrid, Orthogonal, Preconditioned
 from numpyro_gp.beliefs.layer import DecoupledLayer
-from numpyro_gp.checks import check_choice, check_count, check_points, fail
-from numpyro_gp.guides.natural import lower_factor, natural_param, newton_coefficients
+from numpyro_gp.checks import check_choice, check_count, check_nonnegative, check_points, check_positive, fail, known
+from numpyro_gp.guides.natural import (
+    DIAGONAL_EPS,
+    lower_factor,
+    natural_coefficients,
+    natural_param,
+    natural_to_mean,
+    newton_coefficients,
+)
 from numpyro_gp.guides.recipes import Recipe, coupled, identity_factor, member_param, start_scale
+from numpyro_gp.linalg import einsum, inverse_lower, matmul
 from numpyro_gp.sites import InducingPrior
 
-ROUTES = ("adaptive", "newton")
+ROUTES = ("adaptive", "diagonal", "exact", "newton")
 # Up to so many mean points a step by the curvature of the data, cubic in their number, costs less than it saves.
 NEWTON_MOST = 1000
 
@@ -35,6 +45,7 @@ class MeanPoints(NamedTuple):
     points: Array
     columns: int | None
     train_inputs: bool
+    first: Array | None = None  # coefficients at the start, where not zero
     parameter: str | None = None  # name of the inputs among the parameters, where not the label
 
     @classmethod
@@ -58,6 +69,8 @@ class MeanPoints(NamedTuple):
 
     def start(self, prior: InducingPrior) -> Array:
         """Coefficients of each output and member of plates at the start."""
+        if self.first is not None:
+            return self.first
         return jnp.zeros((*prior.shape()[:-1], len(self.points)), prior.dtype)
 
     def drawn(self, name: str) -> Array | None:
@@ -162,8 +175,11 @@ def orthogonal(
     *,
     natural: bool = False,
     gamma: str | None = None,
+    gamma_step: float = 1.0,
+    eps: float | None = None,
     train_inputs: bool = False,
     scale: float = 1.0,
+    start: Orthogonal | None = None,
 ) -> Recipe:
     """For many data: a coupled belief with more points for the mean, `Orthogonal` (mathematics.md section 4.4).
 
@@ -183,13 +199,26 @@ def orthogonal(
         - ``"newton"``: natural parameters ``(Q a, Q)``, where ``Q`` is a running mean of ``H + F Lambda F^T``, the
           curvature of the batches, over about one over the natural step of them. Safe up to a step of 1 for log-concave
           likelihoods, in minibatches too; ``O(M_gamma^3 + N M_gamma^2)`` in each step.
-        - ``"adaptive"``: parameter ``b`` with ``a = b / (diag(H) + 0.01)`` for the ordinary optimiser, such as Adam.
+        - ``"adaptive"``: parameter ``b`` with ``a = b / (diag(H) + eps)`` for the ordinary optimiser, such as Adam.
           ``diag(H)`` is that of the kernel of the moment, and a constant to derivatives: gradients in hyper-parameters
           are those at fixed ``a``, which vanish where the true ones do. ``O(M_gamma M^2)`` in each step.
+        - ``"diagonal"``, ``"exact"``: natural steps ``a + rho Q^-1 grad`` with ``Q = diag(H) + eps`` or ``Q = H``
+          (eq. 16a and 17), ``O(M_gamma M (M + N))`` and ``O(M_gamma^3)`` in each step: the steps of the paper, for who
+          repeats its experiments. They would diverge where ``rho > 2 / max eig(Q^-1 (H + F Lambda F^T))``, which is of
+          order ``1/N``: where this eigenvalue is above 1 the step is divided by it (some power iterations in each
+          step).
+    gamma_step : float
+        Of the three natural routes: ``rho`` is ``gamma_step`` times the step of `natural_gradient`.
+    eps : float, optional
+        Added to ``diag(H)`` or to the diagonal of ``Q``, in the units of the function's variance, and not scaled by
+        the kernel's. None is 0.01 for the diagonal routes, which is meant for standardised targets, and the library's
+        relative jitter for the others.
     train_inputs : bool
         Whether ``Z_gamma`` is a parameter.
     scale : float
         Standard deviation of the whitened values at the start.
+    start : Orthogonal, optional
+        Belief to start from, such as that of `ngp.beliefs.orthogonal_optimum`; instead of ``scale``.
 
     Returns
     -------
@@ -213,30 +242,72 @@ def orthogonal(
     """
     if gamma is not None:
         check_choice("gamma", gamma, ROUTES)
+    check_positive("gamma_step", gamma_step)
+    if eps is not None:
+        check_nonnegative("eps", eps)
     start_scale(scale)
     mean = MeanPoints.checked("Z_gamma", Z_gamma, columns, train_inputs)
     beta = coupled(natural=natural, scale=scale)
     if gamma is None:
         gamma = "newton" if natural and columns is None and len(mean.points) <= NEWTON_MOST else "adaptive"
-    return partial(_orthogonal, at=mean, beta=beta, gamma=gamma)
+    if start is not None:
+        # Refuse a start that is no belief on these points of the mean, in their order.
+        cure = "Pass the rows of its Z_gamma."
+        if start.a.shape[-1] != (count := len(mean.points)):
+            fail("start", f"a belief on the {count} rows of Z_gamma", f"one on {start.a.shape[-1]}", cure)
+        own, given = known(start.Z_gamma), known(mean.points)
+        if (
+            own is not None
+            and given is not None
+            and own.shape == given.shape
+            and not np.allclose(own, given, rtol=1e-5)
+        ):
+            fail("start", "a belief on the rows of Z_gamma", "one on others", cure)
+        mean, beta = mean._replace(first=start.a), partial(_beta_from, start=start, natural=natural)
+    return partial(_orthogonal, at=mean, beta=beta, gamma=gamma, step=gamma_step, eps=eps)
 
 
-def _orthogonal(name: str, prior: InducingPrior, *, at: MeanPoints, beta: Recipe, gamma: str) -> Orthogonal:
+def _orthogonal(
+    name: str, prior: InducingPrior, *, at: MeanPoints, beta: Recipe, gamma: str, step: float, eps: float | None
+) -> Orthogonal:
     inputs, own, drawn, start = at.inputs(name, prior), beta(name, prior), at.drawn(name), at.start(prior)
     if gamma == "adaptive":
-        b = member_param(f"{name}/gamma", prior, start)
-        return Preconditioned(inputs, start, own.mean, own.scale_tril, drawn, None, b)
-    # ``a`` with a derivative that is its preconditioned gradient, and the probe that brings the preconditioner. What is
-    # stored is ``(Q a, Q)``, with the prior variance times I for the first ``Q``: below the curvature, as the prior is.
-    axes, points = prior.event_dim, jnp.asarray(at.points, prior.dtype)
+        b = member_param(f"{name}/gamma", prior, jnp.zeros_like(start))
+        added = DIAGONAL_EPS if eps is None else eps
+        return Preconditioned(inputs, start, own.mean, own.scale_tril, drawn, None, b, added)
+    # ``a`` with a derivative that is its preconditioned gradient, and the probe that brings the preconditioner.
+    axes, members = prior.event_dim, start.ndim - prior.own_dim
+    if gamma == "newton":
+        # ``(Q a, Q)``, with the prior variance times I for the first ``Q``: below the curvature, as the prior is.
+        points = jnp.asarray(at.points, prior.dtype)
 
-    def precision(_: Array) -> Array:
-        return jnp.mean(prior.basis.diagonal(points)) * identity_factor(start.shape, 1.0, prior.dtype)
+        def variance(_: Array) -> Array:
+            return jnp.broadcast_to(jnp.mean(prior.basis.diagonal(points)), start.shape)
 
-    shift = natural_param(name, "gamma_shift", start, axes)
-    stored = shift, natural_param(name, "gamma_precision", precision, axes + 1)
-    a, weight, covariance = newton_coefficients(*stored, start.ndim - prior.own_dim)
-    return Orthogonal(inputs, a, own.mean, own.scale_tril, drawn, Probe(weight, covariance))
+        eye = identity_factor(start.shape, 1.0, prior.dtype)
+        shift = natural_param(name, "gamma_shift", lambda key: variance(key) * start, axes)
+        precision = natural_param(name, "gamma_precision", lambda key: variance(key)[..., None] * eye, axes + 1)
+        a, weight, covariance = newton_coefficients(shift, precision, step, eps, members)
+        return Orthogonal(inputs, a, own.mean, own.scale_tril, drawn, Probe(weight, covariance, of_data=True))
+    eps = DIAGONAL_EPS if gamma == "diagonal" and eps is None else eps
+    stored = natural_param(name, "gamma", start, axes)
+    a, weight, covariance, top = natural_coefficients(stored, gamma, step, eps, members)
+    return Orthogonal(inputs, a, own.mean, own.scale_tril, drawn, Probe(weight, covariance, False, top, eps))
+
+
+def _beta_from(name: str, prior: InducingPrior, *, start: Orthogonal, natural: bool) -> Coupled:
+    """Parameters of ``(m, C)`` that start at those of a belief."""
+    mean, factor = jnp.asarray(start.mean, prior.dtype), jnp.asarray(start.scale_tril, prior.dtype)
+    if mean.shape != prior.shape():
+        cure = "Pass a belief of the same site."
+        fail("start", f"over whitened values of shape {prior.shape()}", f"shape {mean.shape}", cure)
+    if not natural:
+        center = member_param(f"{name}/mean", prior, mean)
+        return Coupled(center, member_param(f"{name}/scale_tril", prior, factor, 2, constraint=lower_factor))
+    inverse = inverse_lower(factor)
+    precision, axes = matmul(jnp.swapaxes(inverse, -1, -2), inverse), prior.event_dim
+    shift = natural_param(name, "shift", einsum("...ij,...j->...i", precision, mean), axes)
+    return Coupled(*natural_to_mean(shift, natural_param(name, "precision", precision, axes + 1)))
 
 
 # --------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ Which density leaving one out needs is in mathematics.md section 11.2.
 
 from collections.abc import Container, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -170,6 +170,26 @@ def _without_hidden(found: TrainingDraws, seen: Mapping[str, Array]) -> Training
         for group in (found.log_likelihood, found.replicated, found.observed) if not keep.any() else ():
             group.pop(name, None)
     return found
+
+
+class GlobalDraws(dict[str, Array]):
+    """Draws by site; one that is asked for a site in a plate says where its draws are."""
+
+    def __init__(self, draws: Mapping[str, Array], inside: Container[str]) -> None:
+        super().__init__(draws)
+        self.inside = inside
+
+    def __missing__(self, name: str) -> NoReturn:
+        cure = "Take posterior.draws(key, *args).latent, which has draws of sites in plates and of processes."
+        got = f"{name!r}, which is in a plate" if name in self.inside else repr(name)
+        fail("the site", f"one outside every plate, of {sorted(self)}", got, cure, KeyError)
+
+
+jax.tree_util.register_pytree_node(
+    GlobalDraws,
+    lambda own: ([own[name] for name in sorted(own)], (sorted(own), own.inside)),
+    lambda names, leaves: GlobalDraws(dict(zip(names[0], leaves, strict=True)), names[1]),
+)
 
 
 def is_hyperparameter(site: Site) -> bool:

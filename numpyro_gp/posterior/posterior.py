@@ -20,6 +20,7 @@ from numpyro_gp.neighbours.value import NewRows, neighbours_in
 from numpyro_gp.posterior.arviz import arviz_container, sample_stats
 from numpyro_gp.posterior.conditioned import Conditioned
 from numpyro_gp.posterior.draws import (
+    GlobalDraws,
     TrainingDraws,
     draws_at_data,
     is_hyperparameter,
@@ -55,6 +56,7 @@ from numpyro_gp.primitives.opening import recorded_processes
 from numpyro_gp.programs.private import arguments_of_run
 from numpyro_gp.rows.call import Arguments, Call, argument_names, arguments_of, call_of, check_taken, is_data
 from numpyro_gp.rows.model_trace import look
+from numpyro_gp.sites import is_latent, role
 
 KINDS = ("svi", "mcmc", "stein")
 # Of a posterior: its engine, arrays by group, and numbers.
@@ -459,7 +461,8 @@ class Posterior(Fitted):
             values = own.source.training_values(*draw, call.at(arrays))
             return {name: x for name, x in values.items() if name in sites and is_hyperparameter(sites[name])}
 
-        return at_each_draw(one, self, draws, call.arrays)
+        inside = {n for n, s in sites.items() if is_latent(s) and role(s) is None and s["cond_indep_stack"]}
+        return GlobalDraws(at_each_draw(one, self, draws, call.arrays), inside)
 
     def to_arviz(
         self,

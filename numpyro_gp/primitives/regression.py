@@ -1,6 +1,7 @@
 """``gp_regression``: Gaussian data with the function integrated out, exactly or by the collapsed bound."""
 
 import math
+import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NoReturn, TypeVar, overload
@@ -171,12 +172,13 @@ def gp_regression(
     name: str,
     kernel: KernelLike | GaussianProcess,
     X: AnyNeighbours | Line,
-    noise_variance: ArrayLike,
+    noise_variance: ArrayLike | None = None,
     *,
     mean: MeanLike = None,
     inducing: Functional | ArrayLike | None = None,
     obs: ArrayLike | None = None,
     jitter: float | None = None,
+    noise: ArrayLike | None = None,
 ) -> LocalProcess: ...
 
 
@@ -185,12 +187,13 @@ def gp_regression(
     name: str,
     kernel: KernelLike,
     X: Functional | ArrayLike,
-    noise_variance: ArrayLike,
+    noise_variance: ArrayLike | None = None,
     *,
     mean: MeanLike = None,
     inducing: Functional | ArrayLike | None = None,
     obs: ArrayLike | None = None,
     jitter: float | None = None,
+    noise: ArrayLike | None = None,
 ) -> GaussianProcess: ...
 
 
@@ -198,12 +201,13 @@ def gp_regression(
     name: str,
     kernel: KernelLike | GaussianProcess,
     X: Functional | AnyNeighbours | Line | ArrayLike,
-    noise_variance: ArrayLike,
+    noise_variance: ArrayLike | None = None,
     *,
     mean: MeanLike = None,
     inducing: Functional | ArrayLike | None = None,
     obs: ArrayLike | None = None,
     jitter: float | None = None,
+    noise: ArrayLike | None = None,
 ) -> GaussianProcess | LocalProcess:
     """Fit Gaussian data of noise *variance* ``noise_variance``: the function is integrated out of the model.
 
@@ -243,6 +247,8 @@ def gp_regression(
     jitter : float, optional
         Relative jitter of ``k(Z, Z)``. The exact path has none unless it is given: the noise does its work. By
         neighbours it is the least noise of each datum, 1e-8 of the kernel's variance in float64 and 1e-4 in float32.
+    noise : array, optional
+        The old name of ``noise_variance``. It still works, and warns.
 
     Returns
     -------
@@ -261,6 +267,15 @@ def gp_regression(
     >>> f(jnp.array([[0.5]])).loc.shape
     (1,)
     """
+    if noise is not None:
+        text = "The argument noise of gp_regression is now called noise_variance"
+        warnings.warn(f"{text}: gp_regression(..., noise_variance=...).", FutureWarning, stacklevel=2)
+        if noise_variance is not None:
+            cure = "Keep noise_variance alone."
+            fail("noise", "left out where noise_variance is given", "both", cure, TypeError)
+        noise_variance = noise
+    if noise_variance is None:
+        fail("noise_variance", "given", "None", "Pass the variance of the noise: noise_variance=scale**2.", TypeError)
     if isinstance(kernel, GaussianProcess):
         if not isinstance(X, AnyNeighbours):
             cure = "Pass the kernel itself, or near = ngp.neighbours(X, K) in place of X."

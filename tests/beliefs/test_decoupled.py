@@ -103,7 +103,7 @@ def test_the_curvature_is_seen_through_the_joint_as_through_the_marginals():
     leaves = jax.tree.leaves(pair_of(Orthogonal, case))
 
     def moment(omega, method, X, weights):
-        q = Orthogonal(*leaves, None, Probe(jnp.zeros(()), omega))
+        q = Orthogonal(*leaves, None, Probe(jnp.zeros(()), omega, True))
         return jnp.sum(weights * getattr(q, method)(basis, X)[1])
 
     slope = jax.jit(jax.grad(moment), static_argnums=1)
@@ -162,9 +162,13 @@ def test_a_probe_changes_no_value_and_its_gradient_is_the_curvature():
         q = Orthogonal(leaves[0], a, *leaves[2:], None, probe)
         return 3.0 * (q.kl(basis) - likelihood.expected_log_prob(y, *q.marginals(basis, X)).sum())
 
-    probe = Probe(jnp.zeros(()), jnp.zeros((5, 5)))
-    slopes = jax.grad(loss, 1)(leaves[1], probe)
-    np.testing.assert_array_equal(loss(leaves[1], probe), loss(leaves[1], None))
-    np.testing.assert_allclose(slopes.weight, 3.0)
-    hessian = jax.hessian(lambda a: loss(a, None))(leaves[1])
-    np.testing.assert_allclose(2 * slopes.covariance, hessian, rtol=1e-8, atol=1e-9)
+    for shape, of_data in (((5,), False), ((5, 5), False), ((5, 5), True)):
+        probe = Probe(jnp.zeros(()), jnp.zeros(shape), of_data)
+        without = loss(leaves[1], None)
+        slopes = jax.grad(loss, 1)(leaves[1], probe)
+        np.testing.assert_array_equal(loss(leaves[1], probe), without)
+        np.testing.assert_allclose(slopes.weight, 3.0)
+        hessian = jax.hessian(lambda a: loss(a, None))(leaves[1]) if of_data else None
+        prior = jax.hessian(lambda a: 3.0 * Orthogonal(leaves[0], a, *leaves[2:]).kl(basis))(leaves[1])
+        wanted = hessian if of_data else prior if len(shape) == 2 else jnp.diagonal(prior)
+        np.testing.assert_allclose(2 * slopes.covariance, wanted, rtol=1e-8, atol=1e-9)

@@ -29,6 +29,8 @@ guides = ngp.guides
 # Each has steps, or pieces, of its own in a plate; other recipes meet their loop in the net of models.
 RECIPES = {
     "coupled": guides.coupled(),
+    "diagonal steps": guides.orthogonal(OTHERS, natural=True, gamma="diagonal"),
+    "exact steps": guides.orthogonal(OTHERS, gamma="exact"),
     "newton steps": guides.orthogonal(OTHERS, gamma="newton"),
     "layer": guides.decoupled_layer(OTHERS, mean="gp", covariance="gp"),
     "conditional additive": guides.conditional(),

@@ -241,5 +241,8 @@ def test_hyperparameters_say_where_the_draws_of_a_site_in_a_plate_are():
             numpyro.sample("y", dist.Normal(u[0] + u[1], noise), obs=y)
 
     posterior = ngp.Posterior.from_mcmc(grouped, {"noise": jnp.ones(3), "u": jnp.zeros((3, 2))})
-    assert set(posterior.hyperparameters(KEY, X, Y)) == {"noise"}
+    found = posterior.hyperparameters(KEY, X, Y)
+    assert set(found) == set(jax.tree.map(jnp.mean, found)) == {"noise"}
+    with pytest.raises(KeyError, match=r"outside every plate, of \['noise'\], but got 'u', which is in a plate"):
+        found["u"]
     assert posterior.draws(KEY, X, Y).latent["u"].shape == (3, 2)

@@ -94,6 +94,20 @@ def test_prior_draws_have_the_right_covariance(sparse):
     np.testing.assert_allclose(np.cov(values.T), np.asarray(kernel.matrix(X)) + 0.3 * np.eye(3), atol=0.07)
 
 
+def test_the_noise_variance_under_both_of_its_names():
+    case = cases("collapsed")[0]
+    data = {"X": case["X"], "obs": case["y"]}
+    new = ngp.gp_regression("y", kernel_of(case), noise_variance=0.1, **data)
+    with pytest.warns(FutureWarning, match=r"now called noise_variance: gp_regression\(..., noise_variance=") as said:
+        old = ngp.gp_regression("y", kernel_of(case), noise=0.1, **data)
+    assert said[0].filename == __file__
+    np.testing.assert_array_equal(new(case["Xs"]).loc, old(case["Xs"]).loc)
+    with pytest.raises(TypeError, match="noise_variance must be given, but got None"):
+        ngp.gp_regression("y", kernel_of(case), **data)
+    with pytest.warns(FutureWarning), pytest.raises(TypeError, match="noise must be left out where noise_variance"):
+        ngp.gp_regression("y", kernel_of(case), noise=0.1, noise_variance=0.1, **data)
+
+
 def test_a_factorisation_that_fails_is_named():
     """All entries of the Gram matrix are one. A mean, which the belief's own check would name, was not passed."""
     X, kernel = jnp.linspace(0.0, 1.0, 4)[:, None], ngp.kernels.RBF(1.0, 1e9)

@@ -66,7 +66,8 @@ def test_seconds_of_a_step_against_the_number_of_mean_points():
         ("orthogonal natural, exact KL", 2000, guides.orthogonal(gamma_points(2000), natural=True), True),
         ("hybrid natural", 2000, guides.hybrid(gamma_points(2000), 64, natural=True), True),
         ("decoupled", 2000, guides.decoupled(gamma_points(2000), 64), False),
-    ]
+        ("orthogonal natural, diagonal", 2000, guides.orthogonal(gamma_points(2000), 64, natural=True, gamma="diagonal", gamma_step=1e-3), True),
+    ]  # fmt: skip
     found = {}
     for label, size, recipe, natural in rows:
         found[label, size], compiled = seconds_of(recipe, natural)
