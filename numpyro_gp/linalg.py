@@ -189,21 +189,6 @@ def moved_columns(change: Float[Array, "N K"], right: Float[Array, "M K"]) -> Fl
 
 
 @jax.custom_jvp
-def scaled(factor: Float[Array, ""], matrix: Float[Array, "M N"]) -> Float[Array, "M N"]:
-    """``c A``; the derivative in ``c`` is summed over a row by a product, a quarter of the time of XLA's sum of all."""
-    return factor * matrix
-
-
-@scaled.defjvp
-def _scaled_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
-    (factor, matrix), (factor_dot, matrix_dot) = primals, tangents
-    value = factor * matrix
-    rows, columns = value.shape
-    change = jnp.broadcast_to(factor_dot.astype(value.dtype), (rows, 1))
-    return value, factor * matrix_dot + matmul(change, jnp.ones((1, columns), value.dtype)) * matrix
-
-
-@jax.custom_jvp
 def product(left: Float[Array, "*batch K M"], right: Float[Array, "*batch M N"]) -> Float[Array, "*batch K N"]:
     """``A B``, with derivatives whose transposes are products in their fast form."""
     return matmul(left, right)
@@ -283,11 +268,6 @@ def _lower_product_jvp(primals: tuple[Array, ...], tangents: tuple[Array, ...]) 
 def _first_half(size: int) -> int:
     """Rows of the upper of two halves of a triangle, a multiple of eight."""
     return (size + 15) // 16 * 8
-
-
-def row_sums(matrix: Float[Array, "*batch M N"]) -> Float[Array, "*batch M"]:
-    """The sums of the rows of a large matrix by a product: XLA's own take three times as long on a CPU."""
-    return matmul(matrix, jnp.ones((matrix.shape[-1], 1), matrix.dtype))[..., 0]
 
 
 def lower_square(factor: Float[Array, "M M"]) -> Float[Array, "M M"]:

@@ -111,10 +111,7 @@ class ImportanceWeightedELBO(ELBO):
         sharding: NamedSharding | None = None,
     ) -> None:
         self.num_samples, self.sharding = check_shared("num_samples", num_samples, sharding), sharding
-        if not isinstance(plate, str):
-            fail("plate", "the name of the data plate", f"{plate!r:.40}", 'Pass a string, such as "data".', TypeError)
-        self.plate = plate
-        self.doubly_reparametrised = doubly_reparametrised
+        self.plate, self.doubly_reparametrised = plate, doubly_reparametrised
         super().__init__(check_count("num_particles", num_particles), vectorize_particles)
 
     def loss_with_mutable_state(

@@ -24,7 +24,6 @@ from numpyro_gp.linalg import (
     materialised,
     outer_square,
     product,
-    scaled,
     small_cholesky,
 )
 from numpyro_gp.primitives.regression import gaussian_log_density
@@ -188,20 +187,6 @@ def test_products_in_their_fast_form_have_the_derivatives_of_plain_ones(rng, nam
     mapped = jax.vmap(jax.grad(lambda a, b: jnp.sum(jnp.sin(fast(a, b)))))(left, right)
     each = [jax.grad(lambda a, b: jnp.sum(jnp.sin(plain(a, b))))(a, b) for a, b in zip(left, right)]
     np.testing.assert_allclose(mapped, jnp.stack(each), rtol=1e-11, atol=1e-11)
-
-
-def test_a_scalar_times_a_matrix_has_the_derivatives_of_a_plain_product(rng):
-    """Values, first and second derivatives, of one and mapped over scalars; its sum over all numbers is a product."""
-    factor, matrix = jnp.asarray(1.3), jnp.asarray(rng.normal(size=(3, 80)))
-    losses = [lambda c, A, f=f: jnp.sum(jnp.sin(f(c, A))) for f in (scaled, lambda c, A: c * A)]
-    for derivative in (lambda f, **_: f, jax.grad, jax.hessian):
-        found, wanted = (derivative(loss, argnums=(0, 1))(factor, matrix) for loss in losses)
-        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12), found, wanted)
-    several = [jax.vmap(jax.grad(loss), in_axes=(0, None))(jnp.array([1.3, 0.2]), matrix) for loss in losses]
-    np.testing.assert_allclose(*several, rtol=1e-12)
-    program, plain = (jax.jit(jax.grad(loss)).lower(factor, matrix).compile().as_text() for loss in losses)
-    assert " dot(" in program
-    assert " dot(" not in plain
 
 
 @pytest.mark.parametrize("size", [1, 7, 40])

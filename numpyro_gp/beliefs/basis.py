@@ -17,7 +17,7 @@ from numpyro_gp.kernels import FunctionKernel, Kernel
 from numpyro_gp.kernels.functionals import OfFunctionals
 from numpyro_gp.kernels.jitter import steady
 from numpyro_gp.kernels.members import batch_shape
-from numpyro_gp.linalg import cholesky, einsum, flipped, half_log_det, matmul, moved, nothing, product, row_sums
+from numpyro_gp.linalg import cholesky, einsum, flipped, half_log_det, matmul, moved, nothing, product
 
 # --------------------------------------------------------------------------------------
 # The normal distribution of the whitened values, and how it follows from what a belief says about the function.
@@ -29,7 +29,7 @@ from numpyro_gp.linalg import cholesky, einsum, flipped, half_log_det, matmul, m
 
 def covariance_kl(factor: Float[Array, "*batch M M"]) -> Float[Array, ""]:
     """``kl(C) = (|C|_F^2 - M)/2 - sum_i log C_ii``, summed over leading axes (mathematics.md section 3.1)."""
-    return 0.5 * (jnp.sum(row_sums(factor**2)) - factor.size / factor.shape[-1]) - jnp.sum(half_log_det(factor))
+    return 0.5 * (jnp.sum(factor**2) - factor.size / factor.shape[-1]) - jnp.sum(half_log_det(factor))
 
 
 class Whitened(NamedTuple):

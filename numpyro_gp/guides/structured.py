@@ -1,6 +1,5 @@
 """Recipes for additive sites: beliefs over the stacked whitened values of all components (mathematics.md section 6)."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -11,14 +10,13 @@ from numpyro_gp.arrays import Array, ArrayLike, over_axes
 from numpyro_gp.beliefs.additive_basis import AdditiveBasis
 from numpyro_gp.beliefs.members import Stacks, alike
 from numpyro_gp.beliefs.structured import BlockDiagonal, BlockLowRank, Structured
-from numpyro_gp.checks import check_count, check_points, check_positive, check_shape, fail
+from numpyro_gp.checks import check_count, fail
 from numpyro_gp.guides.natural import SPARE, LowRank, lower_factor, natural_low_rank, natural_param, natural_to_mean
 from numpyro_gp.guides.recipes import Recipe, identity_factor, member_param, start_mean, start_scale
 from numpyro_gp.sites import InducingPrior
 
 # Size of the entries at which W starts. Zero would be a stationary point of every bound (mathematics.md section 6.2).
 START = 0.1
-Start = Callable[[str, InducingPrior, Array], Array]
 
 
 def _basis(name: str, prior: InducingPrior) -> AdditiveBasis:
@@ -87,15 +85,11 @@ def structured(
     rank: int,
     *,
     natural: bool = False,
-    W: ArrayLike | None = None,
-    inputs: ArrayLike | None = None,
-    curvature: ArrayLike = 1.0,
     mean: ArrayLike | None = None,
 ) -> Recipe:
     """Couplings between the components of an additive site in few numbers: `Structured`, with precision ``I + W W^T``.
 
-    ``W`` starts at small random numbers, or at ``W`` if it is given, or, with ``inputs``, at the best
-    rank ``r`` part of ``A diag(lambda)^(1/2)`` at those inputs, which is where training leads.
+    ``W`` starts at small random numbers.
 
     Parameters
     ----------
@@ -107,12 +101,6 @@ def structured(
         mean of the curvature of the batches within each component, and by ``W``; ``W`` iterates towards the leading
         eigenvectors of ``A diag(lambda) A^T``, with eight columns more than the belief has, which takes the largest.
         Always to be preferred: Adam alone stays far from the optimum for thousands of steps.
-    W : array (M, rank), optional
-        Where W starts.
-    inputs : array (N, D), optional
-        Data inputs (or a sample of them) that give W its start.
-    curvature : float or array (N,)
-        ``lambda`` at these inputs times N over their number: ``1 / noise`` for a Gaussian likelihood.
     mean : array (M,), optional
         Whitened mean at the start.
 
@@ -126,8 +114,7 @@ def structured(
     >>> import numpyro_gp as ngp
     >>> recipes = {"f": ngp.guides.structured(rank=20)}   # for ngp.AutoGP(model, recipes)
     """
-    start = _start_of_W(rank, W, inputs, curvature)
-    return partial(_low_rank, rank=rank, start=start, natural=natural, mean=mean, scale=None)
+    return partial(_low_rank, rank=check_count("rank", rank), natural=natural, mean=mean, scale=None)
 
 
 def block_low_rank(
@@ -135,9 +122,6 @@ def block_low_rank(
     *,
     natural: bool = False,
     scale: float = 1.0,
-    W: ArrayLike | None = None,
-    inputs: ArrayLike | None = None,
-    curvature: ArrayLike = 1.0,
     mean: ArrayLike | None = None,
 ) -> Recipe:
     """Couplings between components beside a full covariance within each: `BlockLowRank`, for an additive site.
@@ -148,7 +132,7 @@ def block_low_rank(
     ----------
     rank : int
         Number r of columns of W.
-    natural, W, inputs, curvature, mean
+    natural, mean
         As in `structured`.
     scale : float
         As in `block_diagonal`.
@@ -164,53 +148,15 @@ def block_low_rank(
     >>> recipes = {"f": ngp.guides.block_low_rank(2)}   # for ngp.AutoGP(model, recipes)
     """
     start_scale(scale)
-    start = _start_of_W(rank, W, inputs, curvature)
-    return partial(_low_rank, rank=rank, start=start, natural=natural, scale=scale, mean=mean)
+    return partial(_low_rank, rank=check_count("rank", rank), natural=natural, scale=scale, mean=mean)
 
 
-def _start_of_W(rank: int, W: ArrayLike | None, inputs: ArrayLike | None, curvature: ArrayLike) -> Start:
-    """How W starts, as a function of the site's prior and a key."""
-    check_count("rank", rank)
-    if W is not None and inputs is not None:
-        fail("inputs", "left out where W is given", "both", "Pass W, or inputs from which it is made.")
-    if inputs is None:
-        return partial(_start, rank=rank, W=W)
-    points = check_points("inputs", inputs)
-    return partial(_start, rank=rank, inputs=points, curvature=check_positive("curvature", curvature))
-
-
-def _start(
-    name: str,
-    prior: InducingPrior,
-    key: Array,
-    *,
-    rank: int,
-    W: ArrayLike | None = None,
-    inputs: Array | None = None,
-    curvature: Array | None = None,
-) -> Array:
-    """What is given; leading left singular vectors of ``A diag(lambda)^(1/2)`` times their singular values; noise."""
-    shape = prior.shape()
-    if W is not None:
-        shape = prior.event_shape if len(jnp.shape(W)) == 2 else shape
-        words = f"W of the recipe for {name!r}", W, (*shape, rank), "whitened values by rank", "Start from a good fit."
-        return jnp.broadcast_to(check_shape(*words).astype(prior.dtype), (*prior.shape(), rank))
-    if inputs is None or curvature is None:
-        return START * jax.random.normal(key, (*shape, rank), prior.dtype)
-    weights = jnp.broadcast_to(jnp.sqrt(curvature), inputs.shape[:1]).astype(prior.dtype)
-    vectors, values, _ = jnp.linalg.svd(prior.basis.features(inputs) * weights[None], full_matrices=False)
-    leading = jnp.broadcast_to(vectors[:, :rank] * values[None, :rank], (*shape, min(rank, values.size)))
-    # Columns beyond the rank of the features would be zero, where the gradient of W vanishes.
-    missing = rank - leading.shape[-1]
-    return jnp.concatenate([leading, _start(name, prior, key, rank=missing)], -1) if missing > 0 else leading
-
-
-# Pickles of recipes name what these were once.
-_random_start = _given_start = _spectral_start = _start
+def _random_W(prior: InducingPrior, key: Array, rank: int) -> Array:
+    return START * jax.random.normal(key, (*prior.shape(), rank), prior.dtype)
 
 
 def _low_rank(
-    name: str, prior: InducingPrior, rank: int, start: Start, natural: bool, mean: ArrayLike | None, scale: float | None
+    name: str, prior: InducingPrior, rank: int, natural: bool, mean: ArrayLike | None, scale: float | None
 ) -> LowRank:
     """`Structured`, or with a ``scale`` `BlockLowRank`, whose factors start at its inverse."""
     basis, at = _basis(name, prior), start_mean(name, prior, mean)
@@ -229,10 +175,8 @@ def _low_rank(
         spare = min(SPARE, basis.size - rank) if scale is None else 0
 
         def columns(key: Array) -> Array:
-            W = start(name, prior, key)
-            if spare <= 0:
-                return W
-            return jnp.concatenate([W, _start(name, prior, jax.random.fold_in(key, 1), rank=spare)], -1)
+            W = _random_W(prior, key, rank)
+            return W if spare <= 0 else jnp.concatenate([W, _random_W(prior, jax.random.fold_in(key, 1), spare)], -1)
 
         W = natural_param(name, "W", columns, 2)
         own = None if scale is None else blocks("own", scale**-2)
@@ -240,7 +184,7 @@ def _low_rank(
         belief: LowRank = each(shift, W, blocks("mean", 1.0), own)
         return replace(belief, names=basis.names) if isinstance(belief, BlockLowRank) else belief
     center = member_param(f"{name}/mean", prior, at)
-    W = member_param(f"{name}/W", prior, lambda key: start(name, prior, key), 2)
+    W = member_param(f"{name}/W", prior, lambda key: _random_W(prior, key, rank), 2)
     if scale is None:
         return Structured(center, W)
     return BlockLowRank(center, _factors(name, prior, basis, "precision_tril", 1 / scale), W)

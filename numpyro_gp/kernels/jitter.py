@@ -16,7 +16,7 @@ from scipy.linalg import get_lapack_funcs
 
 from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import check_nonnegative, fail
-from numpyro_gp.linalg import Square, add_to_diagonal, factor_of, factorise, factorise_from, row_sums
+from numpyro_gp.linalg import Square, add_to_diagonal, factor_of, factorise, factorise_from
 
 # Where the search begins, by bytes of a number. In float32 rounding errors of a factor grow by `PER_ROW` with its rows.
 LEAST = {8: 1e-6, 4: 1e-5}
@@ -101,8 +101,7 @@ def least_factor(
         return count + 1, *tried(jnp.where(is_lost & (count > 0), more, relative))
 
     if start is None:
-        others = row_sums(((matrix != 0) & ~is_own).astype(matrix.dtype))  # how many each row has
-        is_coupled = jnp.any(others > 0, axis=-1)
+        is_coupled = jnp.any((matrix != 0) & ~is_own, axis=(-2, -1))
         start = jnp.where(is_coupled, least, 0)
     first = lax.stop_gradient(jnp.asarray(start, matrix.dtype))
     first = jnp.broadcast_to(first, matrix.shape[:-2])

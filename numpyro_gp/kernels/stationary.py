@@ -18,7 +18,7 @@ from jaxtyping import Float
 from numpyro_gp.arrays import Array, ArrayField, same_fields, store, value_type
 from numpyro_gp.checks import check_floating, check_positive, fail
 from numpyro_gp.kernels.base import Kernel, by_field, inner_products, per_input, positive_per_input, positive_scalar
-from numpyro_gp.linalg import moved_columns, scaled
+from numpyro_gp.linalg import moved_columns
 from numpyro_gp.programs.trace import ANY_POINT
 
 # --------------------------------------------------------------------------------------
@@ -199,10 +199,10 @@ class _Stationary(_OfLengthscale):
     def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
         centre = _centre(X2)
         squares = squared_distances(self._scaled(X1, centre), self._scaled(X2, centre))
-        return scaled(self.variance, self.correlation(squares))
+        return self.variance * self.correlation(squares)
 
     def _gram(self, X: Float[Array, "N D"]) -> Float[Array, "N N"]:
-        return scaled(self.variance, self.correlation(squared_distances_gram(self._scaled(X, _centre(X)))))
+        return self.variance * self.correlation(squared_distances_gram(self._scaled(X, _centre(X))))
 
 
 def _centre(X: Float[Array, "N D"]) -> Float[Array, "1 D"]:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayField, store, value_type
-from numpyro_gp.checks import check_count, fail
+from numpyro_gp.checks import check_count, check_type, fail
 from numpyro_gp.kernels.base import Kernel, by_field, kernel_field, per_input, positive_scalar
 from numpyro_gp.kernels.measures import Empirical, Gaussian, Measure, Uniform, column_of, legendre, mean_of_measure
 from numpyro_gp.kernels.profiles import averages, deviation_of, double_mean, integral, of_average, over_normal
@@ -90,9 +90,8 @@ def _deviation(kind: type, gaps: Array, lengthscale: Array, *own: Array) -> Arra
 
 
 def _check_zero_mean_measure(measure: object) -> None:
-    if not isinstance(measure, (Uniform, Gaussian, Empirical)):
-        required, got = "Uniform(low, high), Gaussian(mean, sd) or Empirical(points)", f"a {type(measure).__name__}"
-        fail("measure", required, got, "Pass Uniform(0.0, 1.0).", TypeError)
+    required = "Uniform(low, high), Gaussian(mean, sd) or Empirical(points)"
+    check_type("measure", measure, (Uniform, Gaussian, Empirical), required, "Pass Uniform(0.0, 1.0).")
 
 
 @value_type()

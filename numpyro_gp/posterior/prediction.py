@@ -259,17 +259,21 @@ class Prediction:
         """Values with rows on the last axis, and their level."""
         return values if self.level is None else np.asarray(values, float) + self.level
 
-    def _reduce(self, function: Callable[..., object], *rows: Array) -> Any:
-        """Apply ``function(chunk, *rows of the chunk)`` to one chunk at a time, and join the rows of the results."""
+    def _reduce(self, function: Callable[..., object], *rows: Array, key: Array | None = None, lead: int = 0) -> Any:
+        """Apply ``function(chunk, *rows of the chunk)`` to one chunk at a time, and join the rows of the results.
+
+        With a key: ``function(chunk, keys of its draws, *rows)``. Results have so many ``lead`` axes before their rows.
+        """
         parts, start = [], 0
         for number, size in enumerate(self._sizes):
             chunk = self._chunks[number]
             length = chunk.mean_latent.shape[1 + self._axis]
-            parts.append(function(chunk, *[padded(row, start, length, self._axis) for row in rows]))
+            own = [] if key is None else [jax.random.split(jax.random.fold_in(key, number), self.num_draws)]
+            parts.append(function(chunk, *own, *[padded(row, start, length, self._axis) for row in rows]))
             start += size
         # The rows of all chunks, without their padding; by NumPy, since a program would be one for each number of
         # rows.
-        sizes, axis = self._sizes, self._axis
+        sizes, axis = self._sizes, lead + self._axis
         leaves = jax.tree.leaves(parts)
         if len(parts) == 1 and all(leaf.shape[axis] == sizes[0] for leaf in leaves):
             return parts[0]
@@ -330,14 +334,12 @@ class Prediction:
         key = key_of(self._key if key is None else check_key("key", key), "sample")
         every = -(-count // self.num_draws) * self.num_draws
         order = jax.random.permutation(jax.random.fold_in(key, len(self._sizes)), every)
-        parts = [self._draws(number, count, key, order) for number in range(len(self._sizes))]
-        return self._lifted(jnp.concatenate(parts, axis=1 + self._axis))
+        return self._lifted(self._reduce(lambda chunk, keys: self._draws(chunk, keys, order)[:count], key=key, lead=1))
 
-    def _draws(self, number: int, count: int, key: Array, order: Array) -> Array:
+    def _draws(self, chunk: Observation, keys: Array, order: Array) -> Array:
         """Draws for one chunk; the same order of posterior draws in each, so that a row of draws is of one of them."""
-        keys = jax.random.split(jax.random.fold_in(key, number), self.num_draws)
-        draws = mixture_sample(self._chunks[number], keys, times=order.size // self.num_draws)
-        return _first(draws.reshape((-1, *draws.shape[2:]))[order[:count]], self._sizes[number], 1 + self._axis)
+        draws = mixture_sample(chunk, keys, times=order.size // self.num_draws)
+        return draws.reshape((-1, *draws.shape[2:]))[order]
 
     def quantiles(self, levels: ArrayLike | Sequence[float], num_samples: int = 2000) -> Array:
         """Quantiles of new data, shape ``(levels, N, ...)``.
@@ -360,11 +362,13 @@ class Prediction:
             return self._lifted(jnp.moveaxis(rows, -1, 0))
         key = key_of(self._key, "quantiles")
         order = jnp.arange(-(-count // self.num_draws) * self.num_draws)
-        every = (self._draws(number, order.size, key, order) for number in range(len(self._sizes)))
         # Of whole numbers one of the draws, which the mean of two that are next to each other is not.
         method = "lower" if is_discrete(self._chunks[0]) else "linear"
-        parts = [jnp.quantile(draws, probabilities, axis=0, method=method) for draws in every]
-        return self._lifted(jnp.concatenate(parts, axis=1 + self._axis))
+
+        def of_chunk(chunk: Observation, keys: Array) -> Array:
+            return jnp.quantile(self._draws(chunk, keys, order), probabilities, axis=0, method=method)
+
+        return self._lifted(self._reduce(of_chunk, key=key, lead=1))
 
     def survival(self, times: ArrayLike) -> Array:
         """``P(Y > t)`` of new data at each of some times, shape ``(T, N, ...)``; any real values serve as times.
@@ -376,8 +380,7 @@ class Prediction:
         ----------
         times : array (T,)
         """
-        found, of_rows = self._times(times)
-        rows = () if of_rows is None else (of_rows,)
+        found, rows = self._times(times)
         values = self._reduce(lambda chunk, *own: mixture_survival(chunk, own[0].T if own else found), *rows)
         return jnp.moveaxis(values, -1, 0)
 
@@ -386,28 +389,25 @@ class Prediction:
 
         Their mean is `survival`, and their quantiles say how well the curve is known: `ngp.plots.survival` draws them.
         """
-        (times, of_rows), count = self._times(times), check_count("num_samples", num_samples)
+        (found, rows), count = self._times(times), check_count("num_samples", num_samples)
         key = key_of(self._key if key is None else check_key("key", key), "survival")
         each = -(-count // self.num_draws)
-        keys = [jax.random.split(jax.random.fold_in(key, number), self.num_draws) for number in range(len(self._sizes))]
-        parts, start = [], 0
-        for chunk, own, size in zip(self._chunks, keys, self._sizes, strict=True):
-            at = times if of_rows is None else padded(of_rows, start, chunk.mean_latent.shape[1 + self._axis]).T
-            parts.append(survival_draws(chunk, own, at, each=each))
-            start += size
-        cut = [_first(part, size, 2 + self._axis) for part, size in zip(parts, self._sizes, strict=True)]
-        order = jax.random.permutation(jax.random.fold_in(key, len(self._sizes)), each * self.num_draws)
-        return jnp.concatenate(cut, axis=2 + self._axis)[order[:count]]
 
-    def _times(self, times: ArrayLike) -> tuple[Array, Array | None]:
+        def of_chunk(chunk: Observation, keys: Array, *own: Array) -> Array:
+            return survival_draws(chunk, keys, own[0].T if own else found, each=each)
+
+        order = jax.random.permutation(jax.random.fold_in(key, len(self._sizes)), each * self.num_draws)
+        return self._reduce(of_chunk, *rows, key=key, lead=2)[order[:count]]
+
+    def _times(self, times: ArrayLike) -> tuple[Array, tuple[Array, ...]]:
         """Times ``(T,)``; where rows have a level also ``(N, T)``, less the level of each row."""
         found = check_array("times", times)
         if found.ndim != 1 or not found.size:
             fail("times", "of shape (T,), one or more", f"shape {found.shape}", "Pass jnp.linspace(0.0, 10.0, 50).")
         found = check_floating("times", found.astype(self.variance.dtype))
         if self.level is None:
-            return found, None
-        return found, jnp.asarray((np.asarray(times, float) - self.level[:, None]).astype(self.variance.dtype))
+            return found, ()
+        return found, (jnp.asarray((np.asarray(times, float) - self.level[:, None]).astype(self.variance.dtype)),)
 
 
 # What a prediction holds, as the pytree that it is: arrays, and what is fixed.

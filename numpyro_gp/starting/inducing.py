@@ -310,12 +310,8 @@ def pivots(kernel: HasMatrix, X: Array, size: int) -> tuple[Array, Array, Array,
     """A pivoted Cholesky factorisation: row indices, the number of distinct ones, what is left, how many are told.
 
     What is left ``(size,)`` is the share of the trace after each row. Rows behind those that were told apart by their
-    variance are the farthest. What is no kernel, or one that is not finite at ``X``, is refused.
+    variance are the farthest. A kernel that is not finite at ``X`` is refused.
     """
-    for method in ("matrix", "diagonal"):
-        if not callable(getattr(kernel, method, None)):
-            cure = "Pass a kernel such as numpyro_gp.kernels.RBF(1.0, 1.0)."
-            fail("kernel", "an object with matrix(X1, X2) and diagonal(X)", type(kernel).__name__, cure, TypeError)
 
     @jax.jit
     def chosen(X: Array) -> tuple[Array, ...]:

@@ -46,9 +46,6 @@ class Radial(ABC):
             cure = "Pass a positive number, which divides the *squared* distance, or leave it out."
             required = '"median" or a positive number'
             store(self, bandwidth=_number("bandwidth", self.bandwidth, 0, math.inf, required, cure))
-        if not isinstance(self.per_coordinate, bool):
-            cure = "Pass per_coordinate=True, or leave it out."
-            fail("per_coordinate", "True or False", f"{self.per_coordinate!r:.60}", cure, TypeError)
 
     @abstractmethod
     def profile(self, squared: Array, h: Array) -> tuple[Array, Array, Array]:

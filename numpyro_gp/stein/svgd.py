@@ -16,7 +16,7 @@ from numpyro.contrib.einstein.steinvi import SteinVIState
 from numpyro.optim import optax_to_numpyro
 
 from numpyro_gp.arrays import Array, Model, on_devices, split_arrays
-from numpyro_gp.checks import check_choice, check_key, check_shared, fail, known
+from numpyro_gp.checks import check_choice, check_key, check_shared, check_type, fail, known
 from numpyro_gp.guides.fit_registry import begin, fits_of, known_fit
 from numpyro_gp.primitives.inducing import Inducing, check_near, sites_at_start
 from numpyro_gp.programs.compiled import run
@@ -119,12 +119,8 @@ class SVGD(SteinHooks):
         if isinstance(optim, type) or not (hasattr(optim, "init") and hasattr(optim, "update")):
             cure = "Pass optax.adam(0.05)."
             fail("optim", "a NumPyro or optax optimiser", f"{optim!r:.60}", cure, TypeError)
-        if init_particles is not None and not isinstance(init_particles, (Mapping, Around)):
-            got, cure = f"a {type(init_particles).__name__}", "Use the names of the sites as keys."
-            fail("init_particles", "a dictionary of arrays, or Around(values)", got, cure, TypeError)
-        if metric is not None and not isinstance(metric, (Curvature, Spread)):
-            cure = "Pass Curvature(), or Spread(draws)."
-            fail("metric", "Curvature, Spread or None", f"{metric!r:.60}", cure, TypeError)
+        required, cure = "Curvature, Spread or None", "Pass Curvature(), or Spread(draws)."
+        check_type("metric", metric, (Curvature, Spread, type(None)), required, cure)
         guide_kwargs = {"init_loc_fn": init_to_draw, **(guide_kwargs or {})}
         optimiser: Any = optim if hasattr(optim, "get_params") else optax_to_numpyro(optim)
         optimiser = optimiser if metric is None else Moving(optimiser, metric)
@@ -225,9 +221,6 @@ class SVGD(SteinHooks):
 
     def starting_state(self, rng_key: Array, init_state: object, args: tuple, kwargs: dict) -> SteinVIState:
         """New particles, or the state of an earlier run: of this object, or of one like it."""
-        if init_state is not None and not isinstance(init_state, SteinVIState):
-            got = f"a {type(init_state).__name__}"
-            fail("init_state", "the state of an earlier run", got, "Pass result.state.", TypeError)
         if init_state is None or self.guide_sites is None:
             start = self.init(rng_key, *args, **kwargs)  # a new object learns its sites first
         if init_state is None:

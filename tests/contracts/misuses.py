@@ -307,7 +307,6 @@ GUIDES: list[Row] = [
     (lambda: guides.orthogonal(Z, columns=0), "columns must be at least 1"),
     (lambda: guides.orthogonal(Z, gamma="fast"), "gamma must be one of"),
     (lambda: guides.structured(0), "rank must be at least 1"),
-    (lambda: guides.structured(1, W=np.ones((2, 1)), inputs=Z), "inputs must be left"),
     (lambda: guides.conditional(natural=False), "natural must be True"),
     (lambda: guides.decoupled_layer(Z, mean="none"), "mean must be one of"),
     (lambda: guides.decoupled_layer(Z, covariance="none"), "covariance must be one of"),

@@ -70,29 +70,6 @@ def bound(belief, basis, X, likelihood, y):
     return bound_at(jnp.asarray(X), belief, basis, likelihood, jnp.asarray(y))
 
 
-@pytest.mark.parametrize("case", cases("additive"))
-def test_the_start_from_inputs_is_the_best_low_rank_part(case):
-    """At rank N it is the exact precision; at rank 2 it is the leading part (a random start is off by > 0.5)."""
-    basis, X = additive_basis_of(case), case["X"]
-    site = InducingPrior("f", basis, (basis.size,))
-    full, _ = run(ngp.guides.structured(len(X), inputs=X, curvature=1 / case["noise"]), site)
-    exact = basis.features(jnp.asarray(X))
-    np.testing.assert_allclose(full.W @ full.W.T, exact @ exact.T / case["noise"], rtol=1e-9, atol=1e-9)
-    values = np.linalg.svd(exact / np.sqrt(case["noise"]), compute_uv=False)
-    two, _ = run(ngp.guides.structured(2, inputs=X, curvature=1 / case["noise"]), site)
-    np.testing.assert_allclose(np.linalg.norm(two.W, axis=0), values[:2], rtol=1e-9)
-    more, _ = run(ngp.guides.structured(len(X) + 2, inputs=X, curvature=1 / case["noise"]), site)
-    assert np.all(np.linalg.norm(more.W, axis=0) > 0)
-
-
-def test_a_given_start():
-    site = prior()
-    W = np.ones((site.event_shape[0], 2))
-    np.testing.assert_array_equal(run(ngp.guides.structured(2, W=W), site)[0].W, W)
-    with pytest.raises(ValueError, match=r"W of the recipe for 'f' must be of shape \(13, 3\)"):
-        run(ngp.guides.structured(3, W=W), site)
-
-
 SHARED = np.random.default_rng(1)
 COLUMNS = np.clip(SHARED.uniform(size=(400, 1)) + 0.15 * SHARED.normal(size=(400, 4)), 0, 1)
 SUM = np.sin(np.arange(2, 10, 2) * COLUMNS).sum(1)
@@ -170,9 +147,3 @@ def test_members_that_a_mask_hides_stay_where_they_are(name):
         return ngp.additive_gp("f", {"a": kernel.on(0), "b": kernel.on(1)}, {"a": hidden.X[:3], "b": hidden.X[3:6]})
 
     hidden.check_hidden_members_stay(opened, RECIPES[name][0](natural=True), [True, False], 1e-2)
-
-
-@pytest.mark.parametrize("name", ["_random_start", "_given_start", "_spectral_start"])
-def test_pickles_of_recipes_find_their_starts(name):
-    """Recipes are partial functions, and pickles of version 0.3 name these."""
-    assert callable(pickle.loads(f"cnumpyro_gp.guides.structured\n{name}\n.".encode()))

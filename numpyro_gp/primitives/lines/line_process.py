@@ -16,11 +16,11 @@ from jax import lax
 from numpyro.distributions import constraints
 from numpyro.distributions.kl import kl_divergence
 
-from numpyro_gp.arrays import Array, ArrayLike, Shape, current_trace, value_type
+from numpyro_gp.arrays import Array, ArrayLike, Shape, value_type
 from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.beliefs.neighbours.blocks import HALF_LOG_2PI
 from numpyro_gp.beliefs.neighbours.pseudo_rows import PseudoRows, natural_moments
-from numpyro_gp.checks import check_floating, check_nonnegative, fail, when_known
+from numpyro_gp.checks import check_nonnegative, fail, when_known
 from numpyro_gp.kernels.base import Kernel
 from numpyro_gp.kernels.functionals import check_slopes
 from numpyro_gp.kernels.jitter import ample_jitter
@@ -32,7 +32,7 @@ from numpyro_gp.primitives.lines import filter as linear
 from numpyro_gp.primitives.lines.states import States, states_at
 from numpyro_gp.primitives.lines.value import Line, NewTimes
 from numpyro_gp.primitives.neighbours.local_process import LocalProcess
-from numpyro_gp.primitives.neighbours.row_sites import RowPrior, check_gaussian_data, check_one_process
+from numpyro_gp.primitives.neighbours.row_sites import Moments, RowPrior, check_gaussian_data, check_one_process
 from numpyro_gp.primitives.opening import Plates, check_name, open_site, record, record_call
 from numpyro_gp.sites import Belief, Certain
 
@@ -301,16 +301,11 @@ class LinePrior(RowPrior):
             return evidence - jnp.sum(belief.expected_log(jnp.arange(self.size), *moments))
         return jnp.sum(-0.5 * jnp.square(jnp.asarray(value)) - HALF_LOG_2PI, axis=-1)
 
-    def moments(self, value: AbstractBelief) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-        """Mean and variance of ``q(f_i)``, without the mean function, and given the pseudo-data of all others."""
-        if self._known is None or self._known[0] is not value or self._known[1] != current_trace():
-            belief = self.checked(value)
-            others = lax.stop_gradient(self.data(lax.stop_gradient(belief)).without_own_datum())
-            prior = lax.stop_gradient(self.kernel.diagonal(self.inputs))
-            cavity = *others, jnp.zeros_like(others[0])
-            q = natural_moments(belief.shift, belief.precision, jnp.arange(self.size), cavity, (prior, 1.0))
-            self._known = value, current_trace(), (q, others)
-        return self._known[2]
+    def _moments(self, belief: PseudoRows) -> tuple[Moments, Moments]:
+        others = lax.stop_gradient(self.data(lax.stop_gradient(belief)).without_own_datum())
+        prior = lax.stop_gradient(self.kernel.diagonal(self.inputs))
+        cavity = *others, jnp.zeros_like(others[0])
+        return natural_moments(belief.shift, belief.precision, jnp.arange(self.size), cavity, (prior, 1.0)), others
 
 
 kl_divergence.add((Belief, LinePrior), lambda belief, prior: -prior.log_prob(belief.value))
@@ -334,10 +329,7 @@ def gp_on_line(
         data = prior.data(prior.checked(value), level)
         known = tuple(dist.Normal(shift + mean, jnp.sqrt(variance)) for mean, variance in prior.moments(value))
     else:
-        white = check_floating(f"the value of site {name!r}", value)
-        if white.shape[-1:] != (line.size,):
-            got, cure = f"shape {white.shape}", "Use the rows that the value was found with."
-            fail(f"the value of site {name!r}", f"whitened values of shape {(line.size,)}", got, cure)
+        white = prior.whitened(value)
         # Jitter of the mean: where a process starts at the first row, none of its own would be left.
         noise = jnp.broadcast_to(jnp.asarray(relative) * jnp.mean(kernel.diagonal(line.inputs)), (line.size,))
         data = LineData(kernel, line, jnp.zeros(line.size, prior.dtype), 1 / noise, level)

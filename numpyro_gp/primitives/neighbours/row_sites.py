@@ -31,7 +31,7 @@ from numpyro_gp.checks import (
     fail,
 )
 from numpyro_gp.kernels.base import Kernel
-from numpyro_gp.kernels.functionals import Functional, OfFunctionals
+from numpyro_gp.kernels.functionals import OfFunctionals
 from numpyro_gp.kernels.jitter import ample_jitter
 from numpyro_gp.kernels.members import batch_shape
 from numpyro_gp.means import Mean
@@ -44,6 +44,8 @@ from numpyro_gp.primitives.opening import check_name, open_site, record, record_
 from numpyro_gp.programs.private import active_handlers
 from numpyro_gp.sites import Belief, Certain
 
+# Mean and variance at rows.
+Moments = tuple[Array, Array]
 ONE_SITE_EACH = "Open a site for each member, with neighbours of its own rows."
 # A weight of a term would leave what neighbours say of others as it was, and predictions.
 WEIGHED = "Pass the noise variance of each row of all the data, noise**2 / weights: neighbours count by it as well."
@@ -99,7 +101,7 @@ def regression_by_neighbours(
     level: Mean,
     obs: ArrayLike | None,
     jitter: float | None,
-    inducing: Functional | ArrayLike | None = None,
+    inducing: Any = None,
     shared: GlobalPart | None = None,
 ) -> LocalProcess:
     """`gp_regression` of rows with neighbours: whole, one event, or some rows in their plate, one term each.
@@ -115,9 +117,6 @@ def regression_by_neighbours(
     if is_whole or obs is None:
         cure = "Search for all of them, ngp.neighbours(X, K), or take minibatches: near[idx] in a plate of near.size."
         check_all_rows(whole, " where these stand whole, or are drawn", cure)
-    if isinstance(inducing, Functional):
-        cure = "Pass points, or leave near out: X of rows in its place."
-        fail("inducing", "points, where rows have neighbours", f"a {type(inducing).__name__}", cure, TypeError)
     is_given = shared is not None
     size, dtype = whole.size, whole.inputs.dtype
     if inducing is not None:
@@ -326,19 +325,28 @@ class RowPrior(dist.Distribution):
             fail(f"the belief at site {self.name!r}", f"pseudo-data of all {size} rows", got, cure)
         return value
 
-    def moments(self, value: AbstractBelief) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+    def whitened(self, value: Any) -> Array:
+        """A point: whitened values of all rows, others refused."""
+        white = check_floating(f"the value of site {self.name!r}", value)
+        if white.shape[-1:] != (self.size,):
+            got, cure = f"shape {white.shape}", "Use the rows that the value was found with."
+            fail(f"the value of site {self.name!r}", f"whitened values of shape {(self.size,)}", got, cure)
+        return white
+
+    def moments(self, value: AbstractBelief) -> tuple[Moments, Moments]:
         """Mean and variance of ``q(f_i)``, without the mean function, and of the cavity: of all others' pseudo-data."""
         if self._known is None or self._known[0] is not value or self._known[1] != current_trace():
-            belief, rows = self.checked(value), self.rows
-            points, still = self.inputs[rows.rows], lax.stop_gradient(belief)
-            data = lax.stop_gradient(self.data(belief))
-            cavity: Cavity = lax.stop_gradient(data.given(points, jnp.asarray(rows.others)))
-            prior = lax.stop_gradient(self.kernel.diagonal(points))
-            counted = self.size / len(rows)
-            marginals = natural_moments(belief.shift, belief.precision, rows.rows, cavity, (prior, counted))
-            outside = without_own_datum(still.shift, still.precision, rows.rows, cavity)
-            self._known = value, current_trace(), (marginals, outside)
+            self._known = value, current_trace(), self._moments(self.checked(value))
         return self._known[2]
+
+    def _moments(self, belief: PseudoRows) -> tuple[Moments, Moments]:
+        rows, still = self.rows, lax.stop_gradient(belief)
+        points, data = self.inputs[rows.rows], lax.stop_gradient(self.data(belief))
+        cavity: Cavity = lax.stop_gradient(data.given(points, jnp.asarray(rows.others)))
+        prior = lax.stop_gradient(self.kernel.diagonal(points))
+        counted = self.size / len(rows)
+        marginals = natural_moments(belief.shift, belief.precision, rows.rows, cavity, (prior, counted))
+        return marginals, without_own_datum(still.shift, still.precision, rows.rows, cavity)
 
 
 kl_divergence.add((Belief, RowPrior), lambda belief, prior: -prior.log_prob(belief.value))
@@ -379,16 +387,13 @@ def gp_by_neighbours(
         shift = level_at(level, inputs)
         known = tuple(dist.Normal(shift + center, jnp.sqrt(variance)) for center, variance in prior.moments(value))
     else:
-        white, size = check_floating(f"the value of site {name!r}", value), whole.size
-        zeros, noise = jnp.zeros(size, prior.dtype), jnp.zeros((), prior.dtype)
+        zeros, noise = jnp.zeros(whole.size, prior.dtype), jnp.zeros((), prior.dtype)
         data = RowData(kernel, whole, zeros, noise, level, relative, None, shared, True)
-        if len(rows) != size:
+        if len(rows) != whole.size:
             # Models are run on minibatches of points to see what they hold, and never scored: `RowPrior.log_prob`.
-            known = Certain(level_at(level, inputs) + jnp.sqrt(kernel.diagonal(inputs)) * white), None
-        elif white.shape[-1:] != (size,):
-            got, cure = f"shape {white.shape}", "Use the rows that the value was found with."
-            fail(f"the value of site {name!r}", f"whitened values of shape {(size,)}", got, cure)
+            known = Certain(level_at(level, inputs) + jnp.sqrt(kernel.diagonal(inputs)) * value), None
         else:
+            white = prior.whitened(value)
             # The function at all rows, one after the other: ``f_i = a_i . f_N(i) + sd_i v_i``, of what is not global.
             ordered = jnp.zeros_like(white).at[..., rows.rows].set(white)
             values = data.drawn(ordered, None if shared is None else shared.mean)

@@ -71,9 +71,7 @@ class Layer(NamedTuple):
     scale: float
 
 
-def initial_layers(
-    X: ArrayLike, inducing: ArrayLike, widths: Sequence[int], *, inner_scale: float = INNER_SCALE
-) -> list[Layer]:
+def initial_layers(X: ArrayLike, inducing: ArrayLike, widths: Sequence[int]) -> list[Layer]:
     """Where a deep Gaussian process starts: linear means, and the inducing inputs pushed through them.
 
     See mathematics.md section 5.4.
@@ -101,13 +99,10 @@ def initial_layers(
     """
     inputs = check_points("X", X)
     points = check_points("inducing", inducing, columns=inputs.shape[1])
-    if isinstance(widths, (int, str)):
-        cure = "Pass widths=[2]."
-        fail("widths", "a sequence of whole numbers, one for each inner layer", f"{widths!r:.60}", cure, TypeError)
     layers = []
     for width in widths:
         mean = linear_projection(inputs, check_count("widths", width))
-        layers.append(Layer(points, mean, inner_scale))
+        layers.append(Layer(points, mean, INNER_SCALE))
         inputs, points = mean(inputs), mean(points)
     return [*layers, Layer(points, None, 1.0)]
 
