@@ -73,7 +73,7 @@ class LineStream:
 
     def _rows(self, t: ArrayLike) -> Any:
         """Times, or rows of times and codes, where one of them may be given alone."""
-        given = np.atleast_1d(np.asarray(t))
+        given = np.atleast_1d(t)
         return given[None] if given.ndim == 1 and self._last.inputs.shape[1] == 2 else given
 
     def _variances(self, given: ArrayLike | None, count: int) -> Array:

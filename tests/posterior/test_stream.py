@@ -95,6 +95,18 @@ def test_many_data_in_single_precision_end_at_the_fixed_point_of_the_filter():
     np.testing.assert_allclose(stream(t[-1] + gap).function_variance[0], wanted, rtol=2e-3)
 
 
+def test_later_data_have_the_jitter_of_the_fit():
+    t, y = rows(12)
+
+    def series(line, y=None):
+        return ngp.gp_regression("y", K.Matern32(1.0, 0.8), line, 0.01, obs=y, jitter=0.1)
+
+    posterior, y = ngp.Posterior.from_mcmc(series, {"unused": jnp.zeros(1)}), jnp.asarray(y, jnp.float32)
+    stream = posterior.predictor(KEY, ngp.line(t[:8]), y[:8]).observe(t[8:], y[8:])
+    wanted = posterior.predict_at(KEY, t[-1:] + 0.3, ngp.line(t), y)
+    np.testing.assert_allclose(stream(t[-1] + 0.3).mean, wanted.mean, atol=1e-5)
+
+
 def test_what_it_cannot_do_is_refused():
     t, y = rows(12)
     posterior = ngp.Posterior.from_mcmc(model, SAMPLES)
@@ -106,6 +118,8 @@ def test_what_it_cannot_do_is_refused():
     ):
         with pytest.raises(ValueError, match="behind the last datum"):
             act()
+    with pytest.raises(ValueError, match="finite"):
+        stream.observe(np.ma.masked_array([t[-1] + 2], [True]), [0.1])
     with pytest.raises(ValueError, match="finite"):
         stream.observe(t[-1] + 2, np.nan)
     with pytest.raises(ValueError, match="one datum for each time"):

@@ -135,6 +135,8 @@ class LineEnd:
     level : Mean or None
     noise : Array () or (N,)
         Of the data so far.
+    jitter : Array ()
+        What is added to the noise of data.
     state : (Array (S,), Array (S, S))
         Its mean and covariance.
     """
@@ -142,13 +144,15 @@ class LineEnd:
     kernel: Kernel
     level: Mean | None
     noise: Array
+    jitter: Array
     state: tuple[Array, Array]
 
     @classmethod
     def of(cls, data: LineData) -> "LineEnd":
         """The end of a line of Gaussian data."""
         assert data.noise is not None
-        return cls(data.kernel, data.level, data.noise, linear.at_the_end(*data.sorted()))
+        jitter = jnp.mean(1 / data.precision - data.noise)
+        return cls(data.kernel, data.level, data.noise, jitter, linear.at_the_end(*data.sorted()))
 
     def _readers(self, rows: Array) -> tuple[States, Array, Array]:
         """States, what reads them at rows ``(B, 1 or 2)``, and the mean function there."""
@@ -159,7 +163,7 @@ class LineEnd:
     def told(self, rows: Array, gaps: Array, y: Array, variance: Array) -> "LineEnd":
         """The end after more data of these noise variances; ``gaps (B,)`` are from the row before each."""
         states, read, level = self._readers(rows)
-        return replace(self, state=linear.told(states, self.state, gaps, y - level, 1 / variance, read))
+        return replace(self, state=linear.told(states, self.state, gaps, y - level, 1 / (variance + self.jitter), read))
 
     def at(self, rows: Array, gaps: Array) -> tuple[Array, Array]:
         """Mean and variance ``(B,)`` of the function at rows that are ``gaps`` behind the last."""
