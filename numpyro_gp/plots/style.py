@@ -22,8 +22,8 @@ STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)))
 MARKERS = ("o", "s", "^", "D", "v", "P")
 INK = "#222222"
 DRAWS = 2000
-# Most names of levels below an axis.
-NAMES = 12
+# Most marks at the values of a column, and names of levels below an axis.
+MARKS, NAMES = 120, 12
 # Letters of such names that have room beside each other in a panel.
 LETTERS = 40
 
@@ -47,6 +47,12 @@ def finish(ax: "Axes", title: str, xlabel: str, ylabel: str) -> "Axes":
 def line_look(number: int) -> dict[str, Any]:
     """Colour and line style of one series."""
     return {"color": COLOURS[number % len(COLOURS)], "ls": STYLES[number % len(STYLES)]}
+
+
+def rug(ax: "Axes", values: np.ndarray) -> None:
+    """Marks at the bottom, at values of the data themselves: all, or some from the least to the greatest."""
+    marks = np.unique(np.quantile(values, np.linspace(0, 1, min(len(values), MARKS)), method="nearest"))
+    ax.plot(marks, np.full(len(marks), 0.015), "|", color=INK, ms=5, transform=ax.get_xaxis_transform())
 
 
 def names_below(ax: "Axes", names: Sequence[str]) -> None:

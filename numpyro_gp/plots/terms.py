@@ -18,7 +18,7 @@ from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import check_count, check_level, check_points
 from numpyro_gp.likelihoods.links import mean_of
 from numpyro_gp.plots.functions import AROUND_ZERO, DEVIATIONS, aspect_of, mark, shade
-from numpyro_gp.plots.style import COLOURS, INK, STYLES, Axes, Figure, band, date_ticks, finish, names_below
+from numpyro_gp.plots.style import COLOURS, INK, STYLES, Axes, Figure, band, date_ticks, finish, names_below, rug
 from numpyro_gp.posterior.posterior import Posterior
 
 WIDTH = 4
@@ -37,8 +37,6 @@ DARK, LIGHT = 0.35, 0.18
 # Inches that an entry of the legend takes, and most of them in a row.
 ENTRY, MOST_ENTRIES = 1.7, 6
 TRUTH = COLOURS[4]
-# Most marks at the values of a column.
-MARKS = 120
 
 
 Truth = Callable[..., ArrayLike]
@@ -201,10 +199,7 @@ class _Panel(NamedTuple):
             for z, alpha in shades:
                 band(self.axis, x, [self.undo(mean[at] + side * z * scale[at]) for side in (-1, 1)], colour, alpha)
             self.axis.plot(x, self.undo(mean[at]), color=colour, ls=style, label=name)
-        values = self.points.values[number]  # marks at all, or at some from the least to the greatest
-        marks = np.unique(np.quantile(values, np.linspace(0, 1, min(len(values), MARKS)), method="nearest"))
-        place = self.axis.get_xaxis_transform()
-        self.axis.plot(marks, np.full(len(marks), 0.015), "|", color=INK, ms=5, transform=place)
+        rug(self.axis, self.points.values[number])
         if effect.columns[number].is_date:
             date_ticks(self.axis.xaxis)
         finish(self.axis, effect.name, effect.columns[number].name, label)
@@ -398,14 +393,32 @@ def plot_effects(
     """
     data = np.asarray(check_points("X", X))
     design = known_design(posterior, design)
-    places = {name: at for at, name in enumerate(column_names(design, names, data.shape[1]))}
+    labels = column_names(design, names, data.shape[1])
     check_level(level)
     call: dict[str, Any] = dict(num_draws=num_draws, site=site, **kwargs)
     found = effects(posterior, key, X, *args, design=design, names=names, grid=grid, **call)
     drawn = sobol.sample(posterior, key, X, *args, num_samples=num_samples, **call) if indices else None
+    options: dict[str, Any] = dict(level=level, truth=truth, title=title, response=response, columns=columns)
+    return draw_effects(found, drawn, data, labels, **options)
+
+
+def draw_effects(
+    effects: Mapping[str, Effect],
+    indices: sobol.Indices | None,
+    X: np.ndarray,
+    names: Sequence[str],
+    *,
+    level: float = 0.9,
+    truth: Mapping[str, Truth] | None = None,
+    title: str = "",
+    response: str = "effect",
+    columns: int = 4,
+) -> "Figure":
+    """The figure of `plot_effects` from numbers that are there already: `effects` and draws of `sobol.sample`."""
+    places = {name: at for at, name in enumerate(names)}
     shown, points, labels = {}, {}, {}
-    for name, effect in found.items():
-        values = tuple(data[:, places[column.name]] for column in effect.columns)
+    for name, effect in effects.items():
+        values = tuple(X[:, places[column.name]] for column in effect.columns)
         if effect.is_category == (True,):  # levels say what share of the rows has them
             named = zip(effect.columns[0].levels or (), effect.axes[0], strict=True)
             levels = tuple(f"{level}\n{100 * np.mean(values[0] == code):.0f} %" for level, code in named)
@@ -424,15 +437,15 @@ def plot_effects(
         constant=0.0,
         deviations=False,
         columns=check_count("columns", columns),
-        others=int(drawn is not None),
+        others=int(indices is not None),
         title=title,
     )
-    if drawn is None:
+    if indices is None:
         return figure
     # The median share of each component with its credible interval, largest on top.
     axis = figure.axes[len(shown)]
-    bounds = sobol.intervals(drawn, level)
-    middle = {name: float(jnp.median(value)) for name, value in drawn.index.items()}
+    bounds = sobol.intervals(indices, level)
+    middle = {name: float(jnp.median(value)) for name, value in indices.index.items()}
     order = sorted(middle, key=lambda name: middle[name])
     place, centre = np.arange(len(order)), np.array([middle[name] for name in order])
     ends = np.array([[float(end) for end in bounds[name]] for name in order])
