@@ -376,7 +376,7 @@ class AutoGP(AutoGuide):
         Processes by neighbours have no whitened means, and are left out.
         """
         own, params = self._fitted(params)
-        rest = {} if own.rest is None else dict(own.rest.median(params))
+        rest = {} if own.rest is None else other_sites.median_of_rest(own.rest, params)
         found = own._own_quantiles(params, jnp.asarray([0.5]), rest, args, kwargs)
         return {**rest, **{name: value[0] for name, value in found.items()}}
 
@@ -388,7 +388,7 @@ class AutoGP(AutoGuide):
         own, params = self._fitted(params)
         levels = jnp.atleast_1d(jnp.asarray(quantiles))
         rest = {} if own.rest is None else other_sites.quantiles_of_rest(own.rest, params, levels)
-        middle = {} if own.rest is None else own.rest.median(params)
+        middle = {} if own.rest is None else other_sites.median_of_rest(own.rest, params)
         return {**rest, **own._own_quantiles(params, levels, middle, args, kwargs)}
 
     def _own_quantiles(

@@ -172,8 +172,21 @@ def check_given(function: Callable[..., object], args: Args, kwargs: Kwargs, why
         fail("args", f"those of the model: {why}", f"others ({error})", cure, TypeError)
 
 
+def median_of_rest(rest: Any, params: Mapping[str, object]) -> dict[str, Any]:
+    """Medians of the other sites."""
+    _check_answers(rest, "median")
+    return dict(rest.median(params))
+
+
+def _check_answers(rest: object, question: str) -> None:
+    if not hasattr(rest, question):
+        cure = f"Take the {question} from sample_posterior(key, params, *args, sample_shape=(1000,))."
+        fail("rest", f"an autoguide to be asked for {question}", f"a {type(rest).__name__}", cure)
+
+
 def quantiles_of_rest(rest: Any, params: Mapping[str, object], levels: Array) -> dict[str, object]:
     """Quantiles of the other sites, levels on the first axis."""
+    _check_answers(rest, "quantiles")
     if type(rest).quantiles is not autoguide.AutoGuide.quantiles:
         return dict(rest.quantiles(params, levels))
     if not isinstance(rest, autoguide.AutoDelta):
