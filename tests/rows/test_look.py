@@ -43,8 +43,14 @@ def test_data_with_fewer_rows_than_their_plate_are_refused():
 
 def test_data_with_more_rows_than_their_plate_are_refused():
     """``y[rows]`` of thirteen rows for twelve would be the first twelve, those of ``X`` or not."""
-    with pytest.raises(ValueError, match="y must be of 12 rows, as the plate that reads it, but got 13 rows"):
-        check_rows_of(sparse, call_of(sparse, (X, jnp.ones(13)), {}))
+
+    def taken(X, y):
+        with numpyro.plate("data", len(X)) as rows:
+            numpyro.sample("y", dist.Normal(0.0, 1.0), obs=jnp.take(y, rows))
+
+    for model in (sparse, taken):
+        with pytest.raises(ValueError, match="y must be of 12 rows, as the plate that reads it, but got 13 rows"):
+            check_rows_of(model, call_of(model, (X, jnp.ones(13)), {}))
 
 
 def test_other_readings_are_left_alone():
