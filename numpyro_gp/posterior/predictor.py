@@ -7,6 +7,7 @@ import copy
 import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -27,7 +28,6 @@ from numpyro_gp.posterior.prediction import Prediction
 from numpyro_gp.posterior.sources import Source
 from numpyro_gp.posterior.stream import LineStream
 from numpyro_gp.posterior.tracing import Fitted
-from numpyro_gp.primitives.lines.line_process import LineEnd
 from numpyro_gp.primitives.lines.value import Line, NewTimes, lines_in, with_rows
 from numpyro_gp.primitives.neighbours.local_process import LocalProcess
 from numpyro_gp.primitives.process import GaussianProcess
@@ -276,7 +276,8 @@ class Predictor:
     def observe(self, t: ArrayLike, y: ArrayLike, noise_variance: ArrayLike | None = None) -> LineStream:
         """Go on with later data of a `gp_regression` on a line, each in constant time, and predict what is behind them.
 
-        Draws of the hyper-parameters stay as they are.
+        That is of what is returned: this predictor filters all rows of the fit, at every call. Draws of the
+        hyper-parameters stay as they are.
         """
         if self._follow is None:
             cure = "Fit with more rows, or condition on them: predict_at(key, X_new, *all_data)."
@@ -410,20 +411,8 @@ def predictor_of_process(
         _refuse_before_origin(prediction.function_mean if isinstance(X, NewTimes) else None)
         return prediction, (finder, given)
 
-    def follow(key: Array) -> LineStream:
-        assert on_line is not None
-
-        def end(process: Any, _: tracing.Draw) -> LineEnd:
-            if not isinstance(process, LocalProcess) or process.noise is None:
-                cure = "Fit with more rows: pseudo-data of other likelihoods are found by natural steps."
-                fail("a predictor that takes data", "of Gaussian data, a gp_regression", "another one", cure, TypeError)
-            return LineEnd.of(process.data)
-
-        ends = asked.at_each(end, tracing.draws_of(key, index))
-        last = jnp.asarray(on_line.order)[-1:]
-        return LineStream(key, gp, ends, Line(on_line.inputs[last], 0 * last, 0 * on_line.gaps[:1], on_line.times[-1:]))
-
-    return Predictor(key, chunk_size, predict, None if on_line is None else follow)
+    follow = None if on_line is None else partial(LineStream.behind, asked, index, on_line)
+    return Predictor(key, chunk_size, predict, follow)
 
 
 def _line_of(asked: tracing.AskedProcess, key: Array, index: np.ndarray) -> Line | None:

@@ -11,9 +11,11 @@ from numpyro_gp.checks import check_array, check_finite, check_positive, fail
 from numpyro_gp.likelihoods import Gaussian
 from numpyro_gp.posterior.chunks import Chunks
 from numpyro_gp.posterior.prediction import Prediction
+from numpyro_gp.posterior.tracing import AskedProcess, Draw, draws_of
 from numpyro_gp.primitives.lines.line_process import LineEnd
 from numpyro_gp.primitives.lines.value import Line
 from numpyro_gp.primitives.lines.value import line as line_of
+from numpyro_gp.primitives.neighbours.local_process import LocalProcess
 from numpyro_gp.programs.compiled import compiled
 from numpyro_gp.sites import Observation, normal_of
 
@@ -34,12 +36,29 @@ def _at(ends: LineEnd, rows: Array, gaps: Array, variances: Array) -> Observatio
     return jax.vmap(one)(ends, variances)
 
 
+def _last_row(line: Line) -> Line:
+    """The line of the last row alone, from which later ones are found."""
+    return Line(line.inputs[line.order[-1:]], jnp.zeros_like(line.order[:1]), line.gaps[:1], line.times[-1:])
+
+
 class LineStream:
     """Predictions behind the data so far, as `Predictor.observe` returns it.
 
     Call it at times behind the last datum. ``observe`` returns another one, with more data: this one stays. Draws of
     the hyper-parameters stay as they were in the fit.
     """
+
+    @classmethod
+    def behind(cls, asked: AskedProcess, index: np.ndarray, line: Line, key: Array) -> "LineStream":
+        """What is behind the rows of a fit: one filter over all of them."""
+
+        def end(process: Any, _: Draw) -> LineEnd:
+            if not isinstance(process, LocalProcess) or process.noise is None:
+                cure = "Fit with more rows: pseudo-data of other likelihoods are found by natural steps."
+                fail("a predictor that takes data", "of Gaussian data, a gp_regression", "another one", cure, TypeError)
+            return LineEnd.of(process.data)
+
+        return cls(key, asked.name, asked.at_each(end, draws_of(key, index)), _last_row(line))
 
     def __init__(self, key: Array, name: str | None, ends: LineEnd, last: Line) -> None:
         self._key, self._name, self._ends, self._last = key, name, ends, last
@@ -49,8 +68,8 @@ class LineStream:
         new = self._last.find(self._rows(t_new))
         if np.any(np.asarray(new.index) < 0):
             fail("t_new", "behind the last datum", "earlier times", CURE)
-        rows = jnp.asarray(new.inputs)
-        chunk = _at(self._ends, rows, jnp.asarray(new.gaps)[:, 0], self._variances(noise_variance, len(rows)))
+        rows = new.inputs
+        chunk = _at(self._ends, rows, new.gaps[:, 0], self._variances(noise_variance, len(rows)))
         if np.isnan(np.asarray(chunk.mean_latent)).any():
             fail("t_new", "of series that the kernel has", "codes of others", "Pass codes of the fit.")
         return Prediction.of_chunks(Chunks(None, [chunk], [len(rows)]), self._key, -1, None, self._name)
@@ -66,10 +85,9 @@ class LineStream:
             fail("y", f"of shape ({new.size},), one datum for each time", f"shape {values.shape}", "Pass all of them.")
         gaps = new.gaps.at[0].set(new.times[0] - self._last.times[0])
         variances = self._variances(noise_variance, new.size)[:, new.order]
-        rows = jnp.asarray(new.inputs)[new.order]
-        ends = _told(self._ends, rows, gaps, values.reshape(-1).astype(gaps.dtype)[new.order], variances)
-        last = Line(rows[-1:], new.order[:1] * 0, gaps[:1] * 0, new.times[-1:])
-        return LineStream(self._key, self._name, ends, last)
+        data = values.reshape(-1).astype(gaps.dtype)[new.order]
+        ends = _told(self._ends, new.inputs[new.order], gaps, data, variances)
+        return LineStream(self._key, self._name, ends, _last_row(new))
 
     def _rows(self, t: ArrayLike) -> Any:
         """Times, or rows of times and codes, where one of them may be given alone."""

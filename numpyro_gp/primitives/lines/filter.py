@@ -101,6 +101,11 @@ def _mv(matrix: Array, vector: Array) -> Array:
     return jnp.sum(matrix * vector[None], axis=1)
 
 
+def _moved(A: Array, Q: Array, mean: Array, covariance: Array) -> tuple[Array, Array]:
+    """A state ``N(c, C)`` after a move."""
+    return _mv(A, mean), mm(mm(A, covariance), transposed(A)) + Q
+
+
 class Datum(NamedTuple):
     """What a datum does to a state ``N(c, C)``: innovation, weight of it, ``C read``, and its log density."""
 
@@ -129,7 +134,7 @@ def _said(read: np.ndarray, A: Array, Q: Array, y: Array, w: Array, codes: Array
     def step(carry: Said, row: Data) -> tuple[Said, None]:
         F, c, C, J, h, k = carry
         A, Q, y, w, code = row
-        F, c, C = mm(A, F), _mv(A, c), mm(mm(A, C), transposed(A)) + Q
+        F, (c, C) = mm(A, F), _moved(A, Q, c, C)
         reading = read_at(read, code)
         datum = Datum.of(reading, c, C, y, w)
         seen = jnp.sum(reading[:, None] * F, axis=0)
@@ -208,7 +213,7 @@ def _filter(
         carry: tuple[Array, ...], row: Data
     ) -> tuple[tuple[Array, ...], tuple[tuple[Array, Array], tuple[Array, Array]]]:
         (m, P), (A, Q, y, w, code) = carry, row
-        moved = _mv(A, m), mm(mm(A, P), transposed(A)) + Q
+        moved = _moved(A, Q, m, P)
         return Datum.of(read_at(read, code), *moved, y, w).known(*moved), ((m, P), moved)
 
     return lax.scan(step, starts, (A, Q, y, w, codes))[1]
@@ -315,21 +320,24 @@ def told(
     """The state ``N(m, P)`` after more data in the order of time, ``gaps (B,)`` apart, which ``read (S, B)`` it."""
 
     def step(state: tuple[Array, Array], row: tuple[Array, ...]) -> tuple[tuple[Array, Array], None]:
-        (m, P), (A, Q, y, w, read) = state, row
-        m, P = A @ m, A @ P @ A.T + Q
-        gain = P @ read * (w / (1 + w * read @ P @ read))
-        kept = jnp.eye(len(m), dtype=m.dtype) - gain[:, None] * read[None]
-        noise = jnp.where(w > 0, 1 / jnp.where(w > 0, w, 1), 0)  # as a sum of positive terms, however many data come
-        return (m + gain * (y - read @ m), kept @ P @ kept.T + noise * gain[:, None] * gain[None]), None
+        A, Q, y, w, read = row
+        mean, covariance = _moved(A, Q, *state)
+        datum = Datum.of(read, mean, covariance, y, w)
+        gain = datum.weight[None] * datum.column
+        kept = jnp.eye(len(gain), dtype=gain.dtype)[:, :, None] - gain[:, None] * read[None]
+        # A sum of positive terms, in place of `Datum.known`: however many data come, it stays positive.
+        covariance = mm(kept, mm(covariance, transposed(kept))) + gain[:, None] * gain[None] / w[None, None]
+        return (mean + gain * datum.error[None], covariance), None
 
-    A, Q = (jnp.moveaxis(part, -1, 0) for part in states.move(gaps))
-    return lax.scan(step, state, (A, Q, y, w, jnp.broadcast_to(read, (len(state[0]), len(y))).T))[0]
+    rows = *states.move(gaps), y, w, jnp.broadcast_to(read, (states.size, len(y)))
+    each = tuple(jnp.moveaxis(part, -1, 0)[..., None] for part in rows)
+    mean, covariance = lax.scan(step, (state[0][:, None], state[1][:, :, None]), each)[0]
+    return mean[:, 0], covariance[:, :, 0]
 
 
 def behind(states: States, state: tuple[Array, Array], gaps: Array, read: Array) -> tuple[Array, Array]:
     """Mean and variance ``(B,)`` of what is ``read (S, B)`` of states at times behind one ``N(m, P)``."""
-    A, Q = states.move(gaps)
-    mean, covariance = _mv(A, state[0][:, None]), mm(mm(A, state[1][:, :, None]), transposed(A)) + Q
+    mean, covariance = _moved(*states.move(gaps), state[0][:, None], state[1][:, :, None])
     return _dot(read, mean), _dot(read, _mv(covariance, read))
 
 
@@ -364,9 +372,9 @@ def at_new_rows(
 
     mean, covariance = known.mean[:, at], known.covariance[:, :, at]
     mean, covariance = Datum.of(read_near(at), mean, covariance, y[at], w[at]).known(mean, covariance)
-    A, Q = states.move(gaps[:, 0])
-    mean = jnp.where(place[None] >= 0, _mv(A, mean), 0)
-    covariance = jnp.where(place[None, None] >= 0, mm(mm(A, covariance), transposed(A)) + Q, states.start(t))
+    mean, covariance = _moved(*states.move(gaps[:, 0]), mean, covariance)
+    mean = jnp.where(place[None] >= 0, mean, 0)
+    covariance = jnp.where(place[None, None] >= 0, covariance, states.start(t))
     later = with_datum(read_near(behind), known.h[:, behind], known.J[:, :, behind], y[behind], w[behind])
     h, J = told_before(*states.move(gaps[:, 1]), *later)
     is_between = (place < last)[None]
