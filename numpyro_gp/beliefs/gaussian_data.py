@@ -187,7 +187,7 @@ class GaussianData(NamedTuple):
 # What data said about a process, as normal pseudo-data at its inducing inputs (mathematics.md section 14.1).
 #
 # ``t(u) = exp(shift . u - u^T precision u / 2)`` over ``u = f(Z) = level + L v``, the mean function included. It
-# stands still while hyper-parameters move; `Conditional` has the distribution of the whitened values at each of them.
+# is the same at all hyper-parameters; `Conditional` has the distribution of the whitened values at each of them.
 
 
 Vector = Float[Array, "*#batch M"]

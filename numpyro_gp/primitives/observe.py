@@ -76,13 +76,8 @@ def observe(
     (4,)
     """
     parts = f if isinstance(f, (tuple, list)) else (f,)
-    if obs is not None and (seen := [part.given_data_of for part in parts if hasattr(part, "given_data_of")]):
-        cure = "Open f by ngp.gp, and observe both data sets at it."
-        fail(f"f of site {name!r}", "of a `gp`", f"that of gp_regression {seen[0]!r}, given its own data", cure)
-    if obs is not None and (seen := [part.pseudo_data_of for part in parts if hasattr(part, "pseudo_data_of")]):
-        cure = f"Observe data at the rows of the process, {seen[0]}.at_inducing(), or sample by ngp.NUTS."
-        got = f"{seen[0]}(X), through which pseudo-data take no natural step"
-        fail(f"f of site {name!r}", "at the rows that have pseudo-data in a guide", got, cure)
+    for part in parts if obs is not None else ():
+        _check_takes_data(name, part)
     near = [part.near_of for part in parts if hasattr(part, "near_of")]
     members = [part.members_of for part in parts if hasattr(part, "members_of")]
     f = Certain(check_floating("f", f.v)) if isinstance(f, dist.Delta) else f
@@ -200,6 +195,17 @@ def likelihood_of(f: object, likelihood: Any) -> Likelihood:
     return as_likelihood(likelihood)
 
 
+def _check_takes_data(name: str, part: object) -> None:
+    """Refuse functions that are given their own data, and new rows of a process by pseudo-data of its rows."""
+    if (owner := getattr(part, "given_data_of", None)) is not None:
+        cure = "Open f by ngp.gp, and observe both data sets at it."
+        fail(f"f of site {name!r}", "of a `gp`", f"that of gp_regression {owner!r}, given its own data", cure)
+    if (owner := getattr(part, "pseudo_data_of", None)) is not None:
+        cure = f"Observe data at the rows of the process, {owner}.at_inducing(), or sample by ngp.NUTS."
+        got = f"{owner}(X), through which pseudo-data take no natural step"
+        fail(f"f of site {name!r}", "at the rows that have pseudo-data in a guide", got, cure)
+
+
 def _cure_of_rows(observation: Any, cure: str) -> str:
     """What to do about rows that do not fit: those of a line stand whole."""
     seen = getattr(observation, "seen_of", None)
@@ -216,12 +222,8 @@ def check_observed_data(name: str, obs: ArrayLike, observation: Any) -> Array:
     tails = (shape[len(shape) - common :] for shape in (data.shape, wanted))
     if len(set(tails)) > 1 or (wanted and data.ndim == 0):
         cure = "Pass one value for each row of X: y[:, 0] for a column, y[idx] inside a subsampled plate."
-        fail(
-            f"obs of site {name!r}",
-            f"of the shape of f, {wanted}",
-            f"shape {data.shape}",
-            _cure_of_rows(observation, cure),
-        )
+        cure = _cure_of_rows(observation, cure)
+        fail(f"obs of site {name!r}", f"of the shape of f, {wanted}", f"shape {data.shape}", cure)
 
     def check(values: np.ndarray) -> None:
         cure = "Leave missing data out, or replace them and hide their terms with numpyro.handlers.mask."
