@@ -9,7 +9,7 @@ None.
 """
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,12 +19,12 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array
-from numpyro_gp.primitives.lines.states import States, mm, transposed
+from numpyro_gp.primitives.lines.states import Blocks, States, mm, rows_of, times, transposed, turned
 
 MOST_CHUNKS = 256
 # ``F, c, C, J, h, k`` of the chunks.
 Said = tuple[Array, Array, Array, Array, Array, Array]
-Data = tuple[Array, Array, Array, Array, Array | None]
+Data = tuple[Blocks, Array, Array, Array, Array | None]
 
 
 class Rows(NamedTuple):
@@ -77,15 +77,10 @@ class Rows(NamedTuple):
         whole = jnp.moveaxis(values, 0, -1)
         return whole.reshape(*whole.shape[:-2], -1)[..., : len(self.gaps)]
 
-    def moves(self) -> tuple[Array, Array]:
-        """``A`` and ``Q`` of all rows, ``(L, S, S, chunks)``; missing rows stay where they are."""
-        transition, noise = self.states.move(self.gaps)
-        rows = self.cut(transition)
-        count, length = self.chunks, rows.shape[0]
-        numbers = np.arange(count * length).reshape(count, length).T
-        is_there = numbers < len(self.gaps)
-        eye = jnp.eye(self.states.size, dtype=rows.dtype)[:, :, None]
-        return jnp.where(is_there[:, None, None], rows, eye), self.cut(noise)
+    def moves(self) -> tuple[Blocks, Array]:
+        """``A`` by its blocks, and ``Q (L, S, S, chunks)``, of all rows; missing ones have no gap, and stay."""
+        moves: tuple[Blocks, Array] = jax.vmap(self.states.move)(self.cut(self.gaps))
+        return moves
 
 
 def read_at(read: np.ndarray, codes: Array | None) -> Array:
@@ -101,9 +96,19 @@ def _mv(matrix: Array, vector: Array) -> Array:
     return jnp.sum(matrix * vector[None], axis=1)
 
 
-def _moved(A: Array, Q: Array, mean: Array, covariance: Array) -> tuple[Array, Array]:
+def _moved(A: Blocks, Q: Array, mean: Array, covariance: Array) -> tuple[Array, Array]:
     """A state ``N(c, C)`` after a move."""
-    return _mv(A, mean), mm(mm(A, covariance), transposed(A)) + Q
+    return _moved_mean(A, mean), times(A, transposed(times(A, covariance))) + Q
+
+
+def _moved_mean(A: Blocks, vector: Array) -> Array:
+    return times(A, vector[:, None])[:, 0]
+
+
+def _outer(A: Blocks, first: Array, second: Array) -> Blocks:
+    """``first second^T`` of ``(S, T, n)``, where ``A`` has blocks."""
+    pairs = zip(rows_of(A, first), rows_of(A, second), strict=True)
+    return tuple(jnp.sum(one[:, :, None] * two[:, None], axis=3) for one, two in pairs)
 
 
 class Datum(NamedTuple):
@@ -127,14 +132,14 @@ class Datum(NamedTuple):
         return mean + gain * self.error[None], covariance - gain[:, None] * self.column[None]
 
 
-def _said(read: np.ndarray, A: Array, Q: Array, y: Array, w: Array, codes: Array | None) -> Said:
+def _said(read: np.ndarray, A: Blocks, Q: Array, y: Array, w: Array, codes: Array | None) -> Said:
     """``F, c, C, J, h, k`` of the chunks, whose axis is the first."""
     size, count, dtype = len(read), y.shape[-1], y.dtype
 
     def step(carry: Said, row: Data) -> tuple[Said, None]:
         F, c, C, J, h, k = carry
         A, Q, y, w, code = row
-        F, (c, C) = mm(A, F), _moved(A, Q, c, C)
+        F, (c, C) = times(A, F), _moved(A, Q, c, C)
         reading = read_at(read, code)
         datum = Datum.of(reading, c, C, y, w)
         seen = jnp.sum(reading[:, None] * F, axis=0)
@@ -205,7 +210,7 @@ def _told_later(said: Said) -> tuple[Array, Array]:
 
 
 def _filter(
-    read: np.ndarray, starts: tuple[Array, ...], A: Array, Q: Array, y: Array, w: Array, codes: Array | None
+    read: np.ndarray, starts: tuple[Array, ...], A: Blocks, Q: Array, y: Array, w: Array, codes: Array | None
 ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
     """States given the data up to the row before, and moved to the row: means and covariances ``(L, ..., chunks)``."""
 
@@ -225,12 +230,14 @@ def log_integral(rows: Rows, y: Float[Array, " N"], w: Float[Array, " N"]) -> Fl
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _log_integral(read: np.ndarray, prior: Array, A: Array, Q: Array, y: Array, w: Array, codes: Array | None) -> Array:
+def _log_integral(
+    read: np.ndarray, prior: Array, A: Blocks, Q: Array, y: Array, w: Array, codes: Array | None
+) -> Array:
     return _starts(prior, _said(read, A, Q, y, w, codes))[0]
 
 
 @_log_integral.defjvp
-def _log_integral_jvp(read: np.ndarray, primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tuple[Array, Array]:
+def _log_integral_jvp(read: np.ndarray, primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Array, Array]:
     """Slopes by one pass forward and one back, in place of those of each operation.
 
     With ``l`` and ``-L`` the slope and the curvature of the logarithm in the mean of a state before its datum, that in
@@ -251,30 +258,32 @@ def _log_integral_jvp(read: np.ndarray, primals: tuple[Array, ...], tangents: tu
 
     slope, curvature = jax.vmap(slopes_of_end, in_axes=-1, out_axes=-1)(ends[0], ends[1], h, J)
 
-    def back(carry: tuple[Array, Array], row: tuple[Array, ...]) -> tuple[tuple[Array, Array], tuple[Array, ...]]:
+    def back(carry: tuple[Array, Array], row: tuple[Any, ...]) -> tuple[tuple[Array, Array], tuple[Any, ...]]:
         (slope, curvature), (A, Q, y, w, code, m, P) = carry, row
-        AP, reading = mm(A, P), read_at(read, code)
-        before, covariance = _mv(A, m), mm(AP, transposed(A)) + Q
+        PA, reading = transposed(times(A, P)), read_at(read, code)
+        before, covariance = _moved_mean(A, m), times(A, PA) + Q
         datum = Datum.of(reading, before, covariance, y, w)
         gain = datum.weight[None] * datum.column
         pull = jnp.sum(gain * slope, axis=0)
         d_y = pull - datum.weight * datum.error
         slope = slope - d_y[None] * reading
-        kept = jnp.eye(len(read), dtype=A.dtype)[:, :, None] - gain[:, None] * reading[None]
-        own = datum.weight[None, None] * (reading[:, None] * reading[None])
-        curvature = mm(transposed(kept), mm(curvature, kept)) + own
+        # ``(I - gain r^T)^T L (I - gain r^T) + w r r^T``, one factor after the other.
+        curvature = curvature - _mv(curvature, gain)[:, None] * reading[None]
+        own = datum.weight[None] * reading - jnp.sum(gain[:, None] * curvature, axis=0)
+        curvature = curvature + reading[:, None] * own[None]
         d_Q = 0.5 * (slope[:, None] * slope[None] - curvature)
-        d_A = slope[:, None] * m[None] + 2 * mm(d_Q, AP)
+        # ``l m^T + 2 B A P``, its two terms side by side.
+        d_A = _outer(A, jnp.concatenate([slope[:, None], 2 * d_Q], axis=1), jnp.concatenate([m[:, None], PA], axis=1))
         value = _dot(reading, before) + jnp.sum(datum.column * slope, axis=0)
         left = _dot(reading, datum.column) - jnp.sum(datum.column * _mv(curvature, datum.column), axis=0)
         d_w = -0.5 * (jnp.square(y - value) + left)
-        carry = _mv(transposed(A), slope), mm(transposed(A), mm(curvature, A))
+        carry = _moved_mean(turned(A), slope), times(turned(A), transposed(times(turned(A), curvature)))
         return carry, (d_A, d_Q, d_y, d_w)
 
     (slope, curvature), slopes = lax.scan(back, (slope, curvature), (A, Q, y, w, codes, m, P), reverse=True)
     d_prior = 0.5 * (slope[:, None, 0] * slope[None, :, 0] - curvature[..., 0])
-    changes = [jnp.sum(slope * tangent) for slope, tangent in zip((d_prior, *slopes), tangents[:5], strict=True)]
-    return total, jnp.sum(jnp.stack(changes))
+    changes = jax.tree.map(lambda slope, tangent: jnp.sum(slope * tangent), (d_prior, *slopes), tangents[:5])
+    return total, jnp.sum(jnp.stack(jax.tree.leaves(changes)))
 
 
 class Filtered(NamedTuple):
@@ -319,7 +328,7 @@ def told(
 ) -> tuple[Array, Array]:
     """The state ``N(m, P)`` after more data in the order of time, ``gaps (B,)`` apart, which ``read (S, B)`` it."""
 
-    def step(state: tuple[Array, Array], row: tuple[Array, ...]) -> tuple[tuple[Array, Array], None]:
+    def step(state: tuple[Array, Array], row: tuple[Any, ...]) -> tuple[tuple[Array, Array], None]:
         A, Q, y, w, read = row
         mean, covariance = _moved(A, Q, *state)
         datum = Datum.of(read, mean, covariance, y, w)
@@ -330,7 +339,7 @@ def told(
         return (mean + gain * datum.error[None], covariance), None
 
     rows = *states.move(gaps), y, w, jnp.broadcast_to(read, (states.size, len(y)))
-    each = tuple(jnp.moveaxis(part, -1, 0)[..., None] for part in rows)
+    each = jax.tree.map(lambda part: jnp.moveaxis(part, -1, 0)[..., None], rows)
     mean, covariance = lax.scan(step, (state[0][:, None], state[1][:, :, None]), each)[0]
     return mean[:, 0], covariance[:, :, 0]
 
@@ -346,15 +355,13 @@ def with_datum(read: Array, h: Array, J: Array, y: Array, w: Array) -> tuple[Arr
     return h + (w * y)[None] * read, J + w[None, None] * (read[:, None] * read[None])
 
 
-def told_before(A: Array, Q: Array, h: Array, J: Array) -> tuple[Array, Array]:
+def told_before(A: Blocks, Q: Array, h: Array, J: Array) -> tuple[Array, Array]:
     """What ``exp(h . x - x . J x / 2)`` says of the state before the move that led to ``x``; axes ``n`` are last."""
-    first = lambda array: jnp.moveaxis(array, -1, 0)  # noqa: E731
-    A, Q, h, J = map(first, (A, Q, h, J))
-    back = jnp.swapaxes(A, -1, -2)
-    mixed = jnp.eye(A.shape[-1], dtype=A.dtype)[None] + J @ Q
-    told = back @ jnp.linalg.solve(mixed, jnp.concatenate([J @ A, h[..., None]], axis=-1))
-    J, h = told[..., :-1], told[..., -1]
-    return jnp.moveaxis(h, 0, -1), jnp.moveaxis(0.5 * (J + jnp.swapaxes(J, -1, -2)), 0, -1)
+    mixed = jnp.eye(len(h), dtype=h.dtype)[:, :, None] + mm(J, Q)
+    right = jnp.concatenate([transposed(times(turned(A), J)), h[:, None]], axis=1)
+    told = times(turned(A), jax.vmap(jnp.linalg.solve, in_axes=-1, out_axes=-1)(mixed, right))
+    J = told[:, :-1]
+    return told[:, -1], 0.5 * (J + transposed(J))
 
 
 def at_new_rows(
@@ -408,17 +415,17 @@ def drawn_from_prior(rows: Rows, white: Float[Array, "S N"]) -> Float[Array, " N
     return _dot(rows.read, _accumulated(rows, A, push))
 
 
-def _accumulated(rows: Rows, A: Array, push: Float[Array, "S N"]) -> Float[Array, "S N"]:
+def _accumulated(rows: Rows, A: Blocks, push: Float[Array, "S N"]) -> Float[Array, "S N"]:
     """``x_i = A_i x_(i-1) + push_i`` at all rows, from zero."""
     pushes = rows.cut(push)
 
-    def within(x: Array, row: tuple[Array, Array]) -> tuple[Array, Array]:
+    def within(x: Array, row: tuple[Blocks, Array]) -> tuple[Array, Array]:
         A, push = row
-        x = _mv(A, x) + push
+        x = _moved_mean(A, x) + push
         return x, x
 
-    def product(whole: Array, A: Array) -> tuple[Array, None]:
-        return mm(A, whole), None
+    def product(whole: Array, A: Blocks) -> tuple[Array, None]:
+        return times(A, whole), None
 
     def over_chunks(x: Array, chunk: tuple[Array, Array]) -> tuple[Array, Array]:
         A, end = chunk

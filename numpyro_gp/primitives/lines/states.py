@@ -2,13 +2,15 @@
 
 A state ``x`` of S numbers moves by ``x(t + g) = A(g) x(t) + noise`` of covariance ``Q(g)``, and ``f = read . x``. Of
 several series on one line each has a ``read`` of its own.
-Matrices have their axes first, ``(S, S, n)``, and the gaps last. ``Q(g) = int_0^g A(u) b b^T A(u)^T du`` is written so
-that nothing cancels where gaps are short.
+Matrices have their axes first, ``(S, S, n)``, and the gaps last. Of ``A`` there are the blocks on its diagonal alone:
+waves of a period, parts of a sum and several series move by themselves. ``Q(g) = int_0^g A(u) b b^T A(u)^T du`` is
+written so that nothing cancels where gaps are short.
 """
 
 import math
 from collections.abc import Callable
-from functools import partial, singledispatch
+from functools import partial, reduce, singledispatch
+from itertools import groupby
 from typing import NamedTuple
 
 import jax
@@ -30,25 +32,32 @@ WAVES, LEAST_WIGGLE = 8, 0.4
 LIST = "Matern12, Matern32, Matern52, SHO, Periodic, Cosine, Constant, Linear, Wiener, IntegratedWiener, IntegratedOU"
 
 
+# Blocks ``(count, size, size, n)`` of equal sizes, one after the other on the diagonal of a matrix.
+Blocks = tuple[Array, ...]
+
+
 class States(NamedTuple):
     """A kernel as states.
 
     Attributes
     ----------
     move : callable
-        ``A(g)`` and ``Q(g)`` ``(S, S, n)`` of gaps ``(n,)``.
+        ``A(g)`` by its blocks and ``Q(g)`` ``(S, S, n)`` of gaps ``(n,)``.
     start : callable
         Covariance ``(S, S, n)`` of the state at times ``(n,)``.
     read : NumPy array (S, 1) or (S, C + 1)
         ``f`` of the state, of each series, and no number for what is none of C.
+    block : int
+        The size of the largest block.
     is_stationary : bool
     is_still : bool
         Whether states stay as they start.
     """
 
-    move: Callable[[Array], tuple[Array, Array]]
+    move: Callable[[Array], tuple[Blocks, Array]]
     start: Callable[[Array], Array]
     read: np.ndarray
+    block: int
     is_stationary: bool = True
     is_still: bool = False
 
@@ -59,13 +68,35 @@ class States(NamedTuple):
 
     def of_slope(self) -> Array:
         """What reads the slope of ``f`` in time ``(S, C)``: as states move on average in a short gap."""
-        zero = jnp.zeros(1)
-        return transposed(jax.jvp(lambda g: self.move(g)[0], (zero,), (jnp.ones(1),))[1][..., 0]) @ self.read
+        slope = jax.jvp(lambda g: self.move(g)[0], (jnp.zeros(1),), (jnp.ones(1),))[1]
+        return times(turned(slope), jnp.asarray(self.read)[:, :, None])[..., 0]
 
 
 def mm(first: Array, second: Array) -> Array:
     """Products ``(S, T, n)`` of matrices whose axes come first."""
     return jnp.sum(first[:, :, None] * second[None], axis=1)
+
+
+def times(blocks: Blocks, matrix: Array) -> Array:
+    """A matrix of blocks on its diagonal times another."""
+    pairs = zip(blocks, rows_of(blocks, matrix), strict=True)
+    parts = [jnp.sum(block[:, :, :, None] * rows[:, None], axis=2) for block, rows in pairs]
+    parts = [part.reshape(-1, *part.shape[2:]) for part in parts]
+    return parts[0] if len(parts) == 1 else jnp.concatenate(parts)
+
+
+def rows_of(blocks: Blocks, matrix: Array) -> list[Array]:
+    """Rows ``(count, size, ..., n)`` of a matrix, as they belong to these blocks."""
+    parts, at = [], 0
+    for count, size in (block.shape[:2] for block in blocks):
+        parts.append(matrix[at : at + count * size].reshape(count, size, *matrix.shape[1:]))
+        at += count * size
+    return parts
+
+
+def turned(blocks: Blocks) -> Blocks:
+    """The transpose of a matrix of blocks."""
+    return tuple(jnp.swapaxes(block, 1, 2) for block in blocks)
 
 
 def transposed(matrix: Array) -> Array:
@@ -146,56 +177,53 @@ def _states_of_matern(kernel: Matern12 | Matern32 | Matern52) -> States:
     products *= [math.factorial(n) / 2 ** (n + 1) for n in range(2 * size - 1)]  # times the whole integrals
     products /= products[0, 0].sum()
 
-    def move(g: Array) -> tuple[Array, Array]:
+    def move(g: Array) -> tuple[Blocks, Array]:
         d = rate * g
         of_powers = jnp.exp(-d)[None] * jnp.stack([d**k for k in range(size)])
         parts = lost(2 * size - 1, 2 * d)
         noise = variance * einsum("ijk,kn->ijn", jnp.asarray(products, d.dtype), parts)
-        return einsum("ijk,kn->ijn", jnp.asarray(transitions, d.dtype), of_powers), noise
+        return (einsum("ijk,kn->ijn", jnp.asarray(transitions, d.dtype), of_powers)[None],), noise
 
     prior = np.sum(products, axis=-1)[:, :, None]
-    return States(move, lambda t: variance * jnp.broadcast_to(prior, (size, size, *t.shape)), np.eye(size, 1))
+    return States(move, lambda t: variance * jnp.broadcast_to(prior, (size, size, *t.shape)), np.eye(size, 1), size)
 
 
 @states_of.register
 def _states_of_cosine(kernel: Cosine) -> States:
     variance, rate = kernel.variance, 2 * math.pi / _one_number(kernel, "lengthscale")
 
-    def move(g: Array) -> tuple[Array, Array]:
+    def move(g: Array) -> tuple[Blocks, Array]:
         c, s = jnp.cos(rate * g), jnp.sin(rate * g)
-        return _stack([[c, s], [-s, c]]), jnp.zeros((2, 2, *g.shape), g.dtype)
+        return (_stack([[c, s], [-s, c]])[None],), jnp.zeros((2, 2, *g.shape), g.dtype)
 
     def start(t: Array) -> Array:
         eye = variance * jnp.eye(2, dtype=variance.dtype)
         return jnp.broadcast_to(eye[:, :, None], (2, 2, *t.shape))
 
-    return States(move, start, np.eye(2, 1))
+    return States(move, start, np.eye(2, 1), 2)
 
 
 @states_of.register
 def _states_of_periodic(kernel: Periodic) -> States:
-    """A level and waves, by a discrete Fourier transform of one period: exact at gaps of that over ``2 WAVES``."""
+    """Waves, first a level, by a discrete Fourier transform of a period: exact at gaps of that over ``2 WAVES``."""
     rate = 2 * math.pi / _one_number(kernel, "period")
     lengthscale, places, order = _one_number(kernel, "lengthscale"), np.arange(2 * WAVES), np.arange(WAVES + 1)
     when_known(_check_wiggle, lengthscale)
     table = np.cos(math.pi / WAVES * np.outer(order, places)) / np.where(order % WAVES, WAVES, 2 * WAVES)[:, None]
     correlations = jnp.exp(-2 * jnp.square(np.sin(math.pi / (2 * WAVES) * places) / lengthscale))
     of_waves = jnp.maximum(jnp.sum(table.astype(correlations.dtype) * correlations[None], axis=1), 0)
-    of_states = kernel.variance * of_waves[np.repeat(order, 2)[1:]]
-    even, odd = 2 * order[1:] - 1, 2 * order[1:]
-    read = np.ones((len(of_states), 1))
-    read[odd] = 0
+    of_states = kernel.variance * jnp.repeat(of_waves, 2)
+    read = np.tile(np.eye(2, 1), (len(order), 1))
 
-    def move(g: Array) -> tuple[Array, Array]:
-        angles = order[1:, None].astype(g.dtype) * (rate * g)[None]
-        c, s, none = jnp.cos(angles), jnp.sin(angles), jnp.zeros((len(read), len(read), *g.shape), g.dtype)
-        turn = none.at[0, 0].set(1).at[even, even].set(c).at[odd, odd].set(c).at[even, odd].set(s)
-        return turn.at[odd, even].set(-s), none
+    def move(g: Array) -> tuple[Blocks, Array]:
+        angles = order[:, None].astype(g.dtype) * (rate * g)[None]
+        c, s = jnp.cos(angles), jnp.sin(angles)
+        return (jnp.moveaxis(_stack([[c, s], [-s, c]]), 2, 0),), jnp.zeros((len(read), len(read), *g.shape), g.dtype)
 
     def start(t: Array) -> Array:
         return jnp.broadcast_to(jnp.diag(of_states)[:, :, None], (len(read), len(read), *t.shape))
 
-    return States(move, start, read)
+    return States(move, start, read, 2)
 
 
 def _check_wiggle(values: np.ndarray) -> None:
@@ -216,7 +244,7 @@ def _states_of_sho(kernel: SHO) -> States:
         pushed = jnp.matmul(companion, powers[-1], precision="highest") / n
         powers.append(pushed + pushed.T)
 
-    def move(g: Array) -> tuple[Array, Array]:
+    def move(g: Array) -> tuple[Blocks, Array]:
         d = rate * g
         c, s = damped(d, kernel.quality)
         transition = _stack([[c + 0.5 * friction * s, s], [-s, c - 0.5 * friction * s]])
@@ -225,9 +253,9 @@ def _states_of_sho(kernel: SHO) -> States:
         for power in powers[::-1]:
             series = (series + power[:, :, None]) * near[None, None]
         far = variance * (eye[:, :, None] - mm(transition, transposed(transition)))
-        return transition, jnp.where(is_near, series, far)
+        return (transition[None],), jnp.where(is_near, series, far)
 
-    return States(move, lambda t: variance * jnp.broadcast_to(eye[:, :, None], (2, 2, *t.shape)), np.eye(2, 1))
+    return States(move, lambda t: variance * jnp.broadcast_to(eye[:, :, None], (2, 2, *t.shape)), np.eye(2, 1), 2)
 
 
 def _since(kernel: Wiener | IntegratedWiener | IntegratedOU, t: Array) -> Array:
@@ -247,16 +275,16 @@ def _since(kernel: Wiener | IntegratedWiener | IntegratedOU, t: Array) -> Array:
 def _states_of_level(kernel: Constant | Wiener) -> States:
     """A number that stays, or walks."""
 
-    def move(g: Array) -> tuple[Array, Array]:
+    def move(g: Array) -> tuple[Blocks, Array]:
         same = jnp.ones((1, 1, *g.shape), g.dtype)
-        return same, kernel.variance * g[None, None] if isinstance(kernel, Wiener) else jnp.zeros_like(same)
+        return (same[None],), kernel.variance * g[None, None] if isinstance(kernel, Wiener) else jnp.zeros_like(same)
 
     def start(t: Array) -> Array:
         since = _since(kernel, t) if isinstance(kernel, Wiener) else jnp.ones_like(t)
         return kernel.variance * since[None, None]
 
     is_still = not isinstance(kernel, Wiener)
-    return States(move, start, np.eye(1, 1), is_still, is_still)
+    return States(move, start, np.eye(1, 1), 1, is_still, is_still)
 
 
 @states_of.register
@@ -267,16 +295,16 @@ def _states_of_slope(kernel: Linear | IntegratedWiener) -> States:
     def noise(g: Array) -> Array:
         return variance * _stack([[g**3 / 3, g**2 / 2], [g**2 / 2, g]])
 
-    def move(g: Array) -> tuple[Array, Array]:
+    def move(g: Array) -> tuple[Blocks, Array]:
         straight = _stack([[jnp.ones_like(g), g], [jnp.zeros_like(g), jnp.ones_like(g)]])
-        return straight, noise(g) if isinstance(kernel, IntegratedWiener) else jnp.zeros_like(straight)
+        return (straight[None],), noise(g) if isinstance(kernel, IntegratedWiener) else jnp.zeros_like(straight)
 
     def start(t: Array) -> Array:
         if isinstance(kernel, IntegratedWiener):
             return noise(_since(kernel, t))
         return variance * _stack([[t * t, t], [t, jnp.ones_like(t)]])
 
-    return States(move, start, np.eye(2, 1), False)
+    return States(move, start, np.eye(2, 1), 2, False)
 
 
 @jax.custom_jvp
@@ -314,11 +342,11 @@ def _states_of_integrated_ou(kernel: IntegratedOU) -> States:
         prior = scale * jnp.asarray([[0.0, 0.0], [0.0, 1.0]], scale.dtype)[:, :, None]
         return mm(mm(before, prior), transposed(before)) + noise(since)
 
-    return States(lambda g: (move(g), noise(g)), start, np.eye(2, 1), False)
+    return States(lambda g: ((move(g)[None],), noise(g)), start, np.eye(2, 1), 2, False)
 
 
-def _blocks(first: Array, second: Array) -> Array:
-    """Block diagonal matrices ``(S, S, n)``."""
+def _side_by_side(first: Array, second: Array) -> Array:
+    """Matrices ``(S, S, n)`` of two blocks."""
     one, two = first.shape[0], second.shape[0]
     pad = [(0, 0)] * (first.ndim - 2)
     return jnp.pad(first, [(0, two), (0, two), *pad]) + jnp.pad(second, [(one, 0), (one, 0), *pad])
@@ -328,14 +356,26 @@ def _blocks(first: Array, second: Array) -> Array:
 def _states_of_sum(kernel: Sum) -> States:
     first, second = states_of(kernel.first), states_of(kernel.second)
 
-    def move(g: Array) -> tuple[Array, Array]:
+    def move(g: Array) -> tuple[Blocks, Array]:
         (a, q), (b, r) = first.move(g), second.move(g)
-        return _blocks(a, b), _blocks(q, r)
+        return _joined(a + b), _side_by_side(q, r)
 
     read = np.concatenate(_of_all(first.read, second.read))
     both = first.is_stationary and second.is_stationary
-    is_still = first.is_still and second.is_still
-    return States(move, lambda t: _blocks(first.start(t), second.start(t)), read, both, is_still)
+    is_still, block = first.is_still and second.is_still, max(first.block, second.block)
+    return States(move, lambda t: _side_by_side(first.start(t), second.start(t)), read, block, both, is_still)
+
+
+def _joined(blocks: Blocks) -> Blocks:
+    """The same blocks, neighbours of one size as one array."""
+    sizes = groupby(blocks, key=lambda block: block.shape[1])
+    return tuple(jnp.concatenate(list(equal)) for _, equal in sizes)
+
+
+def _whole(blocks: Blocks) -> Array:
+    """The matrix ``(S, S, n)`` of its blocks."""
+    each = (part for block in blocks for part in block)
+    return reduce(_side_by_side, each)
 
 
 def _kronecker(first: Array, second: Array) -> Array:
@@ -346,38 +386,45 @@ def _kronecker(first: Array, second: Array) -> Array:
 
 @states_of.register
 def _states_of_product(kernel: Product) -> States:
-    first, second = states_of(kernel.first), states_of(kernel.second)
-    if first.is_still:
-        first, second = second, first
+    factors = states_of(kernel.first), states_of(kernel.second)
+    # That of smaller blocks for its size stands outside: so those of the product are small.
+    first, second = sorted(factors, key=lambda states: states.block / states.size)
     both = first.is_stationary and second.is_stationary
-    if not (both or second.is_still):
+    if not (both or first.is_still or second.is_still):
         names = " times ".join(
             type(k.kernel if isinstance(k, Active) else k).__name__ for k in (kernel.first, kernel.second)
         )
         fail("a product of kernels on a line", "one of stationary kernels", names, "Add them, or pass X.", TypeError)
 
-    def move(g: Array) -> tuple[Array, Array]:
+    def move(g: Array) -> tuple[Blocks, Array]:
         """``Q`` is ``P P' - A P A^T A' P' A'^T``, as a sum of positive terms."""
         (a, q), (b, r) = first.move(g), second.move(g)
-        new = _kronecker(q, second.start(g))
-        if second.is_still:
-            return _kronecker(a, b), new
-        prior = first.start(g)
-        return _kronecker(a, b), new + _kronecker(mm(mm(a, prior), transposed(a)), r)
+        if first.block == 1:
+            blocks = _joined(tuple(level[None] * block for part in a for level in part for block in b))
+        else:
+            inner = _whole(b)
+            blocks = tuple(jax.vmap(_kronecker, in_axes=(0, None))(part, inner) for part in a)
+        if first.is_still:
+            return blocks, _kronecker(first.start(g), r)
+        noise = _kronecker(q, second.start(g))
+        if not second.is_still:
+            noise = noise + _kronecker(times(a, transposed(times(a, first.start(g)))), r)
+        return blocks, noise
 
     one, two = _of_all(first.read, second.read)
     read = (one[:, None] * two).reshape(first.size * second.size, -1)
     start = lambda t: _kronecker(first.start(t), second.start(t))  # noqa: E731
-    return States(move, start, read, both, first.is_still and second.is_still)
+    block = second.block if first.block == 1 else first.block * second.size
+    return States(move, start, read, block, both, first.is_still and second.is_still)
 
 
 @states_of.register
 def _states_of_scaled(kernel: Scaled) -> States:
     states = states_of(kernel.kernel)
 
-    def move(g: Array) -> tuple[Array, Array]:
-        transition, noise = states.move(g)
-        return transition, kernel.factor * noise
+    def move(g: Array) -> tuple[Blocks, Array]:
+        blocks, noise = states.move(g)
+        return blocks, kernel.factor * noise
 
     return states._replace(move=move, start=lambda t: kernel.factor * states.start(t))
 
@@ -406,8 +453,11 @@ def _states_of_codes(kernel: OfCodes) -> States:
     def fixed(matrix: Array, like: Array) -> Array:
         return jnp.broadcast_to(matrix[:, :, None], (size, size, *like.shape))
 
-    eye, read = jnp.eye(size, dtype=covariance.dtype), np.pad(np.eye(size), [(0, 0), (0, 1)], constant_values=np.nan)
-    return States(lambda g: (fixed(eye, g), fixed(0 * eye, g)), lambda t: fixed(covariance, t), read, is_still=True)
+    def move(g: Array) -> tuple[Blocks, Array]:
+        return (jnp.ones((size, 1, 1, *g.shape), g.dtype),), fixed(0 * covariance, g)
+
+    read = np.pad(np.eye(size), [(0, 0), (0, 1)], constant_values=np.nan)
+    return States(move, lambda t: fixed(covariance, t), read, 1, is_still=True)
 
 
 def states_at(kernel: Kernel, columns: int) -> States:
