@@ -74,7 +74,7 @@ def open_variance(
 
 
 def left_in_posterior(basis: AbstractBasis, moved: Callable[[Array], Array]) -> Array | None:
-    """``(I - S) R`` of `AbstractBasis.left_by_jitter`: what data do not say of inducing values a jitter leaves as it is.
+    """``(I - S) R`` of `AbstractBasis.left_by_jitter`: what a jitter leaves where data know the values.
 
     ``moved(R)`` is ``S R``, of shape ``(..., M, M)``.
     """
