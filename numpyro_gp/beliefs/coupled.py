@@ -1,5 +1,6 @@
 """Gaussian beliefs over the whitened values of the site's own inducing points (mathematics.md section 3.1)."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -50,7 +51,7 @@ def plain_marginals(
     factor: Factor,
     left: Float[Array, "M M"] | None = None,
 ) -> Marginals:
-    """``A^T m`` and ``k_nn - |A_n|^2 - |R^T A_n|^2 + |C^T A_n|^2``; ``R`` is `AbstractBasis.left_by_jitter`.
+    """``A^T m`` and ``k_nn - |A_n|^2 - |R^T A_n|^2 + |C^T A_n|^2``; ``R`` is `left_in_posterior`.
 
     What the inducing values leave open is kept from being negative by itself: the last term may be far smaller than
     its rounding errors.
@@ -66,7 +67,21 @@ def open_variance(
 ) -> Float[Array, " N"]:
     """``k_nn - |A_n|^2 - |R^T A_n|^2``, which rounding can make negative."""
     rest = prior - jnp.sum(features**2, axis=0)
-    return rest if left is None else rest - jnp.sum(matmul(flipped(left), features) ** 2, axis=0)
+    if left is None:
+        return rest
+    of_jitter = jnp.sum(matmul(flipped(left), features) ** 2, axis=-2)
+    return jnp.broadcast_to(rest, of_jitter.shape) - of_jitter
+
+
+def left_in_posterior(basis: AbstractBasis, moved: Callable[[Array], Array]) -> Array | None:
+    """``(I - S) R`` of `AbstractBasis.left_by_jitter`: what a jitter leaves where data know the values.
+
+    ``moved(R)`` is ``S R``, of shape ``(..., M, M)``.
+    """
+    if (left := basis.left_by_jitter()) is None:
+        return None
+    product = moved(left)
+    return jnp.broadcast_to(left, product.shape) - product
 
 
 def whitened_marginals(
@@ -83,7 +98,8 @@ def whitened_marginals(
     covariance : Array like ``factor``, optional
         ``S = C C^T`` where it is at hand: derivatives then reach it without passing through its factor.
     """
-    prior, size, left = basis.diagonal(X), basis.size, basis.left_by_jitter()
+    prior, size = basis.diagonal(X), basis.size
+    left = left_in_posterior(basis, lambda R: matmul(factor, matmul(flipped(factor), R)))
     cross = basis.cross(X) if 8 * X.shape[0] >= size else None
     if cross is None:
         mean, variance = plain_marginals(basis.features(X), prior, mean, factor, left)
@@ -166,7 +182,7 @@ def _marginals_jvp(
     variance_change = quadratic_forms(turned, features) + 2 * jnp.sum(excess * lifted[lead], axis=-2)
     # As `plain_marginals` has it: JAX takes the batch axes of a value from there where a compiled function is mapped.
     rest = open_variance(features, prior, left)
-    prior = jnp.broadcast_to(prior - jnp.where(rest < 0, rest, 0), variance.shape)
+    prior = jnp.broadcast_to(prior, variance.shape) - jnp.broadcast_to(jnp.where(rest < 0, rest, 0), variance.shape)
     variance_change = jnp.broadcast_to(prior_dot, variance.shape) + variance_change
     return (row_times(mean, features), prior + variance), (mean_change, variance_change)
 
@@ -284,8 +300,9 @@ class MeanField(AbstractBelief):
     def marginals(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Marginals:
         """``A^T m`` and ``k_nn + sum_i (scale_i^2 - 1) A_in^2``."""
         features, prior = basis.features(X), basis.diagonal(X)
-        rest = open_variance(features, prior, basis.left_by_jitter())
-        spread = matmul(self.scale**2, features**2)
+        variances = self.scale[..., None] ** 2
+        left = left_in_posterior(basis, lambda R: variances * R[(None,) * (variances.ndim - 2)])
+        rest, spread = open_variance(features, prior, left), matmul(self.scale**2, features**2)
         variance = jnp.broadcast_to(jnp.where(rest < 0, 0, rest), spread.shape) + spread
         return Marginals(matmul(self.mean, features), above_rounding(variance, prior))
 

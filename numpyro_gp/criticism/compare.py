@@ -191,6 +191,8 @@ def compare(
             "posterior draws": str(prediction.num_draws),
             **held_out_scores(prediction, y),
         }
+        if not np.isfinite(prediction.mean).all():
+            notes.append(f"{name}: no RMSE, since new data have no finite mean: tails are too heavy at some draws.")
         if train is not None:
             training, remarks = in_sample(posterior, key, fitted, num_samples, site, max_parameters)
             table[name].update(training)
@@ -216,9 +218,10 @@ def held_out_scores(prediction: Prediction, y: ArrayLike) -> dict[str, Estimate]
     lower, upper = jnp.quantile(draws, jnp.asarray([0.05, 0.95], draws.dtype), axis=0)
     # Randomised, because counts tie; the same at every call.
     error = metrics.calibration_error(levels, metrics.pit_samples(draws, data, jax.random.key(0)))
+    has_mean = np.isfinite(prediction.mean).all()
     return {
         **scores,
-        "RMSE": _estimate(metrics.rmse(prediction.mean, data)),
+        "RMSE": _estimate(metrics.rmse(prediction.mean, data)) if has_mean else Estimate(math.nan),
         "CRPS": _estimate(metrics.crps_samples(draws, data)),
         "coverage of 90%": _estimate(metrics.interval_coverage(lower, upper, data)),
         "calibration error": Estimate(float(error)),

@@ -38,6 +38,8 @@ class Smoothed(NamedTuple):
 def smoothed(log_weights: np.ndarray, efficiency: float = 1.0) -> Smoothed:
     """Smooth sets of ``S`` log weights, ``(S, N)``; where a tail has too few that differ, ``k`` is infinite.
 
+    It is 0 where all weights are equal but for rounding, of which there is no tail.
+
     ``efficiency`` is the share of the draws that are as good as independent.
     """
     size = len(log_weights)
@@ -58,6 +60,7 @@ def smoothed(log_weights: np.ndarray, efficiency: float = 1.0) -> Smoothed:
         levels = (np.arange(count) + 0.5) / count
         values = np.log(pareto_quantiles(levels[:, None], k[own], scale) + base)
         ranked[most - count :, own] = np.minimum(values, 0.0)
+    k[np.ptp(log_weights, axis=0) < EQUAL] = 0.0
     np.put_along_axis(x, order, ranked, axis=0)
     return Smoothed(x - _log_sums(x), k)
 
@@ -125,16 +128,13 @@ FEWEST = 25
 
 
 def pareto_k(log_weights: ArrayLike) -> float:
-    """Shape of the generalised Pareto distribution fitted to the tail of importance weights ``exp(log_weights)``.
-
-    It is 0 where all weights are equal but for rounding, of which there is no tail.
-    """
+    """Shape of the generalised Pareto distribution fitted to the tail of importance weights ``exp(log_weights)``."""
     weights = np.asarray(log_weights, dtype=float)
     if weights.ndim != 1 or weights.size < FEWEST or not np.isfinite(weights).all():
         required = f"at least {FEWEST} finite numbers, of shape (S,)"
         cure = "Draw more (num_samples=1000), and check that the fit is finite."
         fail("log_weights", required, f"shape {weights.shape}, {np.isfinite(weights).sum()} finite", cure)
-    return 0.0 if np.ptp(weights) < EQUAL else float(smoothed(weights[:, None]).k[0])
+    return float(smoothed(weights[:, None]).k[0])
 
 
 # --------------------------------------------------------------------------------------

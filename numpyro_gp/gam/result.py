@@ -22,7 +22,7 @@ from numpyro_gp.gam.answers.forecast import Forecast, next_rows
 from numpyro_gp.gam.answers.saved import read, write
 from numpyro_gp.gam.answers.summary import Summary, checked, facts_of, report_on_rows
 from numpyro_gp.gam.model.censoring import said_of, sides_at
-from numpyro_gp.gam.model.family import log_ratio, residuals_at, size_of_counts
+from numpyro_gp.gam.model.family import is_residual, log_ratio, residuals_at, size_of_counts
 from numpyro_gp.gam.model.features import TermFeatures
 from numpyro_gp.gam.model.model import Model, model, offset_at
 from numpyro_gp.gam.search.engines import JOINT, EngineResult, guide_of, of_values, run_engine, set_up
@@ -281,9 +281,16 @@ class Fit:
         A censored row has none, and weight zero.
         """
         self._refuse_classes("residuals", "Take (y == name) less the probability of the class, of fit.predict(data).")
+        return self._residuals(num_draws, is_strict=True)
+
+    def _residuals(self, num_draws: int | None = None, is_strict: bool = False) -> tuple[np.ndarray, np.ndarray]:
+        """Of a likelihood of the user's own too, if not strict, where ``f`` stands for its mean."""
         own, count, draws = self.model, len(self.model.rows.y), self._some(num_draws)
         offset = offset_at(own, own.rows.X) - own.start.constant
         f = self.terms(num_draws=num_draws).mean.sum(axis=1) + offset + log_ratio(draws.likelihood).mean(axis=0)
+        if is_strict and not is_residual(own.family.link, draws.likelihood_at(own.rows.X, np.arange(count)), f):
+            cure = "Take y less fit.predict(data).mean, of labels less the probability of a class."
+            fail("the likelihood of residuals", "one whose mean is a known function of f", own.family.name, cure)
         r = size_of_counts(draws.likelihood, count)
         link, (y, mass) = own.family.link, as_labels(own.layout, own.rows)
         left, weights = residuals_at(link, f, y), mass * own.family.weights(f, r)
@@ -427,7 +434,8 @@ class Fit:
             found, y = moments_at(draws, X), as_labels(own.layout, rows)[0][some]
             ratio = np.broadcast_to(log_ratio(draws.likelihood).mean(axis=0), len(rows.y))[some]
             f = found.mean.sum(axis=1) + offset_at(own, X) + ratio
-            left = found.mean[:, :-1] + residuals_at(own.family.link, f, y)[:, None]
+            if is_residual(own.family.link, draws.likelihood_at(X, some), f):
+                left = found.mean[:, :-1] + residuals_at(own.family.link, f, y)[:, None]
         result: dict[str, Points] = {}
         for at, part in enumerate(own.layout.read_terms):
             read = X[:, list(part.columns)]

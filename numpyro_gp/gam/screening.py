@@ -219,7 +219,7 @@ def ranked_pairs(fitted: Fit) -> list[Pair]:
     layout = fitted.model.layout
     singles = ("s", "linear", "factor")
     read = sorted({p.columns[0] for p in layout.read_terms if p.term.kind in singles and not p.term.by})
-    residuals, weights = fitted.residuals()
+    residuals, weights = fitted._residuals()
     cells: dict[int, np.ndarray] = {}  # numbers of those that values lie in: levels, or quantiles
     for at in read:
         x = fitted.model.rows.X[:, at]

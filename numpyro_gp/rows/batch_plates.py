@@ -234,7 +234,7 @@ class HeldRows(Messenger):
 
     def process_message(self, msg: Message) -> None:
         """Changes nothing."""
-        if msg["type"] == "plate" and all(isinstance(number, int) for number in msg["args"]):
+        if msg["type"] == "plate" and all(isinstance(number, (int, np.integer)) for number in msg["args"]):
             size, held = msg["args"]
             if held > size:
                 cure = "Give the fit a smaller batch=, or None for all rows."

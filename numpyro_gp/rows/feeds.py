@@ -178,7 +178,7 @@ class Stream(Feed):
         if not callable(self.model):
             cure, got = "The plate of its data says what a batch stands for: use SVI or SVGD.", type(engine).__name__
             fail("svi_or_stein", "an engine with a model where batches are given", got, cure, TypeError)
-        if self.rows > check_count("num_data", num_data):
+        if num_data is None or self.rows > check_count("num_data", num_data):
             required = f"the number of all data, {self.rows} or more"
             fail("num_data", required, num_data, "Pass num_data=N, the number of rows of all batches together.")
         self.look = look(self.model, self.call)

@@ -85,9 +85,15 @@ def initial_state(
             with suppress(Exception), feed.opened(feed.arrays()) as (args, kwargs):
                 abstract_trace(plates, args, {**kwargs, **feed.call.static})
             for name, size in plates.held.items():
-                if isinstance(size, (int, np.integer)) and size < 1:
-                    cure = "Correct what the fit gives its model, such as batch=."
-                    fail(f"subsample_size of plate {name!r}", "at least 1, or None for all rows", size, cure)
+                where, cure = (
+                    f"subsample_size of plate {name!r}",
+                    "Correct what the fit gives its model, such as batch=.",
+                )
+                if isinstance(size, bool) or not isinstance(size, (int, np.integer)):
+                    got = f"{size!r:.40} ({type(size).__name__})"
+                    fail(where, "a whole number of Python, or None for all rows", got, cure, TypeError)
+                if size < 1:
+                    fail(where, "at least 1, or None for all rows", size, cure)
         raise
     except (ValueError, RuntimeError) as error:
         # NumPyro's own words for a model that is NaN where it starts: no site and no cure in them.

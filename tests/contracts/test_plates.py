@@ -242,7 +242,7 @@ def test_answers_have_an_axis_for_groups(hierarchy):
     with pytest.raises(ValueError, match=r"y must be of shape \(3, 4\)"):
         shared.log_density(Y[0])
     new = posterior.predict(KEY, SHARED, num_groups=5, new="group", num_samples=3)
-    close(new.function_variance, jnp.full((5, N), 1.3), 2e-6)  # less what the jitter leaves
+    close(new.function_variance, jnp.full((5, N), 1.3), 2e-6)
     close(new.function_mean, jnp.zeros((5, N)))
     with pytest.raises(ValueError, match=r"new must be names of plates of the model: \['data', 'group'\]"):
         posterior.predict(KEY, SHARED, new="station")

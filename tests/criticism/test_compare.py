@@ -114,6 +114,15 @@ def test_unreliable_leave_one_out_is_shown_with_a_flag_and_its_reason():
     assert [record["flag"] for record in shown.records()] == [" !"]
 
 
+def test_leave_one_out_of_equal_draws_is_right():
+    """Terms of `gp_regression` at a mode are closed forms given all other data: each was flagged, k being infinite."""
+    terms = np.broadcast_to([-0.3, -1.5, -2.0], (400, 3))
+    draws = TrainingDraws({}, {"y": terms}, {}, {"y": np.zeros(3)}, {"y": ["data"]}, {}, ())
+    estimate, remarks = loo_per_datum(draws, None)
+    assert (estimate.flag, remarks) == ("", [])
+    np.testing.assert_allclose(estimate.value, -3.8 / 3, rtol=1e-6)
+
+
 def test_leave_one_out_that_is_no_number_is_flagged():
     data = {"a": RNG.normal(size=100)}, {"y": RNG.normal(size=(100, 3)) + np.array([0.0, 0.0, -np.inf])}
     terms = TrainingDraws(*data, {}, {"y": np.zeros(3)}, {"y": ["data"], "a": []}, {}, ())
@@ -183,6 +192,23 @@ def test_models_that_hold_their_data_stand_beside_those_that_do_not():
 
 
 @pytest.mark.long
+def test_a_fit_whose_data_have_no_mean_is_scored_by_all_else():
+    """Student's t of df below one at one of four draws: the comparison ended with "impute missing values"."""
+
+    def heavy(X, y=None):
+        df = numpyro.sample("df", dist.LogNormal(0.0, 1.0))
+        f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), X[:2])
+        with numpyro.plate("data", len(X)):
+            ngp.observe("y", f(X), ngp.likelihoods.StudentT(df, 0.3), obs=y)
+
+    draws = {"df": jnp.array([0.9, 3.0, 4.0, 5.0]), "f": jnp.zeros((4, 2))}
+    table = compare({"t": ngp.Posterior.from_mcmc(heavy, draws)}, KEY, X_TEST, y=Y_TEST)
+    assert np.isnan(table["t"]["RMSE"].value)
+    assert "t: no RMSE, since new data have no finite mean" in str(table)
+    fitted = table["t"]
+    assert all(np.isfinite(fitted[name].value) for name in ("log density", "CRPS", "coverage of 90%"))
+
+
 def test_counts_are_scored(rng):
     """By mid-ranks of ties the calibration error of a right prediction was 0.13, for any number of data."""
 

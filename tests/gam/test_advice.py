@@ -31,6 +31,9 @@ def test_what_spoils_the_rest_is_cured_first():
     assert "num_inducing" not in advice(found[1:], *about(inside=0.97))[0]  # of a line
     noise = Finding("noise", "through all", 1e-7, 1e-4, "")
     assert advice([noise, found[1]], *about())[1] == "Data: do first what the note above says."
+    table = {"x": np.arange(5.0), "y": np.arange(5.0) ** 2, "w": np.full(5, 3)}
+    weighted = ngp.gam.model("y ~ linear(x)", table, weights="w")  # "look for rows that repeat" cures nothing there
+    assert advice([noise], *about(weighted))[0].endswith("leave weights= out where each is one datum.")
 
 
 def test_more_steps_are_a_cure_where_steps_are_stochastic():

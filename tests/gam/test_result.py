@@ -10,6 +10,7 @@ from scipy import stats
 
 import numpyro_gp as ngp
 from numpyro_gp.gam.model.model import offset_at
+from numpyro_gp.likelihoods import as_likelihood
 from tests.gam.known import fit_of
 
 RNG = np.random.default_rng(0)
@@ -75,6 +76,32 @@ def test_residuals_and_figures_of_probits():
     plt.close(figure)
     line, f = drawn(fit)
     np.testing.assert_allclose(line, stats.norm.cdf(f), rtol=1e-9)
+
+
+def test_residuals_of_a_likelihood_of_ones_own_are_those_of_its_mean():
+    """Data less ``f`` were called so of waiting times whose mean is ``e^f``, and drawn as partial residuals."""
+    of_mean, of_log = (
+        as_likelihood(one) for one in (lambda f: dist.Laplace(f, 0.3), lambda f: dist.Exponential(jnp.exp(-f)))
+    )
+    model = ngp.gam.model("n ~ linear(x)", DATA | {"n": DATA["n"] + 0.5}, lambda: lambda f: dist.Laplace(f, 0.3))
+    fit = fit_of(model, of_mean)
+    f = fit.terms().mean.sum(axis=1)
+    np.testing.assert_allclose(fit.residuals()[0], model.rows.y - f, rtol=1e-9)
+    assert fit._points(fit._draws(), True)["linear(x)"].residuals is not None
+    fit = fit_of(model, of_log)
+    with pytest.raises(ValueError, match=r"one whose mean is a known function of f.*Take y less fit\.predict"):
+        fit.residuals()
+    assert fit._points(fit._draws(), True)["linear(x)"].residuals is None
+
+
+@pytest.mark.long
+def test_a_summary_of_labels_by_a_callable():
+    """It ended with shapes (512, 2) and (40,) that could not be broadcast."""
+    table = DATA | {"n": (DATA["n"] > 4).astype(int)}
+    fit = ngp.gam("n ~ linear(x)", table, lambda: lambda f: dist.OrderedLogistic(f, jnp.zeros(1)), progress=False)
+    density = float(fit.summary().facts["log density, left out"].split()[0])
+    known = ngp.gam("n ~ linear(x)", table, ngp.likelihoods.Bernoulli(), progress=False)
+    assert abs(density - float(known.summary().facts["log density, left out"].split()[0])) < 0.02
 
 
 def test_terms_add_up_to_what_is_predicted():

@@ -31,7 +31,7 @@ def of_columns(text, **data):
     model = ngp.gam.model(text, data)
     first, second = (np.asarray(column, float) for column in list(data.values())[:2])
     left = (first - first.mean()) * (second - second.mean())
-    return SimpleNamespace(model=model, residuals=lambda: (left, np.ones(len(left))))
+    return SimpleNamespace(model=model, _residuals=lambda: (left, np.ones(len(left))))
 
 
 def test_a_column_that_is_also_a_category_is_a_number_where_a_main_effect_reads_it_as_one():

@@ -9,6 +9,7 @@ import scipy.special as sp
 import scipy.stats as st
 from numpy.testing import assert_allclose
 from scipy import stats
+from scipy.integrate import quad
 
 from numpyro_gp.likelihoods.tails import log_beta_parts, log_gamma_parts, log_mass, log_tails, moments_of
 from tests.precision import x64
@@ -86,6 +87,14 @@ def test_moments_where_numpyro_has_none():
     exact = st.fisk(5, scale=np.exp(0.2))
     assert_allclose(jnp.concatenate(moments_of(log_logistic)), [exact.mean(), exact.var()], rtol=1e-4)
 
+    # Student's quantiles are of a package that need not be there: NumPyro raises an ImportError, and draws do.
+    shifted = dist.TransformedDistribution(
+        dist.StudentT(jnp.array([20.0]), 0.0, 1.0), dist.transforms.AffineTransform(1.0, 2.0)
+    )
+    mean, variance = moments_of(shifted)
+    assert abs(mean[0] - 1.0) < 0.2
+    assert abs(variance[0] - 4.0 * 20 / 18) < 0.6
+
     class Drawn(dist.Normal):
         mean = variance = property(lambda _: (_ for _ in ()).throw(NotImplementedError))
 
@@ -95,6 +104,20 @@ def test_moments_where_numpyro_has_none():
     mean, variance = moments_of(Drawn(jnp.array([1.0]), 2.0))
     assert abs(mean[0] - 1.0) < 0.2
     assert abs(variance[0] - 4.0) < 0.6
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_the_variance_of_angles_is_that_of_the_numbers(dtype):
+    """NumPyro's is one less the mean cosine: 0.137 for 0.302 of concentration 4."""
+    concentration = [0.01, 0.7, 4.0, 1e4, 1e8]
+    mean, variance = moments_of(dist.VonMises(dtype([0.2, 3.0, -1.0, 0.0, 0.0]), dtype(concentration)))
+    assert_allclose(mean, [0.2, 3.0, -1.0, 0.0, 0.0], atol=1e-6)
+
+    def exact(k):
+        return quad(lambda a: a * a * np.exp(k * (np.cos(a) - 1)) / (2 * np.pi * sp.i0e(k)), -np.pi, np.pi)[0]
+
+    known = [*map(exact, concentration[:3]), *(1 / k for k in concentration[3:])]
+    assert_allclose(variance, known, rtol=2e-4)
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])

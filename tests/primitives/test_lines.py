@@ -297,6 +297,7 @@ def latent(inducing=LINE, plates=(), **options):
         (lambda: LINE.find(LINE), "t_new must be numbers, but got a Line"),
         (lambda: regression(K.Matern12(1.0, 1.0))(LINE.find(Y, slope=True)), "one whose functions have a slope"),
         (lambda: jax.jit(ngp.line)(Y), "t must be known"),
+        (lambda: LINE[np.arange(3)], r"a line must be taken as a whole, but got an index.*ngp\.line\(t\[rows\]\)"),
     ],
 )
 def test_wrong_use_is_refused_with_a_cure(call, message):

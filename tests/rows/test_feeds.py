@@ -161,7 +161,10 @@ def test_what_cannot_be_streamed_is_refused():
         (lambda: simple(3, []), no_batch),
         (lambda: simple(3, iter([])), no_batch),
         (lambda: simple(3, [{"y": DATA[:4]}], y=DATA), r"batches\[0\] must be free of arguments .* beside it.*'y'"),
-        (lambda: simple(3, pieces(), num_data=None), "num_data must be a whole number, but got None"),
+        (
+            lambda: simple(3, pieces(), num_data=None),
+            "num_data must be the number of all data, 4 or more, but got None.*N, the number",
+        ),
         (lambda: simple(3, pieces(), num_data=3), "num_data must be the number of all data, 4 or more, but got 3"),
         (lambda: simple(3, pieces(), Countdown()), "svi_or_stein must be an engine with a model where batches"),
         (lambda: simple(3, ((b, b, b) for (b,) in pieces())), "args and kwargs must be arguments of the model"),

@@ -128,9 +128,12 @@ def test_a_minibatch_without_rows_or_of_more_than_there_are_is_refused():
         match = f"subsample_size of plate 'data' must be at least 1, or None for all rows, but got {batch}"
         with pytest.raises(ValueError, match=match):
             start(batch=batch)
-    for guide in (ngp.AutoGP(named), AutoDelta(named)):
+    for batch, got in ((2.5, r"2\.5 \(float\)"), ("2", r"'2' \(str\)"), (True, r"True \(bool\)")):
+        with pytest.raises(TypeError, match="of plate 'data' must be a whole number of Python.*, but got " + got):
+            start(batch=batch)
+    for guide, batch in ((ngp.AutoGP(named), 1000), (AutoDelta(named), 1000), (ngp.AutoGP(named), np.int64(1000))):
         with pytest.raises(ValueError, match=f"of plate 'data' must be at most its {len(Y)} rows, but got 1000"):
-            start(guide, batch=1000)
+            start(guide, batch=batch)
 
 
 def test_an_error_names_arguments_that_are_no_arrays_and_keywords_of_the_fit():

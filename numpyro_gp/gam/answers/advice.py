@@ -73,6 +73,8 @@ def advice(
             cure = "look for rows that repeat, or for a column that is the response in other units"
             if not kind.islower():  # a likelihood of the user's own
                 cure = "look for rows that repeat, or let the prior of the noise go lower"
+            if model.rows.weights is not None:  # as if data had no noise, where weights were meant for precisions
+                cure = "a weight says how many equal rows a row stands for: leave weights= out where each is one datum"
         elif one.fault == "inducing inputs":
             worst = parts[int(np.argmax(is_open[: len(parts)]))]
             size, levels = len(model.kernel_data.inducing[worst.name]), 1

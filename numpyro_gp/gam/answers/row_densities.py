@@ -237,7 +237,9 @@ def _densities(
         own: Likelihood, mean: Array, variance: Array, f: Array, points: Array, left: Array
     ) -> tuple[Array, Array, Array]:
         expected = jax.vmap(lambda point: own.expected_log_prob(y, point, left))(points)
-        return own.predictive_mean(mean, variance), jax.vmap(lambda one: own.log_prob(y, one))(f), expected
+        fitted = own.predictive_mean(mean, variance)
+        fitted = fitted if fitted.shape == mean.shape else jnp.full_like(mean, jnp.nan)  # of labels each class has one
+        return fitted, jax.vmap(lambda one: own.log_prob(y, one))(f), expected
 
     return jax.vmap(one)(likelihood, mean, variance, f, points, left)
 

@@ -47,6 +47,18 @@ def log_ratio(likelihood: Likelihood) -> np.ndarray:
     return np.log(parameters_of(likelihood, 2)[0]) if type(likelihood) is Gamma else np.zeros((1, 1))
 
 
+def is_residual(link: str, likelihood: Likelihood, f: np.ndarray) -> bool:
+    """Whether data less the mean of the link ``(N,)`` are residuals: of a likelihood of one's own where its mean is f.
+
+    ``likelihood`` has draws on its first axis, of which the first is asked.
+    """
+    if link != "none":
+        return True
+    own, latent = jax.tree.map(lambda leaf: leaf[0], likelihood.uncensored), jnp.asarray(f, float)
+    mean = own.predictive_mean(latent, jnp.zeros_like(latent))
+    return mean.shape == latent.shape and bool(jnp.allclose(mean, latent, rtol=1e-3, atol=1e-3 * float(np.std(f))))
+
+
 def size_of_counts(likelihood: object, count: int) -> np.ndarray:
     """``r`` of the negative binomial at ``count`` rows, averaged over draws; NaN of other likelihoods."""
     r = likelihood.r if isinstance(likelihood, NegativeBinomial) else np.full(1, np.nan)

@@ -1,6 +1,6 @@
 """Rows on a line: a value that is made once, before the model, and stands where inputs stand."""
 
-from typing import Any, TypeGuard
+from typing import Any, NoReturn, TypeGuard
 
 import jax
 import jax.numpy as jnp
@@ -73,6 +73,13 @@ class Line:
 
     def __len__(self) -> int:
         return self.size
+
+    def __getitem__(self, idx: object) -> NoReturn:
+        """Refuses a part: a process on a line is one of all its rows."""
+        cure = (
+            "Leave the index and subsample_size out: a line takes no minibatches. Of some rows make ngp.line(t[rows])."
+        )
+        fail("a line", "taken as a whole", f"an index, line[{idx!r:.40}]", cure, TypeError)
 
     def __repr__(self) -> str:
         """Its size, without the arrays."""
