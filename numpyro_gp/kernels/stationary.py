@@ -431,7 +431,6 @@ class SHO(OfOneVariance):
     period: ArrayField
     quality: ArrayField
     checks = by_field(variance=positive_scalar, period=positive_scalar, quality=positive_scalar)
-    without_slopes = "whose slopes are not written here", "Use Matern32, Matern52 or RBF."
 
     def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
         if X2.shape[1] != 1:

@@ -269,8 +269,10 @@ class Predictor:
     def __call__(self, *inputs: object, **named: object) -> Prediction:
         """Predict at new inputs: the model's first arguments, or any of them by name; of a process its rows.
 
-        Of a process ``noise_variance`` and ``offset`` are those of `predict_at`.
+        Of a process ``noise_variance`` and ``offset`` are those of `predict_at`. On a line a time may be given alone.
         """
+        if self._follow is not None:  # lists and numbers, too, which a batch of arrays has none of
+            inputs = tuple(np.atleast_1d(X) if isinstance(X, (list, tuple)) or np.isscalar(X) else X for X in inputs)
         return self._at("inputs", inputs, 0, **named)[0] if inputs else self._at("inputs", named, 0)[0]
 
     def observe(self, t: ArrayLike, y: ArrayLike, noise_variance: ArrayLike | None = None) -> LineStream:
@@ -382,6 +384,8 @@ def predictor_of_process(
         (X,) = inputs
         if not isinstance(X, (Functional, NewRows)):
             X = check_points("X", X, leading=True) if on_line is None else on_line.find(X)
+        if isinstance(X, NewTimes) and on_line is not None:
+            on_line.check_found(X)
         # Neighbours are found before anything is traced.
         finder, before = kept or (finder_of(asked, key, X, index, neighbours), None)
         X = X if finder is None else finder(X)

@@ -7,13 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from numpyro_gp.arrays import Array, ArrayLike
-from numpyro_gp.checks import check_array, check_finite, check_positive, fail
+from numpyro_gp.checks import check_array, check_finite, check_positive, fail, is_known
 from numpyro_gp.likelihoods import Gaussian
+from numpyro_gp.neighbours.value import NewRows
 from numpyro_gp.posterior.chunks import Chunks
 from numpyro_gp.posterior.prediction import Prediction
 from numpyro_gp.posterior.tracing import AskedProcess, Draw, draws_of
 from numpyro_gp.primitives.lines.line_process import LineEnd
-from numpyro_gp.primitives.lines.value import Line
+from numpyro_gp.primitives.lines.value import Line, read_rows
 from numpyro_gp.primitives.lines.value import line as line_of
 from numpyro_gp.primitives.neighbours.local_process import LocalProcess
 from numpyro_gp.programs.compiled import compiled
@@ -65,40 +66,57 @@ class LineStream:
 
     def __call__(self, t_new: ArrayLike, noise_variance: ArrayLike | None = None) -> Prediction:
         """Predict new data at times ``(B,)``, or rows of times and codes, behind the last datum."""
-        new = self._last.find(self._rows(t_new))
-        if np.any(np.asarray(new.index) < 0):
-            fail("t_new", "behind the last datum", "earlier times", CURE)
+        new = self._last.find(self._rows("t_new", t_new))
         rows = new.inputs
         chunk = _at(self._ends, rows, new.gaps[:, 0], self._variances(noise_variance, len(rows)))
-        if np.isnan(np.asarray(chunk.mean_latent)).any():
-            fail("t_new", "of series that the kernel has", "codes of others", "Pass codes of the fit.")
+        _check_codes("t_new", chunk.mean_latent)
         return Prediction.of_chunks(Chunks(None, [chunk], [len(rows)]), self._key, -1, None, self._name)
 
     def observe(self, t: ArrayLike, y: ArrayLike, noise_variance: ArrayLike | None = None) -> "LineStream":
         """Go on with a datum, or several: times as in the fit, and data ``(B,)``."""
-        new = line_of(self._rows(t))
-        if np.shape(new.inputs)[1] != np.shape(self._last.inputs)[1] or new.times[0] < self._last.times[0]:
-            fail("t", "times behind the last datum, with a code where the fit has codes", "others", CURE)
+        line = line_of(self._rows("t", t))
         values = check_array("y", y)
         check_finite("y", values)
-        if values.size != new.size or values.ndim > 1:
-            fail("y", f"of shape ({new.size},), one datum for each time", f"shape {values.shape}", "Pass all of them.")
-        gaps = new.gaps.at[0].set(new.times[0] - self._last.times[0])
-        variances = self._variances(noise_variance, new.size)[:, new.order]
-        data = values.reshape(-1).astype(gaps.dtype)[new.order]
-        ends = _told(self._ends, new.inputs[new.order], gaps, data, variances)
-        return LineStream(self._key, self._name, ends, _last_row(new))
+        if values.size != line.size or values.ndim > 1:
+            cure = "Pass one number for each time, as y.ravel() of a column."
+            fail("y", f"of shape ({line.size},), one datum for each time", f"shape {values.shape}", cure)
+        gaps = line.gaps.at[0].set(line.times[0] - self._last.times[0])
+        variances = self._variances(noise_variance, line.size)[:, line.order]
+        data = values.reshape(-1).astype(gaps.dtype)[line.order]
+        ends = _told(self._ends, line.inputs[line.order], gaps, data, variances)
+        _check_codes("t", ends.state[0])
+        return LineStream(self._key, self._name, ends, _last_row(line))
 
-    def _rows(self, t: ArrayLike) -> Any:
-        """Times, or rows of times and codes, where one of them may be given alone."""
-        given = np.atleast_1d(t)
-        return given[None] if given.ndim == 1 and self._last.inputs.shape[1] == 2 else given
+    def _rows(self, argument: str, t: Any) -> np.ndarray:
+        """Times, or rows of times and codes, behind the last datum; one of them may be given alone."""
+        if isinstance(t, (Line, NewRows)):
+            cure = (
+                "Pass the times. For slopes call posterior.predict_at with line.find(t_new, slope=True) and all rows."
+            )
+            fail(argument, "times", f"a {type(t).__name__}", cure, TypeError)
+        if not is_known(t):
+            fail(argument, "known", "a traced array", "Call it outside of jit.", TypeError)
+        given, columns, last = np.atleast_1d(t), self._last.inputs.shape[1], self._last.times
+        given = given[None] if given.ndim == 1 and columns == 2 else given
+        rows = read_rows(argument, given, columns, last)
+        if (first := rows[:, 0].min()) < last[0]:
+            fail(argument, f"times behind the last datum, at {last[0]:.12g}", f"{first:.12g}", CURE)
+        return rows
 
     def _variances(self, given: ArrayLike | None, count: int) -> Array:
         """Noise variances ``(S, B)`` of so many data."""
-        noise = self._ends.noise if given is None else jnp.asarray(check_positive("noise_variance", given))[None]
+        noise = self._ends.noise if given is None else jnp.asarray(check_positive("noise_variance", given))
+        draws = self._ends.state[0].shape[0]
         if given is None and noise.ndim > 1:
             cure = "Pass noise_variance=0.1, or one variance for each row."
             fail("noise_variance", "given for the new data", "a variance for each row of the fit", cure)
-        draws = self._ends.state[0].shape[0]
-        return jnp.broadcast_to(noise[:, None] if noise.ndim == 1 else noise, (draws, count))
+        if given is not None and noise.shape not in ((), (1,), (count,)):
+            cure = "Pass one variance, or one for each row."
+            fail("noise_variance", f"a number or of shape ({count},)", f"shape {noise.shape}", cure)
+        return jnp.broadcast_to(noise[:, None] if given is None else noise, (draws, count))
+
+
+def _check_codes(argument: str, found: Array) -> None:
+    """Refuse rows of no series of the kernel, which have no number, before a state has none for good."""
+    if np.isnan(np.asarray(found)).any():
+        fail(argument, "of series that the kernel has", "codes of others", "Pass codes of the fit.")

@@ -85,10 +85,7 @@ def initial_state(
             with suppress(Exception), feed.opened(feed.arrays()) as (args, kwargs):
                 abstract_trace(plates, args, {**kwargs, **feed.call.static})
             for name, size in plates.held.items():
-                where, cure = (
-                    f"subsample_size of plate {name!r}",
-                    "Correct what the fit gives its model, such as batch=.",
-                )
+                where, cure = f"subsample_size of plate {name!r}", "Correct what the fit gives its model: batch=."
                 if isinstance(size, bool) or not isinstance(size, (int, np.integer)):
                     got = f"{size!r:.40} ({type(size).__name__})"
                     fail(where, "a whole number of Python, or None for all rows", got, cure, TypeError)

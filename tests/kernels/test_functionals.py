@@ -8,13 +8,14 @@ from numpyro_gp.functionals import Values, stack
 from scipy import special
 
 import numpyro_gp as ngp
-from numpyro_gp.kernels import RBF, ArcCosine, Coregion, Matern32, Matern52, Periodic, Uniform, ZeroMean
+from numpyro_gp.kernels import RBF, SHO, ArcCosine, Coregion, Matern32, Matern52, Periodic, Uniform, ZeroMean
 from numpyro_gp.kernels.functionals import Average, Derivative, Functional, covariance
 
 RNG = np.random.default_rng(0)
 # Two of the inputs coincide.
 X = jnp.asarray([[-0.8], [0.1], [0.1], [0.7], [1.9]])
 KINDS = {"rbf": RBF, "matern32": Matern32, "matern52": Matern52, "periodic": lambda v, s: Periodic(v, s, 1.7)}
+KINDS["sho"] = lambda v, s: SHO(v, s, 0.8)
 
 
 def profile(kind, v, s, t):
@@ -35,6 +36,11 @@ def profile(kind, v, s, t):
             -(a**2) / 3 * t * (1 + a * r) * e,
             a**2 / 3 * (1 + a * r - (a * r) ** 2) * e,
         )
+    if kind == "sho":
+        w, a = 2 * np.pi / s, 1 / 1.6
+        b = np.sqrt(1 - a**2)
+        e, c, z = v * jnp.exp(-a * w * r), jnp.cos(b * w * r), jnp.sin(b * w * r) / b
+        return e * (c + a * z), -w * jnp.sign(t) * e * z, w**2 * e * (c - a * z)
     w = 2 * np.pi / 1.7
     k = v * jnp.exp(-2 * jnp.sin(0.5 * w * t) ** 2 / s**2)
     return k, -w / s**2 * jnp.sin(w * t) * k, (w**2 / s**2 * jnp.cos(w * t) - (w / s**2 * jnp.sin(w * t)) ** 2) * k

@@ -1,5 +1,7 @@
 """Predictors on a line that go on with later data, beside dense processes of all rows and the filter's fixed point."""
 
+import pickle
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -114,10 +116,11 @@ def test_what_it_cannot_do_is_refused():
     for act in (
         lambda: stream(t[-1]),
         lambda: stream.observe(t[-1], 0.0),
-        lambda: stream.observe([[t[-1] + 2, 1]], 0.0),
     ):
         with pytest.raises(ValueError, match="behind the last datum"):
             act()
+    with pytest.raises(ValueError, match=r"t must be of shape \(N,\) or"):
+        stream.observe([[t[-1] + 2, 1]], 0.0)
     with pytest.raises(ValueError, match="finite"):
         stream.observe(np.ma.masked_array([t[-1] + 2], [True]), [0.1])
     with pytest.raises(ValueError, match="finite"):
@@ -135,3 +138,71 @@ def test_what_it_cannot_do_is_refused():
     latent = ngp.Posterior.from_mcmc(counts, {"f": jnp.zeros((1, 12))})
     with pytest.raises(TypeError, match="Gaussian data"):
         latent.predictor(KEY, ngp.line(t), jnp.ones(12, int)).observe(t[-1] + 1, 1)
+
+
+def test_a_stream_is_pickled_and_goes_on():
+    t, y = rows(30)
+    posterior = ngp.Posterior.from_mcmc(model, SAMPLES)
+    stream = posterior.predictor(KEY, ngp.line(t[:20]), jnp.asarray(y[:20], jnp.float32)).observe(t[20:25], y[20:25])
+    again = pickle.loads(pickle.dumps(stream)).observe(t[25:], y[25:])
+    np.testing.assert_array_equal(again(t[-1] + 1).mean, stream.observe(t[25:], y[25:])(t[-1] + 1).mean)
+
+
+def test_a_predictor_takes_a_time_or_a_list_as_a_stream_does():
+    t, y = rows(12)
+    posterior, line = ngp.Posterior.from_mcmc(model, SAMPLES), ngp.line(t)
+    given, new = (line, jnp.asarray(y, jnp.float32)), float(t[-1] + 0.5)
+    wanted = posterior.predict_at(KEY, np.array([new]), *given).mean
+    for one in (new, [new], np.float64(new)):
+        np.testing.assert_array_equal(posterior.predictor(KEY, *given)(one).mean, wanted)
+        np.testing.assert_array_equal(posterior.predict_at(KEY, one, *given).mean, wanted)
+
+
+def test_a_code_of_no_series_is_refused_before_it_is_in_the_state():
+    """It made the state NaN for good, and the next call blamed the codes of its own rows."""
+    t, y = rows(12)
+
+    def bands(X, y=None):
+        kernel = K.Matern32(1.0, 0.9).on(0) * K.Coregion(jnp.array([[1.0], [0.6]]), 0.1).on(1)
+        return ngp.gp_regression("y", kernel, X, 0.01, obs=y)
+
+    line = ngp.line(np.column_stack([t, np.arange(12) % 2]))
+    predictor = ngp.Posterior.from_mcmc(bands, {"unused": jnp.zeros(1)}).predictor(KEY, line, jnp.asarray(y))
+    stream = predictor.observe([t[-1] + 1, 0], 0.1)
+    with pytest.raises(ValueError, match="t must be of series that the kernel has"):
+        stream.observe([t[-1] + 2, 2], 0.1)
+    with pytest.raises(ValueError, match=r"t must be of shape \(N, 2\)"):
+        stream.observe(t[-1] + 2, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("ask", "error", "words"),
+    [
+        (
+            lambda s: s.observe([9.0, 10.0], [0.0, 0.0], np.ones(3)),
+            ValueError,
+            r"noise_variance must be a number or of",
+        ),
+        (
+            lambda s: s([9.0, 10.0], noise_variance=np.ones((2, 1))),
+            ValueError,
+            r"noise_variance must be a number or of",
+        ),
+        (lambda s: s.observe([9.0, 10.0], np.zeros((2, 1))), ValueError, r"y\.ravel\(\)"),
+        (lambda s: jax.jit(lambda t: s(t).mean)(9.0), TypeError, "t_new must be known, but got a traced array"),
+        (lambda s: jax.jit(lambda t: s.observe(t, 0.0)(10.0).mean)(9.0), TypeError, "t must be known"),
+        (lambda s: s(ngp.line([9.0, 10.0]).find([9.5], slope=True)), TypeError, "t_new must be times.*slope=True"),
+        (lambda s: s(1700000000.25), ValueError, "the last datum, at 1700000000.5, but got 1700000000.25"),
+    ],
+)
+def test_what_a_stream_refuses_has_a_cure(ask, error, words):
+    t = np.array([0.0, 1.0, 2.0])
+
+    def series(line, y=None):
+        return ngp.gp_regression("y", K.Matern32(1.0, 1.0), line, 0.1, obs=y)
+
+    posterior = ngp.Posterior.from_mcmc(series, {"unused": jnp.zeros(1)})
+    start = 1.7e9 - 2 if "1700000000" in words else 0.0
+    stream = posterior.predictor(KEY, ngp.line(start + t), jnp.zeros(3)).observe(start + 2.5, 0.0)
+    with pytest.raises(error, match=words):
+        ask(stream)

@@ -122,7 +122,7 @@ def test_slopes_are_those_of_the_dense_process(is_double):
     y, mean = np.cos(rows[:, 0]), lambda X: 0.5 * X[..., 0] ** 2
     with x64(is_double):
         shared = K.Coregion(jnp.array([[1.0], [0.5], [-0.8]]), 0.2).on(1)
-        kernel, line = K.Matern32(1.3, 2.0).on(0) * shared + K.Matern52(0.5, 3.0).on(0), ngp.line(rows)
+        kernel, line = K.Matern32(1.3, 2.0).on(0) * shared + K.SHO(0.5, 3.0, 2.0).on(0), ngp.line(rows)
         with numpyro.handlers.seed(rng_seed=0):
             f = ngp.gp_regression("y", kernel, line, 0.04, obs=jnp.asarray(y), mean=mean)
         found = jax.jit(lambda at: f(at))(line.find(new, slope=True)[:])
@@ -145,6 +145,51 @@ def test_large_times_keep_their_digits_in_single_precision():
         f = numpyro.handlers.seed(ngp.gp_regression, 0)("y", K.Matern32(1.0, 0.5), line, 0.04, obs=y)
         found = f(line.find(new))
     np.testing.assert_allclose((found.loc - mean) / np.sqrt(np.diag(covariance)), 0, atol=1e-4)
+
+
+FAR = 1e6 + np.cumsum(np.random.default_rng(0).exponential(0.3, 60))
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda: ngp.line(jnp.asarray(FAR, jnp.float32)),
+        lambda: ngp.line(np.column_stack([FAR, np.zeros(60)]).astype(np.float32)),
+        lambda: ngp.line(FAR).find(FAR[3:4].astype(np.float32)),
+        lambda: ngp.line(jnp.asarray(FAR[:1] * 1700, jnp.float32)),
+        lambda: ngp.line(np.float16(np.linspace(1000, 1010, 30))),
+    ],
+)
+def test_times_that_lost_their_digits_before_they_came_are_warned_of(ask):
+    """Predictions at new times were off by a third of a standard deviation, without a word."""
+    with x64(False), pytest.warns(UserWarning, match=r"came in float\d\d, which knows times near .* NumPy's float64"):
+        ask()
+
+
+def test_times_in_single_precision_that_have_their_digits_are_taken():
+    with x64(False):
+        for t in (
+            FAR,
+            FAR - 1e6,
+            1e6 + np.arange(9),
+            1e9 + 1e6 * np.arange(9),
+            np.ones(4),
+            np.linspace(0, 400, 20_000),
+        ):
+            ngp.line(t)
+            single = jnp.asarray(t if t is not FAR else np.round(t), jnp.float32)
+            ngp.line(single).find(single)
+
+
+def test_new_rows_of_another_line_are_refused():
+    t, new = times(20), np.array([0.05, 3.0, 8.0, 401.0])
+    for shift in (0.0, 1e6):
+        with x64(False):
+            line = ngp.line(t + shift)
+            line.check_found(line.find(new + shift))
+            for other in (ngp.line(t[:12] + shift), ngp.line(np.append(t, 5.0) + shift), ngp.line(t + shift + 1)):
+                with pytest.raises(ValueError, match="X must be found on the line of the fit"):
+                    line.check_found(other.find(new + shift))
 
 
 def counts_model(line, y=None):
@@ -296,6 +341,10 @@ def latent(inducing=LINE, plates=(), **options):
         ),
         (lambda: LINE.find(LINE), "t_new must be numbers, but got a Line"),
         (lambda: regression(K.Matern12(1.0, 1.0))(LINE.find(Y, slope=True)), "one whose functions have a slope"),
+        (
+            lambda: regression()(ngp.functionals.Derivative(Y[:, None], 0)),
+            r"Pass times. Of slopes pass line.find\(t_new",
+        ),
         (lambda: jax.jit(ngp.line)(Y), "t must be known"),
         (lambda: LINE[np.arange(3)], r"a line must be taken as a whole, but got an index.*ngp\.line\(t\[rows\]\)"),
     ],

@@ -35,6 +35,7 @@ from examples.studies.importance import (
 from examples.studies.neighbours import neighbours, neighbours_chosen, neighbours_more, neighbours_peers
 from examples.studies.orthogonal import decoupled_convergence, equal_seconds, larger_bases
 from examples.studies.peers import beyond_tables, peers_tables
+from examples.studies.series import line_series
 from examples.studies.side_by_side import long_runs
 from examples.studies.speed import after_fit, how_long, line_speed, small_fits, step_floor, step_kernels
 from examples.studies.stein import stein_air_quality, stein_classification, stein_regression, stein_space_time
@@ -127,6 +128,8 @@ TABLES = {
     "importance_weighting, pairs": importance_weighting.pairs,
     "larger_bases": larger_bases.table,
     "lengthscale_starts": starts,
+    "line_series": line_series.table,
+    "line_series, tinygp": line_series.beside,
     "line_speed": line_speed.table,
     "long_runs, depth": run_tables.by_depth,
     "long_runs, depth gains": run_tables.gains_by_depth,

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from examples.studies.series import series_engines, series_forecasts, series_origins
+from examples.studies.series import line_series, series_engines, series_forecasts, series_origins
 from examples.tools.guide_figures import GUIDE
 from examples.tools.tables import read
 
@@ -40,6 +40,31 @@ def test_forecasts_are_good_enough():
     gaps = {name: density[name][own.GAM] - best[name] for name in density}
     assert np.mean([gap for name, gap in gaps.items() if name not in own.NEW]) > -0.1
     assert min(one[own.GAM] for one in coverage.values()) > 0.8
+
+
+def test_rows_on_a_line_are_there_and_their_likelihoods_are_those_of_tinygp():
+    rows = read(line_series.ROWS, line_series.NUMBERS)
+    assert [row["series"] for row in rows] == list(line_series.CASES)
+    beside = [row for row in rows if np.isfinite(row["of tinygp"])]
+    assert {row["series"].split(",")[0] for row in beside} == {"sunspots", "star"}
+    for row in beside:
+        assert abs(row["log likelihood"] / row["of tinygp"] - 1) < 1e-10, row
+        assert abs(row["in single precision"] / row["of tinygp"] - 1) < 1e-5, row
+
+
+@pytest.mark.parametrize("name", [name for name in line_series.CASES if "sensor" not in name])
+def test_what_is_held_out_on_a_line_is_the_end_or_whole_days(name):
+    t, y, error, is_held = line_series.data(name)
+    assert np.all(np.diff(t) > 0)
+    assert np.isfinite([t, y, error]).all()
+    if "days" in name:
+        starts, ends = t[np.flatnonzero(np.diff(is_held * 1.0) > 0) + 1], t[np.flatnonzero(np.diff(is_held * 1.0) < 0)]
+        assert 5 < len(starts) <= 12
+        assert is_held.mean() < 0.1
+        assert np.all(ends - starts < 3)
+    else:
+        assert t[~is_held].max() < t[is_held].min()
+        assert is_held.sum() in (30, len(t) // 10)
 
 
 def test_every_series_has_its_rows_at_all_origins():

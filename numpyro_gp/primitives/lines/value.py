@@ -1,5 +1,6 @@
 """Rows on a line: a value that is made once, before the model, and stands where inputs stand."""
 
+import warnings
 from typing import Any, NoReturn, TypeGuard
 
 import jax
@@ -9,6 +10,8 @@ import numpy as np
 from numpyro_gp.arrays import Array, ArrayLike, on_device, value_type
 from numpyro_gp.checks import check_points, fail, is_known
 from numpyro_gp.neighbours.value import NewRows
+
+NONE = np.zeros(0)
 
 
 @value_type(static=("is_slope",))
@@ -96,18 +99,31 @@ class Line:
     def find(self, t_new: ArrayLike, slope: bool = False) -> NewTimes:
         """New rows with the rows of the data before and behind them, for predictions, of slopes in time if asked for.
 
-        Their gaps are found in double precision unless they are traced.
+        A time may be given alone. Their gaps are found in double precision unless they are traced.
         """
         package: Any = np if all(map(is_known, (t_new, self.order, self.times))) else jnp
-        columns = self.inputs.shape[1]
-        rows = _rows("t_new", t_new, columns) if package is np else check_points("t_new", t_new, columns)
+        columns, times = self.inputs.shape[1], package.asarray(self.times)
+        given = "t_new", t_new, columns
+        rows = read_rows(*given, times) if package is np else check_points(*given)
         new = rows[:, 0]
-        times = package.asarray(self.times)
         place, last = package.searchsorted(times, new, side="right") - 1, len(times) - 1
         before = package.where(place >= 0, new - times[package.maximum(place, 0)], 0.0)
         behind = package.where(place < last, times[package.minimum(place + 1, last)] - new, 0.0)
         gaps = jnp.asarray(package.stack([before, behind], axis=1), jnp.result_type(float))
         return NewTimes(jnp.asarray(rows, gaps.dtype), jnp.asarray(place, jnp.int32)[:, None], gaps, slope)
+
+    def check_found(self, new: NewTimes) -> None:
+        """Refuse new rows of another line, whose neighbours in time are not those of this one."""
+        if not all(map(is_known, (*jax.tree.leaves(new), self.times))):
+            return
+        place, inputs, last = np.asarray(new.index)[:, 0], np.asarray(new.inputs)[:, 0], self.size - 1
+        ends = [np.asarray(self.times)[np.clip(place + step, 0, last)] for step in (0, 1)]
+        gaps = np.asarray(new.gaps, float).T
+        slack = 4 * np.finfo(inputs.dtype).eps * (np.abs(inputs) + gaps[0] + gaps[1])
+        is_behind = (place < 0) | (np.abs(ends[0] + gaps[0] - inputs) <= slack)
+        is_before = (place == last) | (np.abs(ends[1] - gaps[1] - inputs) <= slack)
+        if not np.all(is_behind & is_before & (place <= last)):
+            fail("X", "found on the line of the fit", "rows of another line", "Pass line.find(t_new) of that one.")
 
 
 def with_rows(line: Line, t_new: ArrayLike) -> Line:
@@ -156,7 +172,7 @@ def line(t: ArrayLike) -> Line:
     if not is_known(t):
         cure = "Call ngp.line(t) before the model, outside jit, and pass what it returns as an argument."
         fail("t", "known", "a traced array", cure, TypeError)
-    return _sorted_line(_rows("t", t))
+    return _sorted_line(read_rows("t", t))
 
 
 def _sorted_line(rows: np.ndarray) -> Line:
@@ -166,6 +182,13 @@ def _sorted_line(rows: np.ndarray) -> Line:
     gaps = np.diff(times[order], prepend=times[order[:1]])
     placed = on_device(rows.astype(dtype)), on_device(order.astype(np.int32)), on_device(gaps.astype(dtype))
     return Line(*placed, times[order])
+
+
+def read_rows(argument: str, values: ArrayLike, columns: int | None = None, times: np.ndarray = NONE) -> np.ndarray:
+    """Rows of data, or new ones beside these times, in double precision; warn where they came with too few digits."""
+    rows = _rows(argument, values, columns)
+    _warn_of_few_digits(argument, values, np.concatenate([times, rows[:, 0]]))
+    return rows
 
 
 def _rows(argument: str, values: ArrayLike, columns: int | None = None) -> np.ndarray:
@@ -178,7 +201,8 @@ def _rows(argument: str, values: ArrayLike, columns: int | None = None) -> np.nd
         cure += " Of names of series pass codes: np.unique(names, return_inverse=True)[1]."
         fail(argument, "real numbers", f"an array of {given.dtype}", cure, TypeError)
     array = np.asarray(given, float)
-    array = array[:, None] if array.ndim == 1 else array
+    if array.ndim == 1 or (array.ndim == 0 and columns == 1):  # a new time alone
+        array = array.reshape(-1, 1)
     if array.ndim != 2 or not array.size or array.shape[1] not in (1, 2) or columns not in (None, array.shape[1]):
         shapes = {None: "(N,), (N, 1) or (N, 2)", 1: "(N,) or (N, 1)", 2: "(N, 2)"}[columns]
         cure = "Pass times, and codes of series where they are several. Of more columns take ngp.neighbours(X, 16)."
@@ -190,6 +214,24 @@ def _rows(argument: str, values: ArrayLike, columns: int | None = None) -> np.nd
         cure = "Number the series from 0. Of two columns of inputs take ngp.neighbours(X, 16)."
         fail(f"the second column of {argument}", "codes 0, 1, ...", f"{array[:, 1:][wrong][0]:.9g}", cure)
     return array
+
+
+def _warn_of_few_digits(argument: str, given: ArrayLike, times: np.ndarray) -> None:
+    """Warn of times that came in single precision and are rounded there to more than a tenth of their mean distance.
+
+    What lies between them was lost before it was given. Whole numbers are exact, up to 2^24 in float32.
+    """
+    kind = np.dtype(getattr(given, "dtype", float))
+    if kind.kind != "f" or kind.itemsize > 4:
+        return
+    largest = float(np.abs(times).max())
+    lost = float(np.spacing(kind.type(largest)))
+    is_exact = largest <= 2 / np.finfo(kind).eps and np.array_equal(times, np.round(times))
+    apart = np.ptp(times) / max(1, len(np.unique(times)) - 1)
+    if lost > 0.1 * apart and (apart > 0 or lost >= 1) and not is_exact:
+        text = f"{argument} came in {kind}, which knows times near {largest:.3g} to {lost:.3g}, where they are "
+        cure = "Pass NumPy's float64, from before JAX had them; or subtract the first time in float64."
+        warnings.warn(f"{text}{apart:.3g} apart in the mean. {cure}", stacklevel=3)
 
 
 def is_line(leaf: object) -> TypeGuard[Line]:

@@ -146,7 +146,9 @@ def new_rows_of(near: Neighbours | Line, X: NewRows | ArrayLike) -> NewRows:
         check_points("X", X.inputs, columns)
         return X
     if isinstance(X, (Neighbours, NeighbourRows, Functional)):
-        fail("X", "new rows", f"a {type(X).__name__}", "Pass near.find(X, 256), or rows of inputs.", TypeError)
+        cure = "Pass near.find(X, 256), or rows of inputs."
+        cure = "Pass times. Of slopes pass line.find(t_new, slope=True)." if isinstance(near, Line) else cure
+        fail("X", "new rows", f"a {type(X).__name__}", cure, TypeError)
     if isinstance(near, Line):
         return near.find(X)
     points = check_points("X", X, columns)
