@@ -53,6 +53,7 @@ REGISTRY = {
     "binomial": Entry(Binomial(5.0), (0.0, 2.0, 4.0), np.arange(6.0)),
     "ordinal": Entry(Ordinal(np.array([-0.5, 0.4, 1.0]), 0.5), (0.0, 1.0, 3.0), np.arange(4.0)),
 }
+SLOW = ("beta_logit", "beta_probit", "binomial", "negative_binomial", "ordinal", "own", "student_t")
 QUANTITIES = ("expected_log_prob", "predictive_log_prob")
 every_likelihood = pytest.mark.parametrize("name", REGISTRY)
 STEP, NARROW, GRID = 1e-4, (0.0, 1e-12), np.linspace(-5, 5, 21)
@@ -122,9 +123,7 @@ def check_slopes(name, quantity, found, **close):
         assert (d_variance[ON_GRID] <= 0).all()
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.long] * (name in ("beta_probit", "binomial"))) for name in REGISTRY]
-)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.long] * (name in SLOW)) for name in REGISTRY])
 def test_expectations_of_the_density_and_their_slopes(name):
     """Jensen's order, NumPyro's own density without variance, copies; slopes in single precision are differences."""
     entry = REGISTRY[name]

@@ -116,7 +116,7 @@ def test_predictions_and_left_out_data_are_those_of_the_dense_process(is_double)
         assert float(others[1][i]) == pytest.approx(float(variance[0, 0]) + 0.09, rel=10 * allowed)
 
 
-@pytest.mark.parametrize("is_double", [True, False])
+@pytest.mark.parametrize("is_double", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_slopes_are_those_of_the_dense_process(is_double):
     """Of three series whose means have a slope: rows of the slope by the kernel's own derivatives."""
     rows, new = two_series(24), np.array([[0.3, 0], [2.2, 2], [2.2, 1], [9.0, 0]])
@@ -473,6 +473,7 @@ def test_each_series_has_a_slope_or_a_walk_and_tables_of_codes_add_and_scale(ker
     np.testing.assert_allclose(np.square(found.scale), np.diag(covariance), rtol=1e-6)
 
 
+@pytest.mark.long
 def test_a_series_that_a_table_does_not_have_has_no_number():
     """Neither of a table of one series, nor where the table beside it has more."""
     few, more = (K.Coregion(jnp.ones((count, 1)), 0.1).on(1) for count in (1, 3))
