@@ -18,12 +18,7 @@ from numpyro_gp.starting.deep.stack import Units, _beside_products, _standardise
 from tests.compiling import counted
 from tests.fits import particles
 
-
-@pytest.fixture(autouse=True)
-def allow_rank_promotion():
-    """NumPyro draws the median of a distribution with array parameters by promoting ranks."""
-    with jax.numpy_rank_promotion("allow"):
-        yield
+pytestmark = pytest.mark.usefixtures("allow_rank_promotion")
 
 
 @pytest.fixture
