@@ -69,7 +69,7 @@ def main():
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "output")
     parser.add_argument("--smoke", action="store_true")
     args = parser.parse_args()
-    evaluations, repeats = (7, 1) if args.smoke else (args.evaluations, args.repeats)
+    evaluations, repeats = (6, 1) if args.smoke else (args.evaluations, args.repeats)
     jax.config.update("jax_enable_x64", True)
     args.out.mkdir(parents=True, exist_ok=True)
     rows, axis = [], np.arange(1, evaluations + 1)

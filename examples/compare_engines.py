@@ -255,9 +255,9 @@ def main(arguments=None):
     key_svi, key_nuts, key_svgd, key_score = jax.random.split(jax.random.key(options.seed), 4)
     print(f"{len(data.y)} data, {len(data.Z)} inducing points, {len(data.y_test)} test data")
     results = {}
-    print("SVI  ..."), results.update(SVI=run_svi(key_svi, data, 200 if small else 2000))
-    print("NUTS ..."), results.update(NUTS=run_nuts(key_nuts, data, *((50, 50) if small else (500, 1500))))
-    print("SVGD ..."), results.update(SVGD=run_svgd(key_svgd, data, *((10, 100) if small else (100, 1000))))
+    print("SVI  ..."), results.update(SVI=run_svi(key_svi, data, 60 if small else 2000))
+    print("NUTS ..."), results.update(NUTS=run_nuts(key_nuts, data, *((20, 20) if small else (500, 1500))))
+    print("SVGD ..."), results.update(SVGD=run_svgd(key_svgd, data, *((10, 30) if small else (100, 1000))))
     rows, densities, predictions = {}, {}, {}
     for name, result in results.items():
         rows[name], densities[name], predictions[name] = score(result, data, key_score)

@@ -84,7 +84,7 @@ def main():
     parser.add_argument("--out", type=Path, default=Path("examples/results"), help="folder of the rows")
     parser.add_argument("--smoke", action="store_true", help="one seed and few draws, to see that it runs")
     options = parser.parse_args()
-    seeds, steps, draws = (1, 500, 5) if options.smoke else (options.seeds, 500, 500)
+    seeds, steps, draws = (1, 100, 5) if options.smoke else (options.seeds, 500, 500)
     jax.config.update("jax_enable_x64", True)
     options.out.mkdir(parents=True, exist_ok=True)
     data, rows = (jnp.asarray(X)[:, None], jnp.asarray(Y)), []

@@ -5,7 +5,7 @@ import gc
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -138,6 +138,13 @@ def collect() -> Callable[[], int]:
     """Collects what the test itself has left: looking through all that JAX keeps alive takes seconds each time."""
     gc.freeze()
     return gc.collect
+
+
+@pytest.fixture
+def allow_rank_promotion() -> Iterator[None]:
+    """NumPyro draws several samples of a distribution with array parameters by promoting ranks."""
+    with jax.numpy_rank_promotion("allow"):
+        yield
 
 
 @pytest.fixture

@@ -39,13 +39,6 @@ def sparse(X, y=None, *, Z, batch=None):
         ngp.observe("y", f(X[rows]), ngp.likelihoods.Gaussian(0.3), obs=None if y is None else y[rows])
 
 
-def deep(X, y=None, *, Z, batch=None):
-    inner = ngp.gp("g", ngp.kernels.RBF(1.0, 1.0), Z, outputs=2)
-    f = ngp.gp("f", ngp.kernels.RBF(1.0, 1.0), Z)
-    with numpyro.plate("data", X.shape[0], subsample_size=batch) as rows:
-        ngp.observe("y", f(inner.draw("noise", X[rows])), ngp.likelihoods.Gaussian(0.3), obs=y[rows])
-
-
 def weighted(X, y=None, *, Z, batch=None):
     """Latent inputs, and above them a layer of which K samples of a datum share a draw."""
     Z = jnp.concatenate([Z, Z[:, :1]], axis=1)
@@ -79,9 +72,7 @@ def engines():
     Z_gamma = np.concatenate([Z, Z + 0.5])
     return {
         "orthogonal": natural(sparse, f=ngp.guides.orthogonal(Z_gamma, columns=2, natural=True)),
-        "deep": svi(deep),
         "weighted": importance(weighted, 4),
-        "svgd": ngp.stein.SVGD(sparse, optax.adam(0.01), num_stein_particles=2),
     }
 
 
@@ -150,9 +141,7 @@ def step(name, rows, build):
 def pieces(mesh, build):
     """Rows in pieces, whole and in minibatches, and predictions of them."""
     rows = NamedSharding(mesh, PartitionSpec("data"))
-    for name in engines():
-        if name != "weighted":
-            step(name, rows, build)
+    step("orthogonal", rows, build)
     engine, placed = svi(sparse), (jax.device_put(X, rows), jax.device_put(Y, rows))
     whole = fit(engine, X, Y)
     say("placed", difference(fit(engine, *placed), whole))

@@ -96,7 +96,7 @@ ENTRIES = {
 DAYS = np.linspace(0.0, 60.0, 9)
 
 
-@pytest.mark.parametrize("entry", ENTRIES)
+@pytest.mark.parametrize("entry", [pytest.param(one, marks=[pytest.mark.long] * (one == "NUTS")) for one in ENTRIES])
 def test_dates_that_lose_digits_in_single_precision_are_warned_of(entry):
     """A fit of Julian dates was one of dates that are rounded to a quarter of a day, without a word."""
     X, y = 2460000.03 + DAYS[:, None], np.sin(DAYS)

@@ -41,6 +41,7 @@ def test_every_program_imports_and_calls_names_that_are_there():
         assert not {attribute for attribute in read if not hasattr(ngp, attribute)}, name
 
 
+@pytest.mark.long
 def test_deep_models_count_no_prior_density_of_points():
     """That is no part of a bound on the evidence, and tells depths apart by itself: on letters it was 184 nats a layer."""
     X = np.random.default_rng(0).normal(size=(20, 2))

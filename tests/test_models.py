@@ -16,11 +16,7 @@ NAMES = sorted(file.stem for file in GALLERY.glob("*.py") if file.stem != "__ini
 STEPS = 40
 
 
-@pytest.fixture(autouse=True)
-def allow_rank_promotion():
-    """NumPyro draws several samples of a distribution with array parameters by promoting ranks."""
-    with jax.numpy_rank_promotion("allow"):
-        yield
+pytestmark = pytest.mark.usefixtures("allow_rank_promotion")
 
 
 def load(name):

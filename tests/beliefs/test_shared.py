@@ -53,7 +53,8 @@ def exact(y=Y):
     return multivariate_normal(np.full(N, 0.5), PRIOR + NOISE * np.eye(N)).logpdf(y)
 
 
-@pytest.mark.parametrize("is_double", [True, pytest.param(False, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("is_double", [True, False])
 def test_one_natural_step_is_the_collapsed_density(is_double):
     """The bound, its slopes in hyper-parameters and the predictions; with all neighbours those of the exact process."""
     with x64(is_double):
@@ -177,6 +178,7 @@ def test_with_all_neighbours_counts_have_the_bound_and_the_predictions_of_dense_
     np.testing.assert_allclose(outside.mean, 0.5 + h / w - inverse @ (h / w) / np.diag(inverse), rtol=1e-4)
 
 
+@pytest.mark.long
 def test_as_points_they_are_a_factor_of_the_gram_matrix():
     """Whitened values of the inducing points and of the rest: with all neighbours the exact prior, and predictions."""
     near, p = ngp.neighbours(jnp.asarray(X), N - 1, order="given", others=True), values()

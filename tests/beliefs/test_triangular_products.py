@@ -49,6 +49,7 @@ def test_products_and_their_transposes_are_those_of_numpy():
         np.testing.assert_allclose(found, wanted, rtol=1e-11, atol=1e-11)
 
 
+@pytest.mark.long
 def test_two_derivatives_of_the_marginals_are_those_of_the_plain_form(monkeypatch, rng):
     """A block that is forgotten is an error of a tenth and more."""
     monkeypatch.setattr(bands, "SMALLEST", 16)

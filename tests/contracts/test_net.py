@@ -11,7 +11,7 @@ import pytest
 from tests.contracts.compositions import PROCESSES, Composition, composition
 from tests.contracts.net import NET, check, check_relations, chosen, seed_of_commit
 
-COUNT = 5
+COUNT = 3
 SEED = int(os.environ.get("NUMPYRO_GP_NET_SEED") or seed_of_commit())
 FEW = {"process": "one", "kernel": ((("RBF", 0),),), "likelihood": "gaussian", "belief": "coupled", "hyper": "sampled"}
 FEW |= {"rest": "delta", "mean": "none", "reads": "values"}

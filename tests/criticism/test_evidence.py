@@ -120,6 +120,7 @@ def test_data_with_latent_inputs_of_their_own_are_not_judged():
     np.testing.assert_allclose(seen.noise, 0.5)
 
 
+@pytest.mark.long
 def test_copies_of_two_sites_have_noise_of_their_own():
     """Two sites with equal data and rates had the same copies, number for number."""
 

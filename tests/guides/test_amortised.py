@@ -63,9 +63,8 @@ def of_flax():
     return flax_network(pytest.importorskip("flax.linen", reason="flax is not installed here; 2026-11").Dense(2))
 
 
-@pytest.mark.parametrize(
-    ("network", "count"), [pytest.param(encoder, 6, marks=pytest.mark.long), (of_equinox, 1), (of_flax, 1)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("network", "count"), [(encoder, 6), (of_equinox, 1), (of_flax, 1)])
 def test_networks_train(network, count):
     guide = ngp.AutoGP(model, {"w": amortised(network())})
     svi = SVI(model, guide, optax.adam(0.01), ImportanceWeightedELBO(3))

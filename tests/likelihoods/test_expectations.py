@@ -37,7 +37,7 @@ def assert_sums(name, log_density):
     assert_allclose(at, [log_density(y, MEAN)] * 2, rtol=1e-9)
 
 
-SLOW = ("beta_probit", "binomial")  # as in the contracts
+SLOW = ("beta_probit", "binomial", "negative_binomial")
 
 
 @pytest.mark.parametrize("name", [pytest.param(one, marks=[pytest.mark.long] * (one in SLOW)) for one in LAWS])

@@ -8,6 +8,7 @@ from numpy.testing import assert_allclose
 from scipy import stats
 from scipy.integrate import quad
 from scipy.special import erfcx, expit, gammaln
+from scipy.special import log_ndtr as log_ndtr_of_scipy
 
 import numpyro_gp as ngp
 from numpyro_gp.likelihoods import Bernoulli, NegativeBinomial
@@ -85,17 +86,32 @@ def test_the_expectation_and_its_slopes():
         assert_allclose(found, exact, rtol=1e-9, atol=1e-9)
 
 
+def curvature_of_probit(f):
+    ratio = np.exp(stats.norm.logpdf(f) - log_ndtr_of_scipy(f))
+    return -ratio * (f + ratio)
+
+
+LABELS = {  # log probability and curvature of a label 1, how near value and slope are in double and in single precision
+    "logit": (lambda f: -np.logaddexp(0, -f), lambda f: -stats.logistic.pdf(f), (1e-9, 1e-7), (2e-6, 1e-4)),
+    "probit": (log_ndtr_of_scipy, curvature_of_probit, (3e-6, 3e-6), (3e-5, 3e-5)),
+}
+
+
 @pytest.mark.parametrize("is_double", [True, False])
-def test_labels_under_wide_functions(is_double):
-    """20 nodes are off by 6e-3 at a variance of 30, and their slope in the variance by 5e-3 of itself at 8."""
-    mean, variance, y = np.array([[-2.0, 0.3, 2.0, 0.7], [0.9, 1.1, 8.0, 36.0], [1.0, 0.0, 1.0, 0.0]])
-    exact = expected(lambda f: -np.logaddexp(0, (1 - 2 * y) * f), mean, variance)
-    slopes = -0.5 * expected(stats.logistic.pdf, mean, variance)
+@pytest.mark.parametrize("link", LABELS)
+def test_labels_under_wide_functions(link, is_double):
+    """20 nodes are off by 6e-3 at a variance of 30, and their slope in it by 5e-3 of itself at 8 and 5 % at 100."""
+    mean, variance, y = np.array([[-2.0, 0.3, 2.0, 4.0, 0.7], [0.9, 8.0, 30.0, 100.0, 1.1], [1.0, 0.0, 1.0, 0.0, 0.0]])
+    log_prob, curvature, *near = LABELS[link]
+    exact, curve = (
+        expected(lambda f, part=part: part((2 * y - 1) * f), mean, variance) for part in (log_prob, curvature)
+    )
     with x64(is_double):
         given = [jnp.asarray(one, float) for one in (y, mean, variance)]
-        found = jax.jit(jax.vmap(jax.value_and_grad(Bernoulli().expected_log_prob, 2)))(*given)
-    assert_allclose(found[0], exact, rtol=1e-9 if is_double else 2e-6)
-    assert_allclose(found[1], slopes, rtol=1e-7 if is_double else 1e-4)
+        found = jax.jit(jax.vmap(jax.value_and_grad(Bernoulli(link).expected_log_prob, 2)))(*given)
+        assert found[0].dtype == (np.float64 if is_double else np.float32)
+    for one, wanted, rtol in zip(found, (exact, 0.5 * curve), near[not is_double], strict=True):
+        assert_allclose(one, wanted, rtol=rtol)
 
 
 @pytest.mark.parametrize("is_double", [True, False])

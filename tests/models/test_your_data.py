@@ -12,11 +12,7 @@ import numpyro_gp as ngp
 NAMES = ["derivatives", "monotone", "point_pattern", "non_stationary"]
 
 
-@pytest.fixture(autouse=True)
-def allow_rank_promotion():
-    """NumPyro draws several samples of a distribution with array parameters by promoting ranks."""
-    with jax.numpy_rank_promotion("allow"):
-        yield
+pytestmark = pytest.mark.usefixtures("allow_rank_promotion")
 
 
 def loaded(name):

@@ -25,9 +25,9 @@ def test_calibration_draws_the_share_below(ax):
 @pytest.mark.long
 def test_a_right_prediction_of_counts_is_on_the_diagonal(ax, rng):
     """Mid-ranks of a Poisson at 0.4 leave a third of the curve 0.4 away from it."""
-    normal = dist.Normal(jnp.full((1, 2000), np.log(0.4)), jnp.full((1, 2000), 1e-6))
-    prediction = Prediction([Observation(normal, Poisson())], [2000], jax.random.key(0))
-    plots.calibration({"a": prediction}, rng.poisson(0.4, size=2000).astype(float), ax=ax)
+    normal = dist.Normal(jnp.full((1, 600), np.log(0.4)), jnp.full((1, 600), 1e-6))
+    prediction = Prediction([Observation(normal, Poisson())], [600], jax.random.key(0))
+    plots.calibration({"a": prediction}, rng.poisson(0.4, size=600).astype(float), ax=ax)
     assert np.max(np.abs(line_a(ax).get_ydata() - line_a(ax).get_xdata())) < 0.06
 
 

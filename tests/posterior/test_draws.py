@@ -66,9 +66,8 @@ def test_draws_have_the_moments_of_the_belief_or_the_expectations_of_its_functio
     assert (np.abs(stats.norm.logpdf(Y, mean, np.sqrt(variance + noise**2)) - expected) > error).any()
 
 
-@pytest.mark.parametrize(
-    "name", ["coupled", *(pytest.param(n, marks=pytest.mark.long) for n in FORMS if n != "coupled")]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("name", FORMS)
 def test_a_users_belief_is_drawn_from_as_the_one_it_equals(name):
     """Draw for draw: at its mean alone, or at drawn functions in place of values, terms are off by more than 0.1."""
     found = []
@@ -199,14 +198,15 @@ SLOPE = lambda slope: lambda X: 3.0 + slope * X[..., 0]  # noqa: E731
 SAID = ngp.beliefs.Conditional(100 * (3.0 + jnp.sin(Z[:, 0])), 100 * jnp.eye(M))
 AVERAGED = [
     pytest.param(SAID, lambda: SLOPE(numpyro.sample("slope", dist.Normal(0.0, 3.0))), id="conditional, sampled slope"),
-    pytest.param(SAID, lambda: 3.0, id="conditional, number", marks=pytest.mark.long),
-    pytest.param(FORMS["coupled"], lambda: SLOPE(-2.0), id="coupled, function", marks=pytest.mark.long),
-    pytest.param(FORMS["orthogonal"], LEVEL, id="orthogonal, sampled level", marks=pytest.mark.long),
-    pytest.param(FORMS["decoupled"], lambda: None, id="decoupled", marks=pytest.mark.long),
-    pytest.param(None, LEVEL, id="points, sampled level", marks=pytest.mark.long),
+    pytest.param(SAID, lambda: 3.0, id="conditional, number"),
+    pytest.param(FORMS["coupled"], lambda: SLOPE(-2.0), id="coupled, function"),
+    pytest.param(FORMS["orthogonal"], LEVEL, id="orthogonal, sampled level"),
+    pytest.param(FORMS["decoupled"], lambda: None, id="decoupled"),
+    pytest.param(None, LEVEL, id="points, sampled level"),
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("belief", "mean"), AVERAGED)
 def test_log_likelihoods_average_to_the_density_of_the_prediction(belief, mean):
     """At the data of the fit ``log mean_s p(y_n | draw s)`` is what `predict` says of them, whatever the mean is."""

@@ -89,6 +89,7 @@ def bounded(X, y=None, *, top=None):
     numpyro.sample("y", dist.Normal(level, 1.0).expand(X.shape[:1]).to_event(1), obs=y)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", [AutoNormal, AutoLaplaceApproximation])
 def test_where_values_matter_they_are_asked_for(kind, tmp_path):
     whole, again = fitted(lambda: kind(bounded), bounded), tmp_path / "fit.npz"

@@ -53,7 +53,8 @@ def guide(near, y=None):
         numpyro.sample("rest", ngp.Belief(rows.in_plate((60,))))
 
 
-@pytest.mark.parametrize("is_seen", [pytest.param(True, marks=pytest.mark.long), False])
+@pytest.mark.long
+@pytest.mark.parametrize("is_seen", [True, False])
 def test_with_inducing_points_and_pseudo_data_they_have_the_moments_of_predictions(is_seen):
     """Functions for ever and rows drawn together, 300 each, from 7 neighbours and from all."""
     near = ngp.neighbours(X, 5, others=True)

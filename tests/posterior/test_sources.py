@@ -275,6 +275,7 @@ def test_draws_in_another_precision_than_that_of_now_are_refused():
     np.testing.assert_allclose(posterior.predict(KEY, X).mean, 1.0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["AutoGP", "NumPyro"])
 def test_a_scale_below_zero_is_refused(name):
     """By NumPyro's own check of a distribution, of numbers that are looked at in NumPy."""

@@ -31,7 +31,7 @@ def rows(count):
     return t, np.sin(t) + 0.2 * rng.normal(size=count)
 
 
-@pytest.mark.parametrize("is_double", [False, True])
+@pytest.mark.parametrize("is_double", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_later_data_count_as_those_of_the_fit(is_double):
     with x64(is_double):
         (t, y), dtype = rows(40), jnp.result_type(float)
@@ -52,6 +52,7 @@ def test_later_data_count_as_those_of_the_fit(is_double):
             np.testing.assert_allclose(found(new).log_density(data), wanted.log_density(data), atol=10 * tolerance)
 
 
+@pytest.mark.long
 def test_several_series_and_a_noise_for_each_row():
     t, y = rows(30)
     codes = np.random.default_rng(1).integers(0, 2, 30)

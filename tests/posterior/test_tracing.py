@@ -69,6 +69,7 @@ def test_chunks_share_functions_and_no_noise_of_rows():
     assert np.abs(mean[3:] - mean[:2]).min() > 1.0
 
 
+@pytest.mark.long
 def test_regressions_with_a_function_inside_have_many_draws():
     def regression(X, y=None):
         g = ngp.gp("g", ngp.kernels.RBF(1.0, 1.0), Z, mean=-1.0)

@@ -49,7 +49,8 @@ def by_particles():
     return ngp.Posterior.from_stein(model, svgd, ngp.fit(KEY, svgd, 1, X, Y, Z=Z, progress=False).params)
 
 
-@pytest.mark.parametrize("sampler", [ngp.NUTS, pytest.param(numpyro.infer.NUTS, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("sampler", [ngp.NUTS, numpyro.infer.NUTS])
 def test_predictions_from_a_chain_at_other_inducing_inputs_are_refused(sampler):
     mcmc = MCMC(sampler(model), num_warmup=2, num_samples=2, progress_bar=False)
     mcmc.run(KEY, X, Y, Z=Z)
@@ -76,6 +77,7 @@ def test_a_saved_posterior_knows_them(tmp_path):
             posterior.predict(KEY, X[:3], Z=OTHER)
 
 
+@pytest.mark.long
 def test_components_of_an_additive_process_are_named():
     def additive(X, y=None, *, Z):
         kernels = {name: ngp.kernels.RBF(1.0, 1.0).on(column) for column, name in enumerate("ab")}

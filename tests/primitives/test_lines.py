@@ -44,13 +44,14 @@ def data(t, seed=1):
     return np.sin(t) + 0.3 * np.random.default_rng(seed).normal(size=len(t))
 
 
-def dense(kernel, t, new, y, noise):
-    """Log density, and the moments at new rows, by NumPy."""
-    S = np.asarray(kernel.matrix(t[:, None])) + np.diag(np.broadcast_to(noise, len(t)))
-    cross = np.asarray(kernel.matrix(new[:, None], t[:, None]))
+def dense(kernel, rows, new, y, noise):
+    """Log density, and the moments at new rows, by NumPy; rows are times, or times with the codes of their series."""
+    rows, new = (own.reshape(len(own), -1) for own in (rows, new))
+    S = np.asarray(kernel.matrix(rows)) + np.diag(np.broadcast_to(noise, len(rows)))
+    cross = np.asarray(kernel.matrix(new, rows))
     solved = np.linalg.solve(S, np.column_stack([y, cross.T]))
     log = -0.5 * y @ solved[:, 0] - 0.5 * np.linalg.slogdet(2 * np.pi * S)[1]
-    return log, cross @ solved[:, 0], np.asarray(kernel.matrix(new[:, None])) - cross @ solved[:, 1:]
+    return log, cross @ solved[:, 0], np.asarray(kernel.matrix(new)) - cross @ solved[:, 1:]
 
 
 def evidence(make, line, y, noise):
@@ -115,7 +116,7 @@ def test_predictions_and_left_out_data_are_those_of_the_dense_process(is_double)
         assert float(others[1][i]) == pytest.approx(float(variance[0, 0]) + 0.09, rel=10 * allowed)
 
 
-@pytest.mark.parametrize("is_double", [True, False])
+@pytest.mark.parametrize("is_double", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_slopes_are_those_of_the_dense_process(is_double):
     """Of three series whose means have a slope: rows of the slope by the kernel's own derivatives."""
     rows, new = two_series(24), np.array([[0.3, 0], [2.2, 2], [2.2, 1], [9.0, 0]])
@@ -199,27 +200,6 @@ def counts_model(line, y=None):
 
 
 @pytest.mark.long
-def test_pseudo_data_of_gaussian_data_are_the_exact_process():
-    """A step of 1 lands on the data themselves: the loss is minus the evidence."""
-    t = times(50)
-    y = data(t)
-
-    def model(line, y=None):
-        f = ngp.gp("f", K.Matern32(1.3, 0.7), inducing=line, mean=0.5)
-        ngp.observe("y", f.at_inducing(), ngp.likelihoods.Gaussian(0.3), obs=y)
-
-    line = ngp.line(t)
-    optimiser = ngp.optim.natural_gradient(ngp.optim.optax.adam(0.01), 1.0)
-    result = ngp.fit(KEY, SVI(model, ngp.AutoGP(model), optimiser, Trace_ELBO()), 3, line, y, progress=False)
-    new = np.array([0.05, 3.0, 399.0, 401.0])
-    log, mean, covariance = dense(K.Matern32(1.3, 0.7), t, new, y - 0.5, 0.09)
-    assert float(result.losses[-1]) == pytest.approx(-log, rel=1e-8)
-    prediction = result.posterior().predict_at(KEY, new, line, y)
-    np.testing.assert_allclose(prediction.function_mean, mean + 0.5, atol=1e-6)
-    np.testing.assert_allclose(prediction.function_variance, np.diag(covariance), rtol=1e-6)
-
-
-@pytest.mark.long
 @pytest.mark.parametrize("make", [lambda v: K.Matern32(v, 1.5), K.Wiener])
 def test_a_point_is_the_dense_process_at_its_whitened_values_in_the_order_of_time(make):
     """With the jitter of the mean variance: a walk has none of its own at the first row."""
@@ -246,11 +226,11 @@ def test_a_point_is_the_dense_process_at_its_whitened_values_in_the_order_of_tim
 
 @pytest.mark.long
 def test_chains_and_pseudo_data_agree_and_files_give_the_fit_back(tmp_path):
-    t = np.random.default_rng(0).uniform(0, 12, 60)
+    t = np.random.default_rng(0).uniform(0, 12, 30)
     y = jnp.asarray(np.random.default_rng(1).poisson(np.exp(1 + np.sin(t))), float)
     line, new = ngp.line(t), np.linspace(-1, 13, 8)
-    posterior = ngp.fit(KEY, counts_model, 600, line, y, progress=False).posterior()
-    mcmc = numpyro.infer.MCMC(ngp.NUTS(counts_model), num_warmup=300, num_samples=600, progress_bar=False)
+    posterior = ngp.fit(KEY, counts_model, 400, line, y, progress=False).posterior()
+    mcmc = numpyro.infer.MCMC(ngp.NUTS(counts_model), num_warmup=150, num_samples=600, progress_bar=False)
     mcmc.run(KEY, line, y)
     chains = ngp.Posterior.from_mcmc(counts_model, mcmc)
     mine, theirs = (one.predict_at(KEY, new, line, y) for one in (posterior, chains))
@@ -430,11 +410,7 @@ def test_several_series_on_a_line_are_the_dense_process(is_double):
     rows = two_series()
     y, noise = data(rows[:, 0]), np.array([0.05, 0.1, 0.2])[rows[:, 1].astype(int)]
     new = np.array([[0.05, 2], [3.0, 0], [3.0, 1], [401.0, 2]])
-    S, cross = (np.asarray(of_series(1.0).matrix(X, rows)) for X in (rows, new))
-    S = S + np.diag(noise)
-    solved = np.linalg.solve(S, np.column_stack([y, cross.T]))
-    log = -0.5 * y @ solved[:, 0] - 0.5 * np.linalg.slogdet(2 * np.pi * S)[1]
-    covariance = np.asarray(of_series(1.0).matrix(new)) - cross @ solved[:, 1:]
+    log, mean, covariance = dense(of_series(1.0), rows, new, y, noise)
 
     def exact(a):
         return dist.MultivariateNormal(0.0, of_series(a).matrix(rows) + jnp.diag(noise)).log_prob(jnp.asarray(y))
@@ -446,36 +422,35 @@ def test_several_series_on_a_line_are_the_dense_process(is_double):
         prediction = f(line.find(new))
     assert float(found) == pytest.approx(log, rel=allowed)
     assert float(slopes[0]) == pytest.approx(float(jax.grad(exact)(1.0)), rel=10 * allowed)
-    np.testing.assert_allclose((prediction.loc - cross @ solved[:, 0]) / np.sqrt(np.diag(covariance)), 0, atol=allowed)
+    np.testing.assert_allclose((prediction.loc - mean) / np.sqrt(np.diag(covariance)), 0, atol=allowed)
     np.testing.assert_allclose(prediction.scale, np.sqrt(np.diag(covariance)), rtol=allowed)
 
 
 @pytest.mark.long
-def test_counts_of_several_series_are_predicted_and_drawn():
-    """Pseudo-data land on those of Gaussian data, and functions drawn together have their covariance."""
-    rows = two_series()
-    y = data(rows[:, 0])
+@pytest.mark.parametrize("is_one", [True, False])
+def test_pseudo_data_of_gaussian_data_are_the_exact_process(is_one):
+    """A step of 1 lands on the data themselves: the loss is minus the evidence. Functions are drawn together."""
+    rows, kernel = (times(40), K.Matern32(1.3, 0.7)) if is_one else (two_series(), of_series(1.0))
+    new = np.array([0.05, 3.0, 399.0, 401.0]) if is_one else np.array([[3.0, 0], [3.0, 1], [401.0, 2]])
+    y, line = data(rows if is_one else rows[:, 0]), ngp.line(rows)
 
     def model(line, y=None):
-        f = ngp.gp("f", of_series(1.0), inducing=line)
+        f = ngp.gp("f", kernel, inducing=line, mean=0.5)
         ngp.observe("y", f.at_inducing(), ngp.likelihoods.Gaussian(0.3), obs=y)
 
-    line = ngp.line(rows)
     optimiser = ngp.optim.natural_gradient(ngp.optim.optax.adam(0.01), 1.0)
     result = ngp.fit(KEY, SVI(model, ngp.AutoGP(model), optimiser, Trace_ELBO()), 3, line, y, progress=False)
-    new = np.array([[3.0, 0], [3.0, 1], [401.0, 2]])
-    S, cross = (np.asarray(of_series(1.0).matrix(X, rows)) for X in (rows, new))
-    S = S + 0.09 * np.eye(len(S))
-    covariance = np.asarray(of_series(1.0).matrix(new)) - cross @ np.linalg.solve(S, cross.T)
-    log = -0.5 * y @ np.linalg.solve(S, y) - 0.5 * np.linalg.slogdet(2 * np.pi * S)[1]
+    log, mean, covariance = dense(kernel, rows, new, y - 0.5, 0.09)
     assert float(result.losses[-1]) == pytest.approx(-log, rel=1e-8)
     posterior = result.posterior()
     prediction = posterior.predict_at(KEY, new, line, y)
-    np.testing.assert_allclose(prediction.function_mean, cross @ np.linalg.solve(S, y), atol=1e-6)
-    with pytest.raises(ValueError, match="of series that it has"):
-        posterior.predict_at(KEY, [[3.0, 3]], line, y)
-    draws = np.asarray(posterior.function_draws(KEY, new, line, y, num_samples=4000))
-    np.testing.assert_allclose(np.cov(draws.T), covariance, atol=0.1)
+    np.testing.assert_allclose(prediction.function_mean, mean + 0.5, atol=1e-6)
+    np.testing.assert_allclose(prediction.function_variance, np.diag(covariance), rtol=1e-6)
+    if not is_one:
+        with pytest.raises(ValueError, match="of series that it has"):
+            posterior.predict_at(KEY, [[3.0, 3]], line, y)
+        draws = np.asarray(posterior.function_draws(KEY, new, line, y, num_samples=4000))
+        np.testing.assert_allclose(np.cov(draws.T), covariance, atol=0.1)
 
 
 @pytest.mark.parametrize(
@@ -491,18 +466,6 @@ def test_counts_of_several_series_are_predicted_and_drawn():
 def test_kernels_that_do_not_fit_the_rows_are_refused(rows, kernel, words):
     with pytest.raises((ValueError, TypeError), match=words), numpyro.handlers.seed(rng_seed=0):
         ngp.gp_regression("y", kernel, ngp.line(rows), 0.1, obs=np.zeros(len(rows)))
-
-
-def test_series_that_share_all_are_one():
-    """A kernel of times alone, and rows of three series with noise of their own."""
-    rows = two_series()
-    y, noise, kernel = data(rows[:, 0]), 0.05 * (1 + rows[:, 1]), K.Matern12(0.4, 1.0).on(0)
-    found = evidence(lambda a: a * kernel, ngp.line(rows), jnp.asarray(y), jnp.asarray(noise))[0]
-    log, mean, _ = dense(K.Matern12(0.4, 1.0), rows[:, 0], np.array([3.0]), y, noise)
-    assert float(found) == pytest.approx(log, rel=1e-9)
-    line = ngp.line(rows)
-    f = numpyro.handlers.seed(ngp.gp_regression, 0)("y", kernel, line, noise, obs=y)
-    np.testing.assert_allclose(f(line.find([[3.0, 1]])).loc, mean, atol=1e-9)
 
 
 def test_traced_codes_of_no_series_have_no_number():
@@ -545,22 +508,22 @@ def test_levels_of_series_and_ties_keep_their_digits_in_single_precision():
         K.Linear(0.1).on(0) * K.Coregion(jnp.ones((3, 1)), 0.2).on(1),
         K.Coregion(jnp.ones((3, 1)), 0.2).on(1) * (K.Wiener(0.5, origin=-1.0) + K.Constant(2.0) * K.Linear(0.2)).on(0),
         K.Matern32(1.0, 2.0).on(0) * (0.5 * K.Coregion(jnp.ones((3, 1)), 0.2) + K.Constant(0.3)).on(1),
+        K.Matern12(0.4, 1.0).on(0),  # of times alone: all series are one
     ],
 )
 def test_each_series_has_a_slope_or_a_walk_and_tables_of_codes_add_and_scale(kernel):
     rows = two_series()
     y, new = data(rows[:, 0]), np.array([[0.05, 2], [3.0, 0], [401.0, 1]])
-    S, cross = np.asarray(kernel.matrix(rows)) + 0.1 * np.eye(len(rows)), np.asarray(kernel.matrix(new, rows))
+    log, mean, covariance = dense(kernel, rows, new, y, 0.1)
     with numpyro.handlers.seed(rng_seed=0), numpyro.handlers.trace() as trace:
         f = ngp.gp_regression("y", kernel, ngp.line(rows), 0.1, obs=y)
-    log = stats.multivariate_normal.logpdf(y, np.zeros(len(y)), S)
     np.testing.assert_allclose(trace["y"]["fn"].log_prob(jnp.asarray(y)), log, rtol=1e-8)
     found = f(f.data.near.find(new))
-    variance = np.asarray(kernel.diagonal(new)) - np.sum(cross * np.linalg.solve(S, cross.T).T, axis=1)
-    np.testing.assert_allclose(found.loc, cross @ np.linalg.solve(S, y), rtol=1e-7, atol=1e-7)
-    np.testing.assert_allclose(np.square(found.scale), variance, rtol=1e-6)
+    np.testing.assert_allclose(found.loc, mean, rtol=1e-7, atol=1e-7)
+    np.testing.assert_allclose(np.square(found.scale), np.diag(covariance), rtol=1e-6)
 
 
+@pytest.mark.long
 def test_a_series_that_a_table_does_not_have_has_no_number():
     """Neither of a table of one series, nor where the table beside it has more."""
     few, more = (K.Coregion(jnp.ones((count, 1)), 0.1).on(1) for count in (1, 3))

@@ -21,7 +21,7 @@ from numpyro_gp.rows.call import call_of
 from numpyro_gp.rows.devices import Placement, placement_of
 from numpyro_gp.rows.feeds import Drawn, pieces_of
 
-ENGINES = ["orthogonal", "deep", "svgd", "weighted"]
+ENGINES = ["orthogonal", "weighted"]  # one layer; two, under importance weights
 # M x M for three inducing points, or the columns of both bases: 3 + 6 rows of two numbers.
 LARGEST = 18
 

@@ -1,6 +1,5 @@
 """The deep model of the examples, three layers, leaves its start at many columns with the default lengthscales."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -23,11 +22,7 @@ def held_out_density(columns):
     return deep_models.score(model, guide, fit.params, X[ROWS:], y[ROWS:], num_samples=10)[1]
 
 
-@pytest.fixture(autouse=True)
-def allow_rank_promotion():
-    """NumPyro draws several samples of a distribution with array parameters by promoting ranks."""
-    with jax.numpy_rank_promotion("allow"):
-        yield
+pytestmark = pytest.mark.usefixtures("allow_rank_promotion")
 
 
 @pytest.mark.statistical

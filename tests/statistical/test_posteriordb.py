@@ -68,10 +68,10 @@ def deviations(draws, reference):
 @pytest.mark.statistical
 @pytest.mark.parametrize(
     ("name", "model", "draws"),
-    [("gp_pois_regr-gp_pois_regr", poisson_regression, 600), ("gp_pois_regr-gp_regr", regression, 1000)],
+    [("gp_pois_regr-gp_pois_regr", poisson_regression, 400), ("gp_pois_regr-gp_regr", regression, 1000)],
 )
 def test_reference_posteriors(name, model, draws):
-    options = {"num_warmup": 400, "num_chains": CHAINS, "chain_method": "vectorized", "progress_bar": False}
+    options = {"num_warmup": 250, "num_chains": CHAINS, "chain_method": "vectorized", "progress_bar": False}
     mcmc = MCMC(ngp.NUTS(model), num_samples=draws, **options)
     mcmc.run(jax.random.key(1))
     found = deviations(mcmc.get_samples(group_by_chain=True), POSTERIORS["reference"][name])

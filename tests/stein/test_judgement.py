@@ -11,12 +11,11 @@ import optax
 import pytest
 from numpyro.contrib import einstein
 from numpyro.infer import init_to_sample
-from numpyro.infer.util import potential_energy
 
 import numpyro_gp as ngp
 from numpyro_gp.stein import RBF, SVGD
 from numpyro_gp.stein.target import Judgement
-from tests.stein.models import KEY, LABELS, X, gp_model, state_of
+from tests.stein.models import KEY, X
 
 
 def normal(offset=0.0):
@@ -32,18 +31,6 @@ def walled(limit):
 
 def started(model, a, optim=None):
     return SVGD(model, optim or optax.sgd(1e-4), RBF(), len(a), init_particles={"a": jnp.asarray(a)})
-
-
-@pytest.mark.long
-def test_the_log_density_is_that_of_numpyro():
-    svgd = SVGD(gp_model, optax.adam(0.1), RBF(), 3)
-    state = state_of(svgd, X, LABELS)
-    free = svgd.unconstrained(state)
-    expected = [-potential_energy(gp_model, (X, LABELS), {}, {n: v[i] for n, v in free.items()}) for i in range(3)]
-    np.testing.assert_allclose(svgd.log_density(state, X, LABELS), expected, rtol=1e-9)
-    np.testing.assert_allclose(svgd.log_density(svgd.get_params(state), X, LABELS), expected, rtol=1e-9)
-    assert svgd.judge(state, X, LABELS).coordinates == sum(v[0].size for v in free.values())
-    assert svgd.judge(state, X, LABELS, batch=6) is None
 
 
 def test_draws_are_not_stranded_and_what_lies_far_below_them_is(rng):

@@ -15,17 +15,21 @@ from tests.stein.models import KEY, LABELS, X, gp_model, state_of
 
 @pytest.mark.long
 def test_scores_are_gradients_of_numpyros_potential():
-    """NumPyro's HMC potential holds the Jacobian: an independent statement of the same target."""
+    """NumPyro's HMC potential holds the Jacobian: an independent statement of the same target, and of its value."""
     svgd = SVGD(gp_model, optax.sgd(0.1), num_stein_particles=3)
     state = state_of(svgd, X, LABELS)
     free, scores = svgd.unconstrained(state), svgd.scores(state, X, LABELS)
     assert scores["f"].shape == (3, 4)
     assert scores["weights"].shape == (3, 2)
-    slope = jax.jit(jax.grad(lambda one: -potential_energy(gp_model, (X, LABELS), {}, one)))
-    for number in range(3):
-        gradient = slope({name: value[number] for name, value in free.items()})
+    both = jax.jit(jax.value_and_grad(lambda one: -potential_energy(gp_model, (X, LABELS), {}, one)))
+    expected, gradients = zip(*[both(jax.tree.map(lambda leaf, n=n: leaf[n], free)) for n in range(3)])
+    for number, gradient in enumerate(gradients):
         for name, value in gradient.items():
             np.testing.assert_allclose(scores[name][number], value, rtol=1e-9, atol=1e-10)
+    for given in (state, svgd.get_params(state)):
+        np.testing.assert_allclose(svgd.log_density(given, X, LABELS), expected, rtol=1e-9)
+    assert svgd.judge(state, X, LABELS).coordinates == sum(v[0].size for v in free.values())
+    assert svgd.judge(state, X, LABELS, batch=6) is None
 
 
 @pytest.mark.long

@@ -21,6 +21,7 @@ from numpyro.infer import SVI, Trace_ELBO
 from numpyro_gp.programs.files import read_whole, write_whole
 from numpyro_gp.training.fit import fit
 from numpyro_gp.training.loop import NonFiniteLoss
+from tests import processes
 from tests.oracles.engines import Countdown, data, engine, key, model, same
 
 KEY, DATA = key(), data()
@@ -160,15 +161,20 @@ def pair(steps, path):
 
 
 def said_by(process):
-    """What a process says, by the first word of a line, and its losses as numbers."""
+    """What a process prints."""
     out, err = process.communicate(timeout=120)
     assert process.returncode == 0, err[-2000:]
+    return words_of(out)
+
+
+def words_of(out):
+    """What is said by the first word of a line, and losses as numbers."""
     said = dict(line.split(" ", 1) for line in out.splitlines() if " " in line)
     return {**said, **{name: np.array(said[name].split(), float) for name in ("losses", "stream")}}
 
 
 @pytest.mark.long
-def test_two_processes_fit_as_one_and_one_says_that_the_other_is_lost(tmp_path):
+def test_two_processes_fit_as_one_and_one_says_that_the_other_is_lost(tmp_path, capsys):
     """One is killed: the other stops with what it has, and both go on from the checkpoint to the numbers of one process."""
     path = tmp_path / "two.npz"
     with pair(100_000, path) as (first, second):
@@ -187,7 +193,8 @@ def test_two_processes_fit_as_one_and_one_says_that_the_other_is_lost(tmp_path):
         done = file["losses"].size
     with pair(done + 3, path) as both:
         both = [said_by(process) for process in both]
-    alone = said_by(started(0, 0, done + 3, tmp_path / "one.npz"))
+    processes.main(0, 0, done + 3, tmp_path / "one.npz")  # alone, in this process
+    alone = words_of(capsys.readouterr().out)
     refused = f"resume must be from the same step in every process, but got steps from 0 to {done}. Put the checkpoint"
     for said in both:
         assert said["refused"].startswith(refused)

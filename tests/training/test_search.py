@@ -167,6 +167,7 @@ def test_parts_of_a_list_are_asked_each_for_itself():
     assert movable(engine, state) == ["lengthscale_one_loc", "variance_one_loc"]
 
 
+@pytest.mark.long
 def test_values_of_a_process_are_not_searched_for():
     def latent(X, y):
         noise = numpyro.sample("noise", dist.LogNormal(-1.0, 1.0))

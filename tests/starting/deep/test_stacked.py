@@ -18,12 +18,7 @@ from numpyro_gp.starting.deep.stack import Units, _beside_products, _standardise
 from tests.compiling import counted
 from tests.fits import particles
 
-
-@pytest.fixture(autouse=True)
-def allow_rank_promotion():
-    """NumPyro draws the median of a distribution with array parameters by promoting ranks."""
-    with jax.numpy_rank_promotion("allow"):
-        yield
+pytestmark = pytest.mark.usefixtures("allow_rank_promotion")
 
 
 @pytest.fixture
@@ -161,7 +156,7 @@ def test_starts_find_optima_that_steps_do_not_reach():
         step = ngp.optim.natural_gradient(optax.adam(0.01), ngp.optim.ramp(1e-3, 0.1, 300))
         svi = SVI(model, ngp.AutoGP(model, recipes), step, ngp.ImportanceWeightedELBO(5))
         with counted() as own:
-            found = ngp.fit(jax.random.key(1), svi, 1500, X, y, progress=False)
+            found = ngp.fit(jax.random.key(1), svi, 1000, X, y, progress=False)
         ends.append(float(np.mean(found.losses[-300:])))
         programs.append(own.count)
     assert ends[2] < min(ends[0], ends[1]) - 8.0
@@ -216,12 +211,13 @@ def test_particles_run_on_the_same_function(data):
     assert np.all(np.isfinite(found.predict(jax.random.key(1), data[0][:3]).mean))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         (lambda X: 2 * X.mean(0) - X, "'f_0' before training"),
-        pytest.param(lambda X: X + 1, "'f' and their center", marks=pytest.mark.long),
-        pytest.param(lambda X: 2 * X - X.mean(0), "'f' and their scale", marks=pytest.mark.long),
+        (lambda X: X + 1, "'f' and their center"),
+        (lambda X: 2 * X - X.mean(0), "'f' and their scale"),
     ],
 )
 def test_predictions_with_layers_of_other_inputs_are_refused(data, change, message):
