@@ -49,7 +49,7 @@ def plain_marginals(
     prior: Float[Array, " N"],
     mean: Vector,
     factor: Factor,
-    left: Float[Array, "M M"] | None = None,
+    left: Float[Array, "*#batch M M"] | None = None,
 ) -> Marginals:
     """``A^T m`` and ``k_nn - |A_n|^2 - |R^T A_n|^2 + |C^T A_n|^2``; ``R`` is `left_in_posterior`.
 
@@ -63,8 +63,8 @@ def plain_marginals(
 
 
 def open_variance(
-    features: Float[Array, "M N"], prior: Float[Array, " N"], left: Float[Array, "M M"] | None
-) -> Float[Array, " N"]:
+    features: Float[Array, "M N"], prior: Float[Array, " N"], left: Float[Array, "*#batch M M"] | None
+) -> Float[Array, "*batch N"]:
     """``k_nn - |A_n|^2 - |R^T A_n|^2``, which rounding can make negative."""
     rest = prior - jnp.sum(features**2, axis=0)
     if left is None:
@@ -143,7 +143,7 @@ def _marginals(
     covariance: Float[Array, "*batch M M"],  # noqa: ARG001
     factor: Float[Array, "*batch M M"],
     inverse: Float[Array, "M M"],
-    left: Float[Array, "M M"] | None,
+    left: Float[Array, "*#batch M M"] | None,
     moments: Moments | None,
 ) -> Moments:
     """Mean and variance; ``covariance`` is of ``factor``, less that of ``left``; ``turn`` is of ``inverse``.

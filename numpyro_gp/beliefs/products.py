@@ -181,7 +181,7 @@ class TriangleRows(NamedTuple):
 
 
 def triangle_rows(
-    inverse: Float[Array, "M M"], mean: Vector, factor: Factor, left: Float[Array, "M M"] | None = None
+    inverse: Float[Array, "M M"], mean: Vector, factor: Factor, left: Float[Array, "*#batch M M"] | None = None
 ) -> TriangleRows:
     """The rows of a belief whose ``S = C C^T`` the data have narrowed, ``S <= I``, or of any other.
 
