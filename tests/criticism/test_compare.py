@@ -209,6 +209,7 @@ def test_a_fit_whose_data_have_no_mean_is_scored_by_all_else():
     assert all(np.isfinite(fitted[name].value) for name in ("log density", "CRPS", "coverage of 90%"))
 
 
+@pytest.mark.long
 def test_counts_are_scored(rng):
     """By mid-ranks of ties the calibration error of a right prediction was 0.13, for any number of data."""
 

@@ -30,6 +30,7 @@ def test_dates_have_a_locator_of_dates(ax):
     assert isinstance(ax.xaxis.get_major_formatter(), dates.ConciseDateFormatter)
 
 
+@pytest.mark.long
 def test_the_mean_of_counts_is_on_the_scale_of_counts(ax):
     """That of new data, with their intervals, and not the latent mean beside counts."""
     prediction = fit("counts").predict(KEY, NEW)

@@ -98,6 +98,7 @@ def test_many_data_in_single_precision_end_at_the_fixed_point_of_the_filter():
     np.testing.assert_allclose(stream(t[-1] + gap).function_variance[0], wanted, rtol=2e-3)
 
 
+@pytest.mark.long
 def test_later_data_have_the_jitter_of_the_fit():
     t, y = rows(12)
 
@@ -149,6 +150,7 @@ def test_a_stream_is_pickled_and_goes_on():
     np.testing.assert_array_equal(again(t[-1] + 1).mean, stream.observe(t[25:], y[25:])(t[-1] + 1).mean)
 
 
+@pytest.mark.long
 def test_a_predictor_takes_a_time_or_a_list_as_a_stream_does():
     t, y = rows(12)
     posterior, line = ngp.Posterior.from_mcmc(model, SAMPLES), ngp.line(t)
