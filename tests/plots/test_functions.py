@@ -2,6 +2,7 @@
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pytest
 from matplotlib import dates
 
 from numpyro_gp import plots
