@@ -99,7 +99,8 @@ def whitened_marginals(
         ``S = C C^T`` where it is at hand: derivatives then reach it without passing through its factor.
     """
     prior, size = basis.diagonal(X), basis.size
-    left = left_in_posterior(basis, lambda R: matmul(factor, matmul(flipped(factor), R)))
+    spread = lower_outer_square(factor) if covariance is None else covariance
+    left = left_in_posterior(basis, lambda R: matmul(spread, R))
     cross = basis.cross(X) if 8 * X.shape[0] >= size else None
     if cross is None:
         mean, variance = plain_marginals(basis.features(X), prior, mean, factor, left)
@@ -108,7 +109,6 @@ def whitened_marginals(
         many = X.shape[0] >= ROWS_TO_REPAY * size and size >= SMALLEST
         moments = _at_many_rows(basis, X, inverse, mean, factor, left) if many else None
         moving = outer_square_in_forms(factor) if covariance is None else covariance
-        spread = lower_outer_square(factor) if covariance is None else covariance
         if left is not None:
             of_jitter = jnp.broadcast_to(outer_square(left), spread.shape)
             moving, spread = moving - of_jitter, spread - of_jitter

@@ -186,12 +186,9 @@ def compare(
             prediction = posterior.predict_at(key, at, *fitted_args, num_samples=num_samples, gp=site, **fitted_kwargs)
         else:
             prediction = posterior.predict(key, *args, num_samples=num_samples, site=site, rows=rows, **kwargs)
-        table[name] = {
-            "engine": posterior.kind,
-            "posterior draws": str(prediction.num_draws),
-            **held_out_scores(prediction, y),
-        }
-        if not np.isfinite(prediction.mean).all():
+        scores = held_out_scores(prediction, y)
+        table[name] = {"engine": posterior.kind, "posterior draws": str(prediction.num_draws), **scores}
+        if "RMSE" in scores and math.isnan(scores["RMSE"].value):
             notes.append(f"{name}: no RMSE, since new data have no finite mean: tails are too heavy at some draws.")
         if train is not None:
             training, remarks = in_sample(posterior, key, fitted, num_samples, site, max_parameters)

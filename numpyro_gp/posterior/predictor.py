@@ -384,7 +384,7 @@ def predictor_of_process(
         (X,) = inputs
         if not isinstance(X, (Functional, NewRows)):
             X = check_points("X", X, leading=True) if on_line is None else on_line.find(X)
-        if isinstance(X, NewTimes) and on_line is not None:
+        elif isinstance(X, NewTimes) and on_line is not None:
             on_line.check_found(X)
         # Neighbours are found before anything is traced.
         finder, before = kept or (finder_of(asked, key, X, index, neighbours), None)

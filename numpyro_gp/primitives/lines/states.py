@@ -74,7 +74,7 @@ class States(NamedTuple):
 
 def mm(first: Array, second: Array) -> Array:
     """Products ``(S, T, n)`` of matrices whose axes come first."""
-    return jnp.sum(first[:, :, None] * second[None], axis=1)
+    return times((first[None],), second)
 
 
 def times(blocks: Blocks, matrix: Array) -> Array:

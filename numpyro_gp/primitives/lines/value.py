@@ -187,7 +187,7 @@ def _sorted_line(rows: np.ndarray) -> Line:
 def read_rows(argument: str, values: ArrayLike, columns: int | None = None, times: np.ndarray = NONE) -> np.ndarray:
     """Rows of data, or new ones beside these times, in double precision; warn where they came with too few digits."""
     rows = _rows(argument, values, columns)
-    _warn_of_few_digits(argument, values, np.concatenate([times, rows[:, 0]]))
+    _warn_of_few_digits(argument, values, times, rows[:, 0])
     return rows
 
 
@@ -216,7 +216,7 @@ def _rows(argument: str, values: ArrayLike, columns: int | None = None) -> np.nd
     return array
 
 
-def _warn_of_few_digits(argument: str, given: ArrayLike, times: np.ndarray) -> None:
+def _warn_of_few_digits(argument: str, given: ArrayLike, *times: np.ndarray) -> None:
     """Warn of times that came in single precision and are rounded there to more than a tenth of their mean distance.
 
     What lies between them was lost before it was given. Whole numbers are exact, up to 2^24 in float32.
@@ -224,10 +224,11 @@ def _warn_of_few_digits(argument: str, given: ArrayLike, times: np.ndarray) -> N
     kind = np.dtype(getattr(given, "dtype", float))
     if kind.kind != "f" or kind.itemsize > 4:
         return
-    largest = float(np.abs(times).max())
+    every = np.concatenate(times)  # not before: a stream of times in double precision asks again and again
+    largest = float(np.abs(every).max())
     lost = float(np.spacing(kind.type(largest)))
-    is_exact = largest <= 2 / np.finfo(kind).eps and np.array_equal(times, np.round(times))
-    apart = np.ptp(times) / max(1, len(np.unique(times)) - 1)
+    is_exact = largest <= 2 / np.finfo(kind).eps and np.array_equal(every, np.round(every))
+    apart = np.ptp(every) / max(1, len(np.unique(every)) - 1)
     if lost > 0.1 * apart and (apart > 0 or lost >= 1) and not is_exact:
         text = f"{argument} came in {kind}, which knows times near {largest:.3g} to {lost:.3g}, where they are "
         cure = "Pass NumPy's float64, from before JAX had them; or subtract the first time in float64."
