@@ -190,6 +190,10 @@ def compare(
         table[name] = {"engine": posterior.kind, "posterior draws": str(prediction.num_draws), **scores}
         if "RMSE" in scores and math.isnan(scores["RMSE"].value):
             notes.append(f"{name}: no RMSE, since new data have no finite mean: tails are too heavy at some draws.")
+        if not math.isfinite(scores["log density"].value):
+            notes.append(f"{name}: some test data have a density that is zero in floats.")
+        if "CRPS" in scores and math.isnan(scores["CRPS"].value):
+            notes.append(f"{name}: no CRPS, coverage and calibration error: draws of new data are too large for floats.")
         if train is not None:
             training, remarks = in_sample(posterior, key, fitted, num_samples, site, max_parameters)
             table[name].update(training)
@@ -202,7 +206,9 @@ def compare(
 def held_out_scores(prediction: Prediction, y: ArrayLike) -> dict[str, Estimate]:
     """Scores on test data: of classes where the likelihood is one of classes, else of numbers."""
     data = jnp.asarray(y)
-    scores = {"log density": _estimate(metrics.mean_log_density(prediction.log_density(data)))}
+    density = prediction.log_density(data)
+    is_finite = np.isfinite(density).all()
+    scores = {"log density": _estimate(metrics.mean_log_density(density)) if is_finite else Estimate(float(density.mean()))}
     if isinstance(prediction.likelihood, Bernoulli) or prediction.mean.ndim > data.ndim:
         labels, probabilities = data.astype(int), prediction.mean
         if probabilities.ndim == data.ndim:  # several yes or no of a row count one by one
@@ -211,14 +217,16 @@ def held_out_scores(prediction: Prediction, y: ArrayLike) -> dict[str, Estimate]
         error = metrics.expected_calibration_error(probabilities, labels)
         return {**scores, "calibration error": Estimate(float(error))}
     draws = prediction.sample(1000).astype(prediction.mean.dtype)  # counts are whole numbers, their quantiles not
+    has_mean = np.isfinite(prediction.mean).all()
+    scores["RMSE"] = _estimate(metrics.rmse(prediction.mean, data)) if has_mean else Estimate(math.nan)
+    if not np.isfinite(draws).all():
+        return scores | dict.fromkeys(("CRPS", "coverage of 90%", "calibration error"), Estimate(math.nan))
     levels = jnp.linspace(0.05, 0.95, LEVELS, dtype=prediction.mean.dtype)
     lower, upper = jnp.quantile(draws, jnp.asarray([0.05, 0.95], draws.dtype), axis=0)
     # Randomised, because counts tie; the same at every call.
     error = metrics.calibration_error(levels, metrics.pit_samples(draws, data, jax.random.key(0)))
-    has_mean = np.isfinite(prediction.mean).all()
     return {
         **scores,
-        "RMSE": _estimate(metrics.rmse(prediction.mean, data)) if has_mean else Estimate(math.nan),
         "CRPS": _estimate(metrics.crps_samples(draws, data)),
         "coverage of 90%": _estimate(metrics.interval_coverage(lower, upper, data)),
         "calibration error": Estimate(float(error)),

@@ -235,7 +235,8 @@ def _log_expect(
     is_wide = None if cuts is None else _is_wide(still_mean, still_variance, cuts)
     is_wide = is_wide if spans is None or is_wide is None else is_wide | spans
     # Nodes without density move, without their weight, to where it has some: a logarithm is finite at all.
-    low, high = (jnp.where(is_seen, z, end) for end in (jnp.inf, -jnp.inf))
+    stays = is_seen | ~is_seen.any(-1, keepdims=True)  # all of them stay where none has any
+    low, high = (jnp.where(stays, z, end) for end in (jnp.inf, -jnp.inf))
     z = jnp.clip(z, jnp.min(low, axis=-1, keepdims=True), jnp.max(high, axis=-1, keepdims=True))
     nodes = Nodes(z, jnp.where(is_seen, weights, 0.0), is_seen, is_wide)
     nodes = lax.optimization_barrier(lax.stop_gradient(nodes))

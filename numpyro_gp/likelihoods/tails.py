@@ -280,7 +280,7 @@ def log_tails(distribution: dist.Distribution, y: Array) -> Tails:
         inside = jnp.where(is_inside, y, support.feasible_like(jnp.zeros_like(y + 0 * is_inside)))
         below, above = rule(distribution, inside)
     except (RuntimeError, AttributeError):  # NumPyro has none
-        cure = "Give the distribution a method cdf(value), or observe all values as they are."
+        cure = "Labels are observed as they are, and have no survival; a distribution of your own needs cdf(value)."
         fail("likelihood", "one with a distribution function", f"a {type(distribution).__name__}", cure)
     below = jnp.where(is_inside, below.astype(y.dtype), jnp.where(is_above, 0.0, -jnp.inf))
     return below, jnp.where(is_inside, above.astype(y.dtype), jnp.where(is_above, -jnp.inf, 0.0))

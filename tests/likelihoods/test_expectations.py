@@ -7,6 +7,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy import special, stats
 
+import numpyro_gp as ngp
 from numpyro_gp.likelihoods.expectations import composite_cuts, expect, log_expect
 from tests.contracts.test_likelihoods import DATA, MEAN, REGISTRY, VARIANCE, known, moments
 from tests.likelihoods.grids import expected
@@ -111,6 +112,17 @@ def test_log_expect_survives_densities_that_underflow():
     mean, variance = jnp.array(0.0), jnp.array(1.0)
     assert_allclose(log_expect(lambda f: -5000.0 + 0.0 * f, mean, variance), -5000.0, rtol=1e-12)
     assert log_expect(lambda f: jnp.full_like(f, -jnp.inf), mean, variance) == -jnp.inf
+
+
+def test_a_density_that_underflows_at_a_known_function_is_minus_infinity():
+    """It was no number, and so was the average over draws of which one alone was so far away."""
+    f, known = jnp.array([-4000.0, -2.0, 4000.0]), jnp.zeros(3)
+    for likelihood, y in ((ngp.likelihoods.Poisson(), 1), (ngp.likelihoods.Gamma(2.0), 0.5)):
+        found = likelihood.predictive_log_prob(jnp.full(3, y), f, known)
+        rate = np.exp(np.asarray(f)[1:2])
+        wanted = stats.poisson(rate).logpmf(y) if y == 1 else stats.gamma(2.0, scale=rate).logpdf(y)
+        assert_allclose(found[1], wanted[0], rtol=1e-6)
+        assert found[2 if y == 1 else 0] == -np.inf and np.isfinite(found[0 if y == 1 else 2])
 
 
 @pytest.mark.long
