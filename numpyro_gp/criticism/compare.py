@@ -193,7 +193,9 @@ def compare(
         if not math.isfinite(scores["log density"].value):
             notes.append(f"{name}: some test data have a density that is zero in floats.")
         if "CRPS" in scores and math.isnan(scores["CRPS"].value):
-            notes.append(f"{name}: no CRPS, coverage and calibration error: draws of new data are too large for floats.")
+            notes.append(
+                f"{name}: no CRPS, coverage and calibration error: draws of new data are too large for floats."
+            )
         if train is not None:
             training, remarks = in_sample(posterior, key, fitted, num_samples, site, max_parameters)
             table[name].update(training)
@@ -208,7 +210,9 @@ def held_out_scores(prediction: Prediction, y: ArrayLike) -> dict[str, Estimate]
     data = jnp.asarray(y)
     density = prediction.log_density(data)
     is_finite = np.isfinite(density).all()
-    scores = {"log density": _estimate(metrics.mean_log_density(density)) if is_finite else Estimate(float(density.mean()))}
+    scores = {
+        "log density": _estimate(metrics.mean_log_density(density)) if is_finite else Estimate(float(density.mean()))
+    }
     if isinstance(prediction.likelihood, Bernoulli) or prediction.mean.ndim > data.ndim:
         labels, probabilities = data.astype(int), prediction.mean
         if probabilities.ndim == data.ndim:  # several yes or no of a row count one by one

@@ -13,6 +13,11 @@ from numpyro_gp.neighbours.search import nearest
 from numpyro_gp.posterior.posterior import Posterior
 from numpyro_gp.rows.call import Call
 
+# Particles whose spread is a smaller part of the posterior's are told. A few particles under one distance have less than
+# all of it in more than some ten coordinates, and their predictions are still those of a mean.
+NARROW = 0.3
+WIDER = "take ngp.stein.auto, whose kernels keep the spread in its coordinates, or NUTS"
+
 # --------------------------------------------------------------------------------------
 # What is wrong with a fit, as a value, and what a look at a fit may see.
 
@@ -23,9 +28,9 @@ class Finding(NamedTuple):
     Attributes
     ----------
     fault : str
-        Its name: "R-hat", "divergences", "stranded particles", "no numbers", "effective draws", "noise",
-        "inducing inputs", "jitter", "neighbours", "repeated rows", "long lengthscale", "residuals not normal",
-        "residuals follow the inputs", "calibration", "fits differ", "Pareto k", "parameters differ" or
+        Its name: "R-hat", "divergences", "stranded particles", "narrow particles", "no numbers", "effective draws",
+        "noise", "inducing inputs", "jitter", "neighbours", "repeated rows", "long lengthscale", "residuals not
+        normal", "residuals follow the inputs", "calibration", "fits differ", "Pareto k", "parameters differ" or
         "lengthscale at its prior".
     sentence : str
     number, threshold : float
@@ -138,7 +143,7 @@ def divergences(case: Case) -> Iterator[Finding]:
 
 
 def stranded(case: Case) -> Iterator[Finding]:
-    """Particles far below the others, as the fit found them."""
+    """Particles far below the others, or all of them much closer than draws, as the fit found them."""
     known = {} if case.posterior is None else case.posterior.extra_fields
     far = np.flatnonzero(np.asarray(known.get("stranded", ()), bool))
     if far.size:
@@ -146,6 +151,9 @@ def stranded(case: Case) -> Iterator[Finding]:
         text = f"{far.size} of {count} particles are stranded far below the others: {far.tolist()}"
         cure = "start near the posterior with ngp.stein.auto, or weigh the particles with ngp.stein.weights"
         yield Finding("stranded particles", text, float(far.size), 0.0, cure)
+    if np.size(spread := known.get("spread", ())) and (share := float(np.ravel(spread)[0])) < NARROW:
+        text = f"The particles lie within {100 * share:.0f} % of the posterior's standard deviations"
+        yield Finding("narrow particles", text, share, NARROW, WIDER)
 
 
 def no_numbers(case: Case) -> Iterator[Finding]:

@@ -81,7 +81,7 @@ class Posterior(Fitted):
         Draws of the global sites, as points or beliefs: those of a guide at its parameters, or draws that are stored.
     num_chains, extra_fields : int, dict
         Number of chains that stored draws come from, one after the other; what the sampler recorded beside them, of
-        particles whether they are stranded.
+        particles whether they are stranded, and how wide they lie beside the posterior.
     inducing : dict
         Inducing inputs that the model took from its arguments in the fit, by site, where they are known, and what tells
         rows with neighbours from others: predictions refuse others.
@@ -162,7 +162,7 @@ class Posterior(Fitted):
         Keywords of the model that the engine was made with, ``SVGD(model, ..., depth=3)``, are those of the posterior.
 
         The log density must be finite at every particle of ours, and particles that are stranded, far below the
-        others, give a warning: as `ngp.fit` and ``svgd.run`` found it at the end, on whole data, or at arguments of the
+        others, or narrow, all of them much closer than draws, give a warning: as `ngp.fit` and ``svgd.run`` found it at the end, on whole data, or at arguments of the
         model that are passed here.
 
         Parameters

@@ -281,7 +281,7 @@ def warn_of_nan(what: str, values: Mapping[str, object], cure: str, stacklevel: 
 def of_particles(
     svgd: Any, params_or_state: object, args: tuple[object, ...], kwargs: dict[str, object], weights: object
 ) -> tuple[StoredDraws, dict[str, np.ndarray]]:
-    """The particles of an engine, with the parameters of the model that they share, and which are stranded if known."""
+    """The particles of an engine, with the parameters of the model that they share, and what is known of them."""
     if hasattr(svgd, "particles"):  # constrained particles by site
         particles = svgd.particles(params_or_state)
         shared = svgd.shared(params_or_state) if hasattr(svgd, "shared") else {}
@@ -307,7 +307,7 @@ def of_particles(
         found = found if found.is_of(params_of(svgd, params_or_state)) else None
     if found is not None:
         found.check()
-        if weights is None and (message := found.stranded()):
+        if weights is None and (message := found.warning()):
             warnings.warn(message, stacklevel=4)
     if weights is not None:  # stranded particles then count for as little as they are worth
         # Particles as often as their weights say, of ten times as many in all: rounded so that numbers add up.
@@ -320,7 +320,12 @@ def of_particles(
         counts[np.argsort(counts - wanted, kind="stable")[: COPIES * size - counts.sum()]] += 1
         index = np.repeat(np.arange(size), counts)
         return stored({name: values[index] for name, values in particles.items()}, shared), {}
-    return stored(particles, shared), {} if found is None else {"stranded": found.is_stranded}
+    if found is None:
+        return stored(particles, shared), {}
+    return stored(particles, shared), {
+        "stranded": found.is_stranded,
+        "spread": np.full(found.log_density.shape, found.spread),
+    }
 
 
 def params_of(engine: Any, given: object) -> Any:

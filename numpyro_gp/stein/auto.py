@@ -150,7 +150,7 @@ def from_guide(
 
     given = key_run, svgd, tuple(args), kwargs
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", ".*are stranded")
+        warnings.filterwarnings("ignore", ".*are (stranded|narrow)")
         result = fit_until(*given, block=BLOCK, most_steps=limit, progress=progress, is_over=is_still)
     if moved is None or moved >= STILL:
         what = "Whether particles still move was not seen after" if moved is None else "Particles still move after"

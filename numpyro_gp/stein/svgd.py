@@ -337,6 +337,9 @@ class SVGD(SteinHooks):
         ``args`` and ``kwargs`` are those of the model; all particles see the same minibatch, if it draws one. Of values
         of a process by neighbours they have the `ngp.neighbours` of the fit.
         """
+        return self._log_densities(*self.free_and_shared(params_or_state), params_or_state, args, kwargs)
+
+    def _log_densities(self, free: dict, shared: dict, params_or_state: object, args: tuple, kwargs: dict) -> Array:
         fits = fits_of(self)
         fit = known_fit(self, self._params(params_or_state)) or (fits[0] if len(fits) == 1 else None)
         if fit is not None:  # refuse other neighbours than those of the fit, as far as it is known which that is
@@ -346,7 +349,7 @@ class SVGD(SteinHooks):
         def of_all(free: dict, shared: dict, arrays: list[Array]) -> Array:
             return lax.map(lambda particle: density(particle, shared, arrays), free)
 
-        return run(of_all, *self.free_and_shared(params_or_state), split_arrays((args, kwargs))[0])
+        return run(of_all, free, shared, split_arrays((args, kwargs))[0])
 
     def judge(self, params_or_state: object, *args: object, **kwargs: object) -> Judgement | None:
         """What the target says of the particles: None where a minibatch would say it, whose noise is as large."""
@@ -354,9 +357,11 @@ class SVGD(SteinHooks):
         whole = all(site["args"][1] in (None, site["args"][0]) for site in sites.values() if site["type"] == "plate")
         if not whole or self.sharding is not None:
             return None
-        params = self._params(params_or_state)
-        size = sum(x[0].size for x in self._parted(params)[0].values())
-        return Judgement(params, np.asarray(self.log_density(params_or_state, *args, **kwargs)), size)
+        free, shared = self.free_and_shared(params_or_state)
+        size = sum(x[0].size for x in free.values())
+        free = jax.tree.map(lambda x: jnp.concatenate([x, x.mean(0, keepdims=True)]), free)
+        *each, at_mean = np.asarray(self._log_densities(free, shared, params_or_state, args, kwargs))
+        return Judgement(self._params(params_or_state), np.asarray(each), size, float(at_mean))
 
     def _by_site(self, params: Mapping[str, Array]) -> dict[str, Array]:
         return {site_of(self.guide, name): value for name, value in params.items()}

@@ -15,6 +15,7 @@ from numpyro.infer.util import log_density
 
 from numpyro_gp.arrays import Array, split_arrays
 from numpyro_gp.checks import axes_of_sharding, fail, known
+from numpyro_gp.criticism.fit_checks import NARROW, WIDER
 from numpyro_gp.programs.private import mask_of, model_and_guide_keys
 from numpyro_gp.rows.batch_plates import keyed_rows
 
@@ -171,7 +172,7 @@ CURE = (
 
 
 class Judgement(NamedTuple):
-    """The log density of the target at each particle.
+    """The log density of the target at each particle, and at their mean.
 
     Attributes
     ----------
@@ -181,11 +182,14 @@ class Judgement(NamedTuple):
         In unconstrained coordinates.
     coordinates : int
         Number of them.
+    at_mean : float
+        The log density at the mean of the particles.
     """
 
     params: Mapping[str, Any]
     log_density: np.ndarray
     coordinates: int
+    at_mean: float
 
     def is_of(self, params: Mapping[str, object]) -> bool:
         """Whether these are the particles that were judged."""
@@ -214,13 +218,31 @@ class Judgement(NamedTuple):
         gaps = np.median(self.log_density) - self.log_density
         return gaps > 5 * math.sqrt(self.coordinates / 2) + 5
 
-    def stranded(self) -> str:
-        """A sentence about particles far below the others, and nothing where there are none."""
+    @property
+    def spread(self) -> float:
+        """How wide the particles lie beside the posterior, in its standard deviations; NaN where that is not known.
+
+        Draws of a normal posterior of ``d`` coordinates lie ``d/2`` nats below its mode on average, and particles of
+        ``c`` times its standard deviations lie ``c^2 d/2`` below their mean. Of one particle, of stranded ones and of
+        several modes, between which the mean lies low, nothing is known.
+        """
+        gap = self.at_mean - self.log_density.mean()
+        if self.log_density.size < 2 or self.is_stranded.any() or not gap >= 0:
+            return math.nan
+        return math.sqrt(2 * gap / self.coordinates)
+
+    def warning(self) -> str:
+        """What is wrong: particles far below the others, or all of them much closer than draws; else nothing."""
         far, gaps = np.flatnonzero(self.is_stranded), np.median(self.log_density) - self.log_density
-        if not far.size:
-            return ""
-        return (
-            f"{far.size} of {gaps.size} particles are stranded: the log density at particles {far.tolist()} is "
-            f"up to {gaps[far].max():.0f} nats below the median; draws of a posterior with as many coordinates "
-            f"({self.coordinates}) differ by about {max(math.sqrt(self.coordinates / 2), 1):.0f}. {CURE}"
-        )
+        if far.size:
+            return (
+                f"{far.size} of {gaps.size} particles are stranded: the log density at particles {far.tolist()} is "
+                f"up to {gaps[far].max():.0f} nats below the median; draws of a posterior with as many coordinates "
+                f"({self.coordinates}) differ by about {max(math.sqrt(self.coordinates / 2), 1):.0f}. {CURE}"
+            )
+        if self.spread < NARROW:
+            return (
+                f"The {gaps.size} particles are narrow: they lie within {100 * self.spread:.0f} % of the posterior's "
+                f"standard deviations ({self.coordinates} coordinates), and intervals do, too: {WIDER}."
+            )
+        return ""

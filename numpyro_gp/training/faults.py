@@ -62,9 +62,9 @@ def check_engine(engine: object, reserved: Sequence[str]) -> None:
 
 
 def _judged(engine: Any, state: object, args: tuple[object, ...], kwargs: dict[str, object]) -> str:
-    """Particles that are stranded; those that are not finite have stopped the fit."""
+    """Particles that are stranded or narrow; those that are not finite have stopped the fit."""
     engine.judgement = found = engine.judge(state, *args, **kwargs)
-    return "" if found is None or not np.isfinite(found.log_density).all() else str(found.stranded())
+    return "" if found is None or not np.isfinite(found.log_density).all() else str(found.warning())
 
 
 def _elbo_particles(engine: SVI, state: Any) -> list[Particle]:

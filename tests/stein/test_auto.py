@@ -31,7 +31,7 @@ def test_particles_arrive_and_stop_by_themselves():
     assert 0.75 < float(particles["a"].std()) / sd < 1.1
     assert abs(float(particles["rate"].mean()) - 4.0) < 0.4
     assert 200 <= len(found.losses) < 2000
-    assert svgd.judgement.stranded() == ""
+    assert svgd.judgement.warning() == ""
 
 
 @pytest.mark.long

@@ -13,6 +13,8 @@ from numpyro.contrib import einstein
 from numpyro.infer import init_to_sample
 
 import numpyro_gp as ngp
+from numpyro_gp.criticism import fit_checks
+from numpyro_gp.criticism.fit_checks import Case
 from numpyro_gp.stein import RBF, SVGD
 from numpyro_gp.stein.target import Judgement
 from tests.stein.models import KEY, X
@@ -22,6 +24,10 @@ def normal(offset=0.0):
     numpyro.sample("a", dist.Normal(0.0, 1.0))
     numpyro.sample("rate", dist.Gamma(4.0, 1.0))
     numpyro.factor("offset", jnp.asarray(offset))
+
+
+def wide():
+    numpyro.sample("a", dist.Normal(0.0, 2.0).expand([60]).to_event(1))
 
 
 def walled(limit):
@@ -37,12 +43,12 @@ def test_draws_are_not_stranded_and_what_lies_far_below_them_is(rng):
     """Minus the log density of draws of a normal in d coordinates is half a chi-square: no alarm in 4000 of them."""
     for size in (1, 3, 60):
         density = -0.5 * (rng.normal(size=(4000, size)) ** 2).sum(1)
-        assert Judgement({}, density, size).stranded() == ""
+        assert Judgement({}, density, size, 0.0).warning() == ""
         gap = 5 * np.sqrt(size / 2) + 6
         density[[3, 5]] = np.median(density) - gap
         assert (
             "2 of 4000 particles are stranded: the log density at particles [3, 5]"
-            in Judgement({}, density, size).stranded()
+            in Judgement({}, density, size, 0.0).warning()
         )
 
 
@@ -68,6 +74,33 @@ def test_stranded_particles_are_noticed_by_fit_and_by_from_stein():
     for weights in (jnp.ones(4), jnp.ones(3) / 3, jnp.array([1.5, -0.5, 0.0, 0.0])):
         with pytest.raises(ValueError, match="weights must be 4 numbers from 0 on that add up to 1"):
             ngp.Posterior.from_stein(normal, svgd, found.params, weights=weights)
+
+
+def test_particles_know_how_wide_they_lie(rng):
+    """By the log density at their mean: draws of a normal by any factor, and two modes, of which it knows nothing."""
+    widths = np.array([[0.2, 1.0, 30.0]])
+    for factor in (0.1, 0.5, 1.0):
+        draws = factor * rng.normal(size=(500, 3)) * widths + 7.0
+        density = lambda x: -0.5 * np.sum(((x - 7.0) / widths) ** 2, axis=-1)  # noqa: E731
+        judged = Judgement({}, density(draws), 3, float(density(draws.mean(0))[()].item()))
+        assert judged.spread == pytest.approx(factor, rel=0.1)
+        assert ("narrow" in judged.warning()) == (factor < 0.3)
+    modes = Judgement({}, np.zeros(6), 2, -50.0)
+    assert np.isnan(modes.spread) and modes.warning() == ""
+    assert np.isnan(Judgement({}, np.zeros(1), 2, 0.0).spread)  # one particle is a mode, as it was asked to be
+
+
+@pytest.mark.long
+def test_narrow_particles_are_told_of_by_fit_by_from_stein_and_by_a_verdict():
+    """Few particles under one distance in many dimensions: 0.1 of the spread, with no word."""
+    svgd = SVGD(wide, optax.adam(0.05), RBF(), 5)
+    with pytest.warns(UserWarning, match=r"The 5 particles are narrow: they lie within \d+ % of the posterior's"):
+        found = ngp.fit(KEY, svgd, 600, progress=False)
+    with pytest.warns(UserWarning, match=r"are narrow.*take ngp.stein.auto"):
+        posterior = ngp.Posterior.from_stein(wide, svgd, found.params)
+    spread = np.sqrt(np.var(posterior.samples["a"], axis=0).mean() / 4.0)
+    assert posterior.extra_fields["spread"] == pytest.approx(spread, rel=0.02) and spread < 0.3
+    assert "narrow particles" in {found.fault for found in fit_checks.stranded(Case(None, posterior))}
 
 
 @pytest.mark.long

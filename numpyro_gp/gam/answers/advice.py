@@ -33,6 +33,7 @@ FIRST = ("noise", "inducing inputs", "residuals follow the inputs")
 CURES = {
     "divergences": 'give the term with that scale a prior of its own, as ngp.gam.s("x", scale=HalfNormal(0.5))',
     "stranded particles": 'compare with engine="nuts", or take engine="svi"',
+    "narrow particles": 'take engine="nuts", or engine="svi"',
 }
 
 
