@@ -13,8 +13,8 @@ from numpyro_gp.neighbours.search import nearest
 from numpyro_gp.posterior.posterior import Posterior
 from numpyro_gp.rows.call import Call
 
-# Particles whose spread is a smaller part of the posterior's are told. A few particles under one distance have less than
-# all of it in more than some ten coordinates, and their predictions are still those of a mean.
+# Particles whose spread is a smaller part of the posterior's are told. A few under one distance have not all of it in
+# more than some ten coordinates, and their predictions are still those of a mean.
 NARROW = 0.3
 WIDER = "take ngp.stein.auto, whose kernels keep the spread in its coordinates, or NUTS"
 

@@ -161,9 +161,9 @@ class Posterior(Fitted):
         NumPyro's engines leave out the Jacobian of constrained sites: their particles are of another density.
         Keywords of the model that the engine was made with, ``SVGD(model, ..., depth=3)``, are those of the posterior.
 
-        The log density must be finite at every particle of ours, and particles that are stranded, far below the
-        others, or narrow, all of them much closer than draws, give a warning: as `ngp.fit` and ``svgd.run`` found it at the end, on whole data, or at arguments of the
-        model that are passed here.
+        The log density must be finite at every particle of ours. Particles that are stranded, far below the others, or
+        narrow, all of them much closer than draws, give a warning: as `ngp.fit` and ``svgd.run`` found it at the end,
+        on whole data, or at arguments of the model that are passed here.
 
         Parameters
         ----------

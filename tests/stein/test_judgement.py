@@ -86,7 +86,8 @@ def test_particles_know_how_wide_they_lie(rng):
         assert judged.spread == pytest.approx(factor, rel=0.1)
         assert ("narrow" in judged.warning()) == (factor < 0.3)
     modes = Judgement({}, np.zeros(6), 2, -50.0)
-    assert np.isnan(modes.spread) and modes.warning() == ""
+    assert np.isnan(modes.spread)
+    assert modes.warning() == ""
     assert np.isnan(Judgement({}, np.zeros(1), 2, 0.0).spread)  # one particle is a mode, as it was asked to be
 
 
@@ -99,7 +100,8 @@ def test_narrow_particles_are_told_of_by_fit_by_from_stein_and_by_a_verdict():
     with pytest.warns(UserWarning, match=r"are narrow.*take ngp.stein.auto"):
         posterior = ngp.Posterior.from_stein(wide, svgd, found.params)
     spread = np.sqrt(np.var(posterior.samples["a"], axis=0).mean() / 4.0)
-    assert posterior.extra_fields["spread"] == pytest.approx(spread, rel=0.02) and spread < 0.3
+    assert posterior.extra_fields["spread"] == pytest.approx(spread, rel=0.02)
+    assert spread < 0.3
     assert "narrow particles" in {found.fault for found in fit_checks.stranded(Case(None, posterior))}
 
 
