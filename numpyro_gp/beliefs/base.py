@@ -223,6 +223,16 @@ class AbstractBelief(abc.ABC):
         return self.whitened_mean
 
 
+def taken_back(
+    covariance: Float[Array, "*batch N N"], left: Float[Array, "*#batch M M"] | None, features: Float[Array, "M N"]
+) -> Float[Array, "*batch N N"]:
+    """A covariance less ``(R^T A)^T (R^T A)``, what a jitter leaves of it (`AbstractBasis.left_by_jitter`)."""
+    if left is None:
+        return covariance
+    rooted = matmul(jnp.swapaxes(left, -1, -2), features)
+    return covariance - matmul(jnp.swapaxes(rooted, -1, -2), rooted)
+
+
 @value_type()
 class Point:
     """The process given its whitened values, ``p(f | v)``: what HMC and Stein particles hold.
@@ -261,10 +271,10 @@ class Point:
 
     @over_members
     def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:
-        """``A^T v`` and ``k(X, X) - A^T A``."""
-        features = basis.features(X)
+        """``A^T v`` and ``k(X, X) - A^T A``, less ``(R^T A)^T (R^T A)`` in predictions."""
+        features, left = basis.features(X), basis.left_by_jitter()
         mean = matmul(self.v, features)
-        covariance = basis.matrix(X) - matmul(features.T, features)
+        covariance = taken_back(basis.matrix(X) - matmul(features.T, features), left, features)
         return Joint(mean, jnp.broadcast_to(covariance, mean.shape + mean.shape[-1:]))
 
 

@@ -6,10 +6,11 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.custom_batching import custom_vmap
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array, ArrayField, ArrayLike, over_axes, store, value_type
-from numpyro_gp.beliefs.base import AbstractBelief, Joint, Marginals, above_rounding
+from numpyro_gp.beliefs.base import AbstractBelief, Joint, Marginals, above_rounding, taken_back
 from numpyro_gp.beliefs.basis import AbstractBasis, Whitened
 from numpyro_gp.beliefs.products import (
     Factor,
@@ -25,7 +26,16 @@ from numpyro_gp.beliefs.products import (
     triangle_rows,
 )
 from numpyro_gp.checks import check_floating, check_positive, check_triangle, fail
-from numpyro_gp.linalg import flipped, half_diagonal, identity_like, matmul, outer_square, row_times
+from numpyro_gp.linalg import (
+    add_to_diagonal,
+    cholesky,
+    flipped,
+    half_diagonal,
+    identity_like,
+    matmul,
+    outer_square,
+    row_times,
+)
 
 # --------------------------------------------------------------------------------------
 # Mean and variance at each input of ``N(m, S)`` over whitened values: the plain form, and two that cost less.
@@ -76,12 +86,38 @@ def open_variance(
 def left_in_posterior(basis: AbstractBasis, moved: Callable[[Array], Array]) -> Array | None:
     """``(I - S) R`` of `AbstractBasis.left_by_jitter`: what a jitter leaves where data know the values.
 
-    ``moved(R)`` is ``S R``, of shape ``(..., M, M)``.
+    ``moved(R)`` is ``S R``, of shape ``(..., M, M)``, where ``S`` is no wider than the prior in any direction.
     """
     if (left := basis.left_by_jitter()) is None:
         return None
     product = moved(left)
     return jnp.broadcast_to(left, product.shape) - product
+
+
+@custom_vmap
+def beyond_prior(covariance: Factor) -> Factor:
+    """``(S - I)+``, what a belief is wider than the prior: as of outliers, or of scales that a guide has at its start.
+
+    Data do not know the values there. It takes an eigendecomposition where there is any, by more than a hundredth.
+    """
+    narrowed = add_to_diagonal(-covariance, jnp.full(covariance.shape[:-1], 1.01, covariance.dtype))
+
+    def positive_part(covariance: Array) -> Array:
+        values, vectors = jnp.linalg.eigh(covariance, symmetrize_input=False)
+        return outer_square(vectors * jnp.sqrt(jnp.maximum(values - 1, 0))[..., None, :])
+
+    return lax.cond(jnp.all(jnp.isfinite(cholesky(narrowed))), jnp.zeros_like, positive_part, covariance)
+
+
+@beyond_prior.def_vmap
+def _beyond_prior_of_each(size: int, is_mapped: list[bool], covariance: Factor) -> tuple[Factor, bool]:  # noqa: ARG001
+    """One choice for all: of one that members make apart `vmap` would compute both sides."""
+    return beyond_prior(covariance), True
+
+
+def left_of(basis: AbstractBasis, covariance: Factor) -> Array | None:
+    """`left_in_posterior` of a whole ``S``."""
+    return left_in_posterior(basis, lambda R: matmul(covariance - beyond_prior(lax.stop_gradient(covariance)), R))
 
 
 def whitened_marginals(
@@ -100,7 +136,7 @@ def whitened_marginals(
     """
     prior, size = basis.diagonal(X), basis.size
     spread = lower_outer_square(factor) if covariance is None else covariance
-    left = left_in_posterior(basis, lambda R: matmul(spread, R))
+    left = left_of(basis, spread)
     cross = basis.cross(X) if 8 * X.shape[0] >= size else None
     if cross is None:
         mean, variance = plain_marginals(basis.features(X), prior, mean, factor, left)
@@ -205,12 +241,13 @@ def check_mean(
 
 
 def joint_covariance(
-    features: Float[Array, "M N"], prior: Float[Array, "N N"], factor: Float[Array, "*batch M M"]
+    basis: AbstractBasis, X: Float[Array, "N D"], features: Float[Array, "M N"], factor: Factor
 ) -> Float[Array, "*batch N N"]:
-    """``k(X, X) - A^T A + (C^T A)^T (C^T A)``."""
+    """``k(X, X) - A^T A + (C^T A)^T (C^T A)``, less what a jitter leaves, as marginals have it."""
     rooted = matmul(jnp.swapaxes(factor, -1, -2), features)
     spread = matmul(jnp.swapaxes(rooted, -1, -2), rooted)
-    return jnp.broadcast_to(prior - matmul(features.T, features), spread.shape) + spread
+    rest = jnp.broadcast_to(basis.matrix(X) - matmul(features.T, features), spread.shape)
+    return taken_back(rest, left_of(basis, lower_outer_square(factor)), features) + spread
 
 
 class CovarianceMoments(NamedTuple):
@@ -260,7 +297,7 @@ class Coupled(AbstractBelief):
     def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:
         """``A^T m`` and ``k(X, X) - A^T A + (C^T A)^T (C^T A)``."""
         features = basis.features(X)
-        return Joint(matmul(self.mean, features), joint_covariance(features, basis.matrix(X), self.scale_tril))
+        return Joint(matmul(self.mean, features), joint_covariance(basis, X, features, self.scale_tril))
 
     def kl(self, basis: AbstractBasis) -> Float[Array, ""]:  # noqa: ARG002
         """``|m|^2/2 + kl(C)``."""
@@ -300,17 +337,21 @@ class MeanField(AbstractBelief):
     def marginals(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Marginals:
         """``A^T m`` and ``k_nn + sum_i (scale_i^2 - 1) A_in^2``."""
         features, prior = basis.features(X), basis.diagonal(X)
-        variances = self.scale[..., None] ** 2
-        left = left_in_posterior(basis, lambda R: variances * R[(None,) * (variances.ndim - 2)])
+        left = self._left(basis)
         rest, spread = open_variance(features, prior, left), matmul(self.scale**2, features**2)
         variance = jnp.broadcast_to(jnp.where(rest < 0, 0, rest), spread.shape) + spread
         return Marginals(matmul(self.mean, features), above_rounding(variance, prior))
+
+    def _left(self, basis: AbstractBasis) -> Array | None:
+        narrow = jnp.minimum(self.scale[..., None] ** 2, 1)
+        return left_in_posterior(basis, lambda R: narrow * R[(None,) * (narrow.ndim - 2)])
 
     def joint(self, basis: AbstractBasis, X: Float[Array, "N D"]) -> Joint:
         """``A^T m`` and ``k(X, X) + A^T (diag(scale^2) - I) A``."""
         features = basis.features(X)
         change = matmul(features.T, (self.scale**2 - 1)[..., None] * features[(None,) * (self.scale.ndim - 1)])
-        return Joint(matmul(self.mean, features), jnp.broadcast_to(basis.matrix(X), change.shape) + change)
+        covariance = jnp.broadcast_to(basis.matrix(X), change.shape) + change
+        return Joint(matmul(self.mean, features), taken_back(covariance, self._left(basis), features))
 
     def kl(self, basis: AbstractBasis) -> Float[Array, ""]:  # noqa: ARG002
         """``sum (m^2 + scale^2 - 1)/2 - log scale``."""

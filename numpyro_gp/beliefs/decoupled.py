@@ -200,7 +200,7 @@ class WithMeanPoints(AbstractBelief):
             return Joint(mean, jnp.broadcast_to(site.matrix(X), square.shape) - square)
         features, rest = site.features(X), self.remaining(site)
         mean = mean if rest is None else mean + matmul(rest, features)
-        return Joint(mean, joint_covariance(features, site.matrix(X), self.scale_tril))
+        return Joint(mean, joint_covariance(site, X, features, self.scale_tril))
 
 
 class Parts(NamedTuple):

@@ -116,6 +116,57 @@ def test_predictions_take_back_what_a_jitter_leaves(rows):
     np.testing.assert_allclose(slopes[1], (up - down) / (2 * step), rtol=1e-4, atol=1e-6)
 
 
+def test_joint_covariances_take_back_the_same_and_wide_beliefs_nothing_where_they_are_wide():
+    """In numpy: ``k(X, X) - A^T (I - S) A - (R^T D A)^T (R^T D A)``, ``D = (I - S)+``; one row as many rows."""
+    size, rng, noise = 70, np.random.default_rng(0), 1e-3
+    Z, X = np.linspace(-1, 1, size)[:, None], np.concatenate([np.linspace(-0.9, 2.5, 24), rng.uniform(-1, 3, 266)])
+    kernel, X = RBF(1.0, 0.8), X[:, None]
+    basis = marked(Basis.build(kernel, jnp.asarray(Z), 1e-4), is_exact=True)
+    gram, cross, whole = (
+        np.asarray(kernel.matrix(jnp.asarray(a), jnp.asarray(b))) for a, b in ((Z, Z), (Z, X), (X, X))
+    )
+    root = np.linalg.cholesky(gram + 1e-4 * np.eye(size))
+    features = linalg.solve_triangular(root, cross, lower=True)
+    lost = 1e-2 * linalg.solve_triangular(root, np.eye(size), lower=True)
+    seen = features[:, 24:] @ features[:, 24:].T / noise
+    outlier = 40.0 * np.outer(*2 * [features[:, 3]])  # of negative precision, as a far datum of Student's t
+    covariances = {
+        "narrow": np.linalg.inv(np.eye(size) + seen),
+        "outlier": np.linalg.inv(np.eye(size) + seen) + outlier,
+        "wide": 4.0 * np.eye(size),
+        "scales": np.diag(np.where(np.arange(size) % 2, 1.7, 0.05)),
+    }
+
+    def exact(covariance):
+        values, vectors = np.linalg.eigh(covariance)
+        back = lost.T @ (vectors * np.maximum(1 - values, 0)) @ vectors.T @ features
+        return whole - features.T @ (np.eye(size) - covariance) @ features - back.T @ back
+
+    for name, covariance in covariances.items():
+        wanted, mean, factor = exact(covariance), jnp.zeros(size), np.linalg.cholesky(covariance)
+        beliefs = [Coupled(mean, jnp.asarray(factor))]
+        if name in ("wide", "scales"):
+            beliefs.append(MeanField(mean, jnp.asarray(np.diag(factor))))
+        for belief in beliefs:
+            joint = belief.joint(basis, jnp.asarray(X)).covariance
+            np.testing.assert_allclose(joint, wanted, atol=1e-7, err_msg=name)
+            assert np.linalg.eigvalsh(joint)[0] > -1e-7
+            each = [belief.marginals(basis, jnp.asarray(rows)).variance for rows in (X, X[:20], X[:2])]
+            for variance in each:  # what all inducing values leave open is kept positive by itself, which can be more
+                np.testing.assert_array_less(np.diag(wanted)[: len(variance)] * (1 - 1e-6) - 1e-7, variance)
+            if name != "scales":
+                np.testing.assert_allclose(each[0], np.diag(wanted), rtol=0.02)
+        if name == "wide":
+            np.testing.assert_allclose(np.diag(wanted), 1 + 3 * np.sum(features**2, axis=0), rtol=1e-9)
+            assert np.min(each[0]) > 1
+    point = Point(jnp.ones(size))
+    marginal, joint = point.marginals(basis, jnp.asarray(X)).variance, point.joint(basis, jnp.asarray(X)).covariance
+    np.testing.assert_allclose(joint, exact(np.zeros((size, size))), atol=1e-7)
+    np.testing.assert_allclose(np.diag(joint), marginal, atol=1e-7)
+    plain = whole - features.T @ features
+    assert np.max(np.diag(plain)[:20] / marginal[:20]) > 1.5
+
+
 def gaussian_model(X, y=None, *, Z, noise):
     f = ngp.gp("f", RBF(jnp.asarray(0.5, X.dtype), jnp.asarray(1.0, X.dtype)), inducing=Z)
     with numpyro.plate("data", len(X)):

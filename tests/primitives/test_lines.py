@@ -562,3 +562,34 @@ def test_an_oscillation_of_much_friction_has_a_density_in_single_precision():
         found, slopes = evidence(lambda a: K.SHO(1.0, 3.0, 0.001 * a), ngp.line(t), jnp.asarray(y), 0.1)
     assert float(found) == pytest.approx(wanted, rel=1e-4)
     assert np.isfinite(float(slopes[0]))
+
+
+@pytest.mark.parametrize(("quality", "gap", "noise"), [(1e-3, 3e-4, 1e-6), (1e6, 0.57, 1e-4)])
+def test_oscillations_of_much_and_of_little_friction_keep_their_digits_in_single_precision(quality, gap, noise):
+    """Behind the gaps of the series what a state loses was a difference of ones: 2.9 too little, slopes six times."""
+    t = gap * np.arange(200)
+
+    def make(a):
+        return K.SHO(1.0, 2 * np.pi * a, quality)
+
+    S = np.asarray(make(1.0).matrix(t[:, None])) + noise * np.eye(200)
+    y = np.linalg.cholesky(S) @ np.random.default_rng(0).normal(size=200)
+
+    def exact(a, y, noise):
+        return dist.MultivariateNormal(0.0, make(a).matrix(t[:, None]) + noise * jnp.eye(200)).log_prob(y)
+
+    wanted, own = jax.jit(jax.value_and_grad(exact, (0, 1, 2)))(1.0, jnp.asarray(y), noise)
+    with x64(False):
+        found, slopes = evidence(make, ngp.line(t), jnp.asarray(y), noise)
+    assert float(found) == pytest.approx(float(wanted), abs=0.03)
+    assert float(slopes[0]) == pytest.approx(float(own[0]), rel=2e-3)
+    assert float(slopes[2]) == pytest.approx(float(own[2]), rel=5e-2)
+
+
+def test_rows_that_are_any_number_of_lengthscales_apart_are_independent():
+    """Powers of a gap overflowed, and nothing times them was no number."""
+    t, y = np.arange(20.0), data(np.arange(20.0))
+    with x64(False):
+        found, slopes = evidence(lambda a: K.Matern52(1.3 * a, 1e-12 * a), ngp.line(t), jnp.asarray(y), 0.1)
+    assert float(found) == pytest.approx(np.sum(stats.norm.logpdf(y, scale=np.sqrt(1.4))), rel=1e-5)
+    assert float(slopes[0]) == pytest.approx(np.sum(0.65 * (np.square(y / 1.4) - 1 / 1.4)), rel=1e-4)

@@ -178,7 +178,7 @@ def _states_of_matern(kernel: Matern12 | Matern32 | Matern52) -> States:
     products /= products[0, 0].sum()
 
     def move(g: Array) -> tuple[Blocks, Array]:
-        d = rate * g
+        d = jnp.minimum(rate * g, 1e3)  # where nothing is left: powers of more overflow
         of_powers = jnp.exp(-d)[None] * jnp.stack([d**k for k in range(size)])
         parts = lost(2 * size - 1, 2 * d)
         noise = variance * einsum("ijk,kn->ijn", jnp.asarray(products, d.dtype), parts)
@@ -243,6 +243,10 @@ def _states_of_sho(kernel: SHO) -> States:
     for n in range(2, TERMS + 1):
         pushed = jnp.matmul(companion, powers[-1], precision="highest") / n
         powers.append(pushed + pushed.T)
+    # Of much friction the value sums two decays, of rates ``1 / fast`` and ``fast``.
+    is_slow = friction > 2.5
+    root = jnp.sqrt(jnp.where(is_slow, 0.25 * friction**2 - 1, 1))
+    fast = 0.5 * friction + root
 
     def move(g: Array) -> tuple[Blocks, Array]:
         d = rate * g
@@ -252,7 +256,12 @@ def _states_of_sho(kernel: SHO) -> States:
         near, series = jnp.where(is_near, scale * d, 0), jnp.zeros((2, 2, *g.shape), g.dtype)
         for power in powers[::-1]:
             series = (series + power[:, :, None]) * near[None, None]
-        far = variance * (eye[:, :, None] - mm(transition, transposed(transition)))
+        # ``I - A A^T`` without its differences: all is small as friction is, or as gaps are.
+        decayed, both = -jnp.expm1(-friction * d), friction * s**2
+        of_rates = [-jnp.expm1(-rate * d) / rate for rate in (2 / fast, friction, 2 * fast)]
+        slow = 0.5 * friction / root**2 * (of_rates[0] - 2 * of_rates[1] + of_rates[2])
+        value = jnp.where(is_slow, slow, decayed - friction * s * c - 0.5 * friction * both)
+        far = variance * _stack([[value, both], [both, decayed + friction * s * c - 0.5 * friction * both]])
         return (transition[None],), jnp.where(is_near, series, far)
 
     return States(move, lambda t: variance * jnp.broadcast_to(eye[:, :, None], (2, 2, *t.shape)), np.eye(2, 1), 2)
