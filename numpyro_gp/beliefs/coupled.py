@@ -28,7 +28,7 @@ from numpyro_gp.beliefs.products import (
 from numpyro_gp.checks import check_floating, check_positive, check_triangle, fail
 from numpyro_gp.linalg import (
     add_to_diagonal,
-    cholesky,
+    factor_of,
     flipped,
     half_diagonal,
     identity_like,
@@ -101,12 +101,13 @@ def beyond_prior(covariance: Factor) -> Factor:
     Data do not know the values there. It takes an eigendecomposition where there is any, by more than a hundredth.
     """
     narrowed = add_to_diagonal(-covariance, jnp.full(covariance.shape[:-1], 1.01, covariance.dtype))
+    is_narrow = jnp.all(jnp.isfinite(factor_of(narrowed)))
+    return lax.cond(is_narrow, jnp.zeros_like, _excess, covariance)
 
-    def positive_part(covariance: Array) -> Array:
-        values, vectors = jnp.linalg.eigh(covariance, symmetrize_input=False)
-        return outer_square(vectors * jnp.sqrt(jnp.maximum(values - 1, 0))[..., None, :])
 
-    return lax.cond(jnp.all(jnp.isfinite(cholesky(narrowed))), jnp.zeros_like, positive_part, covariance)
+def _excess(covariance: Factor) -> Factor:
+    values, vectors = jnp.linalg.eigh(covariance, symmetrize_input=False)
+    return outer_square(vectors * jnp.sqrt(jnp.maximum(values - 1, 0))[..., None, :])
 
 
 @beyond_prior.def_vmap

@@ -16,9 +16,14 @@ from jax.tree_util import PyTreeDef
 from numpyro_gp.arrays import EAGER, Array, current_trace
 from numpyro_gp.programs.handler_lock import alone
 
-# Operations that call a program, and where they hold it; and those that have rules of derivatives beside it.
+# Operations that call a program, and where they hold it; and those that have rules of derivatives, or of batches, too.
 CALLS = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr"}
-RULED = {"custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr", "custom_vjp_call_jaxpr": "fun_jaxpr"}
+RULED = {
+    "custom_vmap_call": "call",
+    "custom_jvp_call": "call_jaxpr",
+    "custom_vjp_call": "call_jaxpr",
+    "custom_vjp_call_jaxpr": "fun_jaxpr",
+}
 WHOLE = frozenset({int})  # the types in a shape, or in axes
 # Operations whose result is larger than what it is made of, and those that keep it so: they are cheap, and repeated
 # in the second part where handing their result over would cost a number for each row and posterior draw.
