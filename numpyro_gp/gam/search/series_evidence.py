@@ -54,8 +54,8 @@ LEAST_NOISE = 1e-5
 # Inducing inputs of a cycle for each memory, and times of a season; phases of a season whose wiggle is one; the part of
 # the noise that inputs of a trend may leave open, and up to how many of all terms the others have more.
 PER_MEMORY, PER_CIRCLE, OPEN, TOGETHER = 3, 8, 0.01, 700
-# Draws whose weights give mean and covariance.
-WEIGHTED = 100
+# Draws whose weights give mean and covariance; of a bound of data that are not Gaussian, up to so many rows.
+WEIGHTED, WEIGHTED_ROWS = 100, 200
 
 
 def has_evidence(model: Model) -> bool:
@@ -74,7 +74,7 @@ def of_series(model: Model, most_steps: int, tables: bool = True) -> Collapsed:
     time = next(part.columns[0] for part in model.layout.read_terms if part.name in model.kernel_data.time_priors)
     if not has_evidence(model):
         found = collapsed(model, most_steps, tables, short_memories(parts, model.rows.X[:, time]))
-        if len(model.rows.y) > FEW_ROWS:  # which say what the scales are, and of which a hundred bounds take long
+        if len(model.rows.y) > WEIGHTED_ROWS:  # which say what the scales are, and of which a hundred bounds take long
             return found
         bound = Bound(parts, Data.of(model))
         bound.fit_pseudo_data(found.location)
