@@ -282,7 +282,7 @@ def as_numbers(name: str, values: np.ndarray) -> np.ndarray:
         elif isinstance(value, (datetime.timedelta, np.timedelta64)):
             cure = f'Make days of the durations: {written} = {written} / np.timedelta64(1, "D").'
         elif hasattr(value, "to_timestamp"):  # a period of pandas
-            cure = f"Make dates of the periods: {written} = {written}.dt.to_timestamp()."
+            cure = f"Make dates of the periods: {written} = pandas.PeriodIndex({written}).to_timestamp()."
         elif isinstance(value, str) and stands_for_number(value):
             cure = f"Make numbers of the text: {written} = np.array({written}, float)."
         elif isinstance(value, str) and re.match(r"\s*\d{1,4}[-/.]\d{1,2}([-/.]\d{1,4}|$)", value):

@@ -182,6 +182,9 @@ def compare(
     fitted: Fitted = ((), dict(train)) if isinstance(train, Mapping) else (tuple(train or ()), {})
     fitted_args, fitted_kwargs = fitted
     for name, posterior in posteriors.items():
+        if not isinstance(posterior, Posterior):
+            cure = "Pass fit.posterior(); of ngp.gam fit.posterior, at fit.model.encode(table)."
+            fail(f"posteriors[{name!r}]", "a Posterior", f"a {type(posterior).__name__}", cure, TypeError)
         if at is not None and posterior.holds_data(*fitted_args, **fitted_kwargs):
             prediction = posterior.predict_at(key, at, *fitted_args, num_samples=num_samples, gp=site, **fitted_kwargs)
         else:

@@ -147,7 +147,10 @@ def test_what_stands_for_a_number_is_refused_with_the_cure():
         (texts["number"], 'Make numbers of the text: data["t"] = np.array(data["t"], float).'),
         (texts["date"], 'Make dates of the text: data["t"] = pandas.to_datetime(data["t"]).'),
         (np.array(["2/1/1970 10:00"]), "Make dates of the text"),
-        (np.array([None, Period()], object), 'Make dates of the periods: data["t"] = data["t"].dt.to_timestamp().'),
+        (
+            np.array([None, Period()], object),
+            'Make dates of the periods: data["t"] = pandas.PeriodIndex(data["t"]).to_timestamp().',
+        ),
         (np.array([0.5, None, "n/a", 1], object), "'n/a' among numbers. Make it missing: " + coerced),
         (np.array(["n/a", "0.5"]), "'n/a' among numbers. Make it missing: " + coerced),
         (np.array([True, 0.5], object), "True among numbers. Make"),

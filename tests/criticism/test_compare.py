@@ -237,3 +237,10 @@ def test_counts_are_scored(rng):
     # Of Poisson(7), 4 and 10 lie between the 5 % and 95 % quantiles, and outside of quarters.
     assert held_out_scores(at(7.0, 4), jnp.asarray([1, 4, 10, 14]))["coverage of 90%"].value == 0.5
     assert held_out_scores(at(0.4, 1000), rng.poisson(0.4, size=1000))["calibration error"].value < 0.04
+
+
+def test_a_fit_in_place_of_its_posterior_is_refused():
+    with pytest.raises(
+        TypeError, match=r"posteriors\['a'\] must be a Posterior, but got an int. Pass fit.posterior\(\)"
+    ):
+        compare({"a": 3}, KEY, X_TEST, y=Y_TEST)

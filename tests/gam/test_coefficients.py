@@ -1,6 +1,7 @@
 """Coefficients: those of the closed form of a linear mixed model at each draw, in the units of the data."""
 
 import builtins
+import warnings
 
 import jax
 import jax.numpy as jnp
@@ -201,3 +202,13 @@ def test_a_row_that_is_not_there_is_named():
     ):
         with pytest.raises(KeyError, match=words):
             table[name]
+
+
+def test_a_column_in_huge_units_has_rate_ratios_beyond_floats_without_a_warning():
+    """A slope of some 10^5 per unit: its exponential is infinite."""
+    data = {"x": 1e-6 * DATA["dose"], "n": DATA["n"]}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = ngp.gam("n ~ x", data, "poisson").coefficients()["x"]
+    assert found.estimate > 1e4
+    assert found.ratio == np.inf

@@ -90,6 +90,9 @@ MONTHS = np.arange("2023-01", "2025-03", dtype="M8[M]")
         (DAYS, ["2023-03-04", "2023-03-05", "2023-03-06"]),
         (DAYS[::7], ["2023-03-06", "2023-03-13", "2023-03-20"]),
         (DAYS[np.is_busday(DAYS)], ["2023-03-06", "2023-03-07", "2023-03-08"]),
+        (DAYS[np.is_busday(DAYS, "1111110")], ["2023-03-04", "2023-03-06", "2023-03-07"]),
+        (DAYS[np.is_busday(DAYS)] - np.timedelta64(9, "h"), ["2023-03-05T15", "2023-03-06T15", "2023-03-07T15"]),
+        (np.delete(DAYS[:22], [3, 10, 17]), ["2023-01-24", "2023-01-25", "2023-01-26"]),
         (
             np.arange("2023-01-01T00", "2023-01-03T00", 6, dtype="M8[h]"),
             ["2023-01-03T00", "2023-01-03T06", "2023-01-03T12"],
@@ -97,7 +100,10 @@ MONTHS = np.arange("2023-01", "2025-03", dtype="M8[M]")
     ],
 )
 def test_dates_go_on_by_their_calendar(past, wanted):
-    """Months, quarters, years, ends of months, days, weeks, working days and hours, of days since 1970."""
+    """Months, quarters, years, ends of months, days, weeks, hours, of days since 1970.
+
+    Working days without weekends or Sundays, those of Tokyo in UTC, and days of which three Thursdays are missing.
+    """
     model = ngp.gam.model("y ~ trend(d)", {"d": past, "y": np.arange(float(len(past)))})
     found = own.next_rows(model, 3, None)[1]["d"]
     np.testing.assert_array_equal(found, np.array(wanted, "M8[ms]"))
@@ -107,6 +113,10 @@ def test_numbers_go_on_by_their_step():
     quarters = np.arange(1959, 1972, 0.25)
     assert own.next_times(Column("t"), quarters[[*range(9), *range(12, 52)]], 2).tolist() == [1972.0, 1972.25]
     assert own.next_times(Column("t"), np.arange(7) * 0.1, 2).tolist() == [0.7, 0.8]
+    twice = np.append(np.arange(40) * 0.1, np.linspace(0, 3.9, 40))  # of which some differ by their last digit
+    assert own.next_times(Column("t"), twice, 2).tolist() == [4.0, 4.1]
+    milliseconds = 1_700_000_000_003 + 4.0 * np.arange(60)  # since 1970, of 13 digits
+    assert own.next_times(Column("t"), milliseconds, 2).tolist() == [1_700_000_000_243, 1_700_000_000_247]
 
 
 def test_what_has_no_next_rows_is_refused_with_a_cure(fit):

@@ -157,7 +157,8 @@ def coefficients_of(draws: Draws, interval: float, has_levels: bool = True) -> C
         estimate, spread = over_draws(mean, variance)
         numbers = np.stack([estimate, np.sqrt(spread), low, high])
         if has_ratio and name != INTERCEPT:
-            numbers = np.concatenate([numbers, np.exp(numbers[[0, 2, 3]])])
+            with np.errstate(over="ignore"):  # of a column in huge units
+                numbers = np.concatenate([numbers, np.exp(numbers[[0, 2, 3]])])
         result.extend(Coefficient(name, level, *own) for level, own in zip(levels, numbers.T.tolist(), strict=True))
 
     def add_number(name: str, level: str, values: np.ndarray) -> None:

@@ -20,6 +20,8 @@ from numpyro_gp.posterior import Prediction
 
 # Days over which a series of working days has seen a weekend, and times that a figure shows for each of a forecast.
 FORTNIGHT, SHOWN = 14, 4
+# Times that differ by less of their range are one time, rounded.
+SAME = 1e-6
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -163,13 +165,15 @@ def next_times(column: Column, past: np.ndarray, steps: int) -> np.ndarray:
     """The next times of a column of numbers or dates, by the step of its rows; some times may be missing among these.
 
     Dates that are at one day of their months, or at their ends, go on by months: quarters and years are some of them.
-    Where no row is on a weekend a day is a working day.
+    Days of the week that have no row in four weeks, or two of them in two, have none.
     """
     times, ahead = np.unique(past), np.arange(1, steps + 1)
     if not column.is_date:
-        many, step = _step(column, np.diff(times), times)
+        times = times[np.append(True, np.diff(times) > SAME * np.ptp(times))]  # 0.3 and 3 * 0.1 are one time
+        many, _ = _step(column, np.diff(times), times)
         exact = times[-1] + (times[-1] - times[0]) / many * ahead
-        return np.array([float(f"{time:.12g}") for time in exact])  # 30 for 30.000000000000004
+        digits = max(12, 5 + int(np.log10(max(np.abs(exact).max() * many / np.ptp(times), 1))))  # some behind a step
+        return np.array([float(f"{time:.{digits}g}") for time in exact])  # 30 for 30.000000000000004
     days = times.astype("M8[D]")
     months, clock = days.astype("M8[M]"), times - days
     place = (days - months.astype("M8[D]")).astype(int)
@@ -180,9 +184,10 @@ def next_times(column: Column, past: np.ndarray, steps: int) -> np.ndarray:
         starts, ends = (one.astype("M8[D]") for one in (first, first + 1))
         return ends - 1 + clock[0] if is_end else np.minimum(starts + place[0], ends - 1) + clock[0]
     gaps = np.diff(times)
-    one_day, span = gaps.min() == np.timedelta64(1, "D"), days[-1] - days[0]
-    if one_day and span >= np.timedelta64(FORTNIGHT, "D") and np.all(clock == clock[0]) and np.all(np.is_busday(days)):
-        return np.busday_offset(days[-1], ahead, roll="forward") + clock[0]
+    one_day, span = gaps.min() == np.timedelta64(1, "D"), int((days[-1] - days[0]).astype(int))
+    is_open = np.bincount((days.astype(int) + 3) % 7, minlength=7) > 0  # the first of 1970 was a Thursday
+    if one_day and span >= FORTNIGHT and span * np.sum(~is_open) >= 2 * FORTNIGHT and np.all(clock == clock[0]):
+        return np.busday_offset(days[-1], ahead, roll="forward", weekmask=is_open) + clock[0]
     _step(column, gaps / gaps.min(), times)
     return times[-1] + gaps.min() * ahead
 

@@ -54,8 +54,8 @@ LEAST_NOISE = 1e-5
 # Inducing inputs of a cycle for each memory, and times of a season; phases of a season whose wiggle is one; the part of
 # the noise that inputs of a trend may leave open, and up to how many of all terms the others have more.
 PER_MEMORY, PER_CIRCLE, OPEN, TOGETHER = 3, 8, 0.01, 700
-# Draws whose weights give mean and covariance.
-WEIGHTED = 100
+# Draws whose weights give mean and covariance; of a bound of data that are not Gaussian, up to so many rows.
+WEIGHTED, WEIGHTED_ROWS = 100, 200
 
 
 def has_evidence(model: Model) -> bool:
@@ -66,14 +66,20 @@ def has_evidence(model: Model) -> bool:
 def of_series(model: Model, most_steps: int, tables: bool = True) -> Collapsed:
     """Mean and covariance of the hyper-parameters of a series, and the pseudo-data of its rows there.
 
-    Of counts and the like the bound is asked, from the priors and from short memories.
+    Of counts and the like the bound is asked, from the priors and from short memories; of few rows draws are weighted.
     Of many rows the last ones are asked. Where inducing inputs follow all rows the bound is asked from there, of all of
     them; else it would take what wanders between inducing inputs for noise.
     """
     parts = BoundParts(model)
     time = next(part.columns[0] for part in model.layout.read_terms if part.name in model.kernel_data.time_priors)
     if not has_evidence(model):
-        return collapsed(model, most_steps, tables, short_memories(parts, model.rows.X[:, time]))
+        found = collapsed(model, most_steps, tables, short_memories(parts, model.rows.X[:, time]))
+        if len(model.rows.y) > WEIGHTED_ROWS:  # which say what the scales are, and of which a hundred bounds take long
+            return found
+        bound = Bound(parts, Data.of(model))
+        bound.fit_pseudo_data(found.location)
+        location, spread = weighted(bound, found.location, found.root)
+        return found._replace(location=location, root=spread)
     rows = merged(Data.of(model))
     count, asked = len(rows.data.y), rows.last(time, MOST_ROWS)
     evidence, few = (SeriesEvidence(parts, one) for one in (asked, rows.last(time, FEW_ROWS)))

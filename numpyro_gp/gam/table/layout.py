@@ -129,13 +129,13 @@ class TableLayout:
             known = {word: side for word, side in SIDES.items() if column.scale > 0 or side >= 0}
             sides = [known.get(columns.plain(value)) for value in values]
             if None in sides:
-                bad = columns.plain(values[sides.index(None)])
+                # Of "no" and "yes", or "0" and "1", the last is more likely to be what is true.
+                odd = (columns.plain(value) for value, side in zip(values, sides, strict=True) if side is None)
+                bad = max(odd, key=str)
                 required = "true, 1 or 'right' where the response is known to be greater"
                 required += ", false, 0 or 'none' where it is observed"
                 required += ", -1 or 'left' where it is known to be smaller" if column.scale > 0 else ""
-                cure = (
-                    f'Compare: data["{column.name}"] = data["{column.name}"] == {bad!r}, if that is what {bad!r} means.'
-                )
+                cure = f'Compare: data["{column.name}"] = data["{column.name}"] == {bad!r}, if {bad!r} says greater.'
                 fail(f"censored, column {column.name!r}", required, repr(bad), cure)
             read = [*read[:-1], (column, np.array(sides, float))]
         encoded = np.stack([column.encode(values) for column, values in read], axis=1)
