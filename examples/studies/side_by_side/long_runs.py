@@ -144,6 +144,8 @@ def main():
     parser.add_argument("--state", type=Path, help="folder of checkpoints (examples/output/queue)")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent, help="folder of the rows")
     parser.add_argument("--experiments", nargs="+", default=["decoupled", "deep", "classes", "depth"])
+    parser.add_argument("--sets", nargs="+", help="only these sets (all)")
+    parser.add_argument("--methods", nargs="+", help="only these methods (all)")
     parser.add_argument("--tables", action="store_true", help="no runs: tables and figure from the rows")
     parser.add_argument("--smoke", action="store_true", help="tiny sizes, to see that it runs")
     options = parser.parse_args()
@@ -151,6 +153,8 @@ def main():
     if not options.tables:
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # fit keeps its last step at a Ctrl-C
         runs = [run for run in (tiny_plan() if options.smoke else plan()) if run.experiment in options.experiments]
+        runs = [run for run in runs if run.set in (options.sets or [run.set])]
+        runs = [run for run in runs if run.method in (options.methods or [run.method])]
         state, table = options.state or Path(__file__).parents[2] / "output" / "queue", options.out / "long_runs.csv"
         prepare = functools.partial(problem, folder=options.data)
         work(runs, prepare, state, table, version(), tell=functools.partial(print, flush=True))
