@@ -60,7 +60,8 @@ class Findings(tuple[Finding, ...]):
     __slots__ = ()
 
     def __repr__(self) -> str:
-        return f"{len(self)} findings: {', '.join(one.fault for one in self)}" if self else "no findings"
+        named = f"{len(self)} finding{'s' * (len(self) > 1)}: {', '.join(one.fault for one in self)}"
+        return named if self else "no findings"
 
 
 def verdict(
