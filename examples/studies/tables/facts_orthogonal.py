@@ -5,7 +5,8 @@ import functools
 import numpy as np
 
 from examples.studies.orthogonal import decoupled_convergence, equal_seconds, larger_bases
-from examples.tools.tables import direction, judged, of_mean, rows_of, told, with_error
+from examples.studies.tables import run_tables
+from examples.tools.tables import direction, judged, of_mean, path_of, rows_of, seen, told, with_error
 
 
 def on_set(folder, method, key, name="concrete"):
@@ -54,7 +55,16 @@ def larger_errors(folder, first="OrthNat", second="CoupledNat(400)"):
     return f"{min(ratios):.2f} to {max(ratios):.2f} times"
 
 
+def long_told(folder, first, second):
+    """On which sets one of the small bases of the long runs, 64 and 128 points, is ahead of another after all steps."""
+    rows = run_tables.read(path_of(folder, "long_runs.csv"))
+    own = [row for row in rows if row["experiment"] == "decoupled" and row["settings"].startswith("beta=64 gamma=128 ")]
+    found = run_tables.paired(own, first, second, "log_density")
+    return told({name: seen(*one[:3]) for name, one in found.items()})
+
+
 FACTS = {
+    "long bases, Orth over Coupled": functools.partial(long_told, first="Orth", second="Coupled"),
     "larger bases, errors": larger_errors,
     **{
         f"larger bases, {first} over {second}": functools.partial(larger_told, first=first, second=second)
