@@ -102,6 +102,7 @@ def test_large_factors_come_in_rows_alone_in_batches_and_mapped(dtype, rng):
     assert not jax.grad(lambda scale: jnp.sum(factor_of(scale * matrices[0])))(1.0)
 
 
+@pytest.mark.long
 def test_gaussian_log_density_and_its_gradient(rng):
     covariance, residual = positive_definite(rng, 6), rng.normal(size=6)
     expected = stats.multivariate_normal(np.zeros(6), covariance).logpdf(residual)
@@ -201,6 +202,7 @@ def test_square_of_a_triangle_and_a_diagonal(size, rng):
     np.testing.assert_array_equal(promoted, triangle.astype(np.float32).astype(float) + np.diag(values))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
 def test_half_precision_is_refused_in_words(dtype):
     """JAX says ``Unsupported dtype float16.``; inducing inputs in float32 are enough."""

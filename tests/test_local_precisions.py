@@ -69,6 +69,7 @@ def test_the_best_proposal_gives_the_integral(likelihood, samples):
     )
 
 
+@pytest.mark.long
 def test_each_weight_is_the_density_at_its_sample():
     """The densities of the model and the guide, run at one sample at a time by NumPyro."""
     shifted = lambda *args: guide(*args, shift=0.7)  # noqa: E731

@@ -97,6 +97,7 @@ def test_gradients_of_the_local_parameters(case, doubly, name):
     assert np.abs(case["grad_standard_5"] - case["grad_dreg_5"]).max() > 1e-3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("slope", [None, 0.8])
 def test_a_local_site_that_depends_on_another_has_the_plain_gradient(slope):
     """Holding all of log q(w2 | w1) cut the path of w1 through it: 1.02 for a derivative of 0.69, over many draws.

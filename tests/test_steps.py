@@ -68,6 +68,7 @@ def size_of_step(kind, number=1, batch=None):
 
 # What was counted with JAX 0.9.2, and a tenth for other versions: a rule that is unrolled over rows, inducing points or
 # outputs adds a multiple. Some twenty are of the search of a jitter, which ends at its first.
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "number", "batch", "most"),
     [

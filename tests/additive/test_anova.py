@@ -112,6 +112,7 @@ def test_bad_input(call, message):
         call()
 
 
+@pytest.mark.long
 def test_a_category_that_the_design_has_not_seen_is_refused_by_predictions_too():
     """There the inputs are traced: NaN came back."""
     X = table()[:, 1:2]

@@ -268,6 +268,7 @@ def test_each_draw_of_a_posterior(rng):
     np.testing.assert_allclose(sum(shares.index.values()), 1.0, rtol=1e-9)
 
 
+@pytest.mark.long
 def test_two_processes_under_one_key_have_noise_of_their_own():
     """Each had the same key: draws of the shares of ``f`` and ``g`` moved together as if one knew of the other."""
 

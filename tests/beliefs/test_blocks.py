@@ -38,6 +38,7 @@ def test_density_and_conditional_are_those_of_the_normal_distribution(is_double)
         np.testing.assert_allclose(variance, S[:, 4, 4] - (solved * S[:, :4, 4]).sum(axis=1), rtol=10 * tolerance)
 
 
+@pytest.mark.long
 def test_derivatives_are_those_of_the_normal_distribution():
     """First ones by the written rule, second ones by its derivative: beside those of slogdet and solve."""
 

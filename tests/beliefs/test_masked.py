@@ -37,6 +37,7 @@ def test_a_mask_that_is_an_array_keeps_the_divergence_of_a_belief(true, inner):
     np.testing.assert_allclose(hidden, log_density(lone, (False,), {}, {"f": BELIEF})[0], rtol=1e-12)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("objective", [Trace_ELBO(), TraceMeanField_ELBO()])
 def test_a_fit_under_a_mask_has_the_gradient_of_one_without(objective):
     """Without the divergence the widths go to zero."""
@@ -64,6 +65,7 @@ def test_hidden_members_of_a_plate_are_left_out():
     np.testing.assert_allclose(found, alone(0) + alone(2), rtol=1e-12)
 
 
+@pytest.mark.long
 def test_nan_in_hidden_outputs_reaches_no_gradient():
     """Under a user's own ``jit``, where NaN cannot be refused; a mask over the densities alone gives NaN."""
     data = jnp.stack([Y, 2 * Y], axis=1)

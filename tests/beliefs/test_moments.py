@@ -33,6 +33,7 @@ def bound(form, jitter, arguments):
     return jnp.sum(jnp.tanh(loc) @ weights) + jnp.sum(jnp.log(1.0 + variance) @ weights)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("lengthscale", "jitter"), [(0.7, 1e-6), (40.0, 1e-6)])
 @pytest.mark.parametrize("batch", [(), (2,)])
 def test_values_and_gradients_are_those_of_the_plain_form(batch, lengthscale, jitter, rng):

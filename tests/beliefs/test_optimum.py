@@ -104,6 +104,7 @@ def test_the_bound_is_the_objective_at_the_belief_and_no_step_improves_it(jitter
                     np.testing.assert_allclose(getattr(slopes, name), 0.0, atol=1e-7)
 
 
+@pytest.mark.long
 def test_a_factorisation_that_fails_is_named():
     """Three inducing inputs at one place; a mean, of which a check of beliefs would speak, was not passed."""
     kernel, Z, X = Matern32(1.0, 1.0), jnp.zeros((3, 1)), jnp.linspace(0.0, 1.0, 5)[:, None]
@@ -139,6 +140,7 @@ def test_the_optimum_is_the_oracles(case, form):
     assert bound < case["exact_lml"]
 
 
+@pytest.mark.long
 def test_precise_data_in_single_precision_have_the_bound_of_their_features():
     """Noise of 1/300 of the function, more points than rows; by a factor of all rows it was 9 nats off."""
     rng = np.random.default_rng(0)

@@ -89,6 +89,7 @@ def test_one_natural_step_is_the_collapsed_density(is_double):
         np.testing.assert_allclose(bound, exact(), rtol=tolerance)
 
 
+@pytest.mark.long
 def test_without_neighbours_it_is_fitc_and_a_datum_is_left_out_as_dense_algebra_has_it():
     points = gram(POINT, Z, Z)
     points += 1e-6 * np.trace(points) / len(Z) * np.eye(len(Z))

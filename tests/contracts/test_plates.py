@@ -290,6 +290,7 @@ def conditioned(X, y=None):
         ngp.gp_regression("y", jax.vmap(ngp.kernels.Matern52)(HYPER["variance"], HYPER["lengthscale"]), X, noise, obs=y)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("X", [SHARED, OWN], ids=["shared rows", "own rows"])
 def test_chunks_of_rows_of_conditioned_processes_are_the_whole(X):
     posterior = ngp.Posterior.from_mcmc(conditioned, {"noise": jnp.array([0.1, 0.2])})

@@ -261,6 +261,7 @@ def test_a_pass_of_batches_of_any_sizes_is_the_data(seed):
         assert last == sizes[-1]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(SOME))
 def test_a_pass_of_minibatches_is_the_data(seed):
     """Of a plate that draws its rows, and of one of rows with neighbours."""

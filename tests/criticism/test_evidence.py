@@ -87,6 +87,7 @@ def over(inputs, points, noise=0.5):
     return model
 
 
+@pytest.mark.long
 def test_lengthscales_of_functionals_are_beside_the_extent_of_their_points():
     """Rows of slopes hold weights and directions too, which do not vary: the extent would be zero."""
     points = 100.0 + 2.0 * jnp.linspace(0.0, 1.0, 8)[:, None]
@@ -111,6 +112,7 @@ def test_events_and_nodes_are_not_judged_as_data(capsys):
     assert "inducing inputs and lengthscales. Such data are not judged" in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_data_with_latent_inputs_of_their_own_are_not_judged():
     """They are drawn with the datum seen; intervals of the gallery's conditional density held 13 %. Noise is looked at."""
     model = over(lambda X: ngp.noisy_inputs("x", X, 0.3), Z[::5])

@@ -28,6 +28,7 @@ def test_without_evidence_nothing_is_found():
     assert [list(look(empty)) for look in every] == [[]] * 11
 
 
+@pytest.mark.long
 def test_the_parameter_of_divergences_is_named():
     """Draws diverge where the lengthscale is short, and nothing else is common to them."""
     evidence = EMPTY._replace(parameters=hyperparameters())

@@ -141,6 +141,7 @@ def test_rows_with_missing_sides_are_left_out_and_a_weight_counts_copies():
     np.testing.assert_allclose(got.result.losses[-1], wanted.result.losses[-1], rtol=1e-9)
 
 
+@pytest.mark.long
 def test_predictions_are_of_the_response_itself_and_densities_of_what_is_known_of_it(tmp_path):
     """A table of new rows may leave the column out; a row that misses it in a table with the column is NaN."""
     found, y, sides = fit(), np.array([2.0, 3.0, 4.0]), ["right", "none", "left"]

@@ -219,6 +219,7 @@ def test_single_precision_changes_no_digit_that_is_shown():
 # Answers.
 
 
+@pytest.mark.long
 def test_terms_of_classes_add_up_and_average_to_zero_over_classes(fitted):
     table, fit = fitted
     moments, prediction, effects = fit.terms(table), fit.predict(table), fit.effects(grid=7)

@@ -121,6 +121,7 @@ def test_ratios_are_exponentials_where_the_link_has_them():
         assert word in str(table).splitlines()[0]
 
 
+@pytest.mark.long
 def test_draws_of_a_chain_are_the_coefficients_themselves():
     """A line of scale 0.2 is ``0.2 v`` in standard deviations of its column; levels ``0.2 v``."""
     model, keys = ngp.gam.model("n ~ linear(dose) + re(site)", DATA, "poisson"), jax.random.split(jax.random.key(1))

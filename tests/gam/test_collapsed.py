@@ -145,6 +145,7 @@ def test_a_fit_that_ends_early_says_so():
     assert "the bound still rose after 4 steps" in by_quasi_newton(model, 3).notes[0]  # the first line search ends
 
 
+@pytest.mark.long
 def test_rows_that_leave_more_doubt_reach_the_optimum_of_scipy():
     """Outliers of Student's t have negative weights: cut at zero the belief was too sure, and a step led downhill."""
     y, weights = np.array([0.0, 0.1, -0.1, 0.7, 0.75, -0.65, -0.7]), np.array([1.0, 1, 1, 2, 2, 2, 2])

@@ -32,6 +32,7 @@ def covariance(model, scales, lengths, X):
     return np.asarray(whole(list(map(jnp.asarray, scales)), [list(map(jnp.asarray, own)) for own in lengths], X))
 
 
+@pytest.mark.long
 def test_the_loss_is_the_evidence_of_the_rows_and_the_density_of_the_prior():
     """With a random effect beside, whose rows repeat, and weights: of a row of weight w the density to the power w."""
     model = ngp.gam.model(FORMULA + " + re(g)", DATA, weights="w")
@@ -59,6 +60,7 @@ def fit():
     return found
 
 
+@pytest.mark.long
 def test_a_forecast_is_that_of_the_rows_themselves(fit):
     """With an inducing input for each row a draw of the hyper-parameters forecasts as the dense Gaussian process does."""
     model, new = fit.model, np.array([60.0, 48.0, 7.0])
@@ -164,6 +166,7 @@ def test_repeated_rows_and_weights_are_one_fit():
     np.testing.assert_allclose(one.variance, other.variance, rtol=1e-2)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("measure", ["empirical", "uniform"])
 def test_kernels_at_rows_are_lines_in_their_numbers(measure):
     """Matrices are those of the library, and slopes of a sum of products, of no symmetric matrix, those by differences."""
@@ -187,6 +190,7 @@ def test_rows_of_even_times_have_as_many_gaps_as_rows():
     assert len(own.at_rows(model, model.layout.read_terms[0], model.rows.X).numbers(np.ones(2)).value) == 300
 
 
+@pytest.mark.long
 def test_a_short_memory_is_found_where_a_walk_is_a_mode_too():
     """Of an autoregression with a standard deviation of 2.7: it was taken for a walk, of 1.0 a step, without noise."""
     rng = np.random.default_rng(3)

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
+import pytest
 from numpyro import handlers
 
 import numpyro_gp as ngp
@@ -12,6 +13,7 @@ from tests.gam.known import kernel_of_term
 ROWS = 37  # no number of terms: functions of equal shapes would be one
 
 
+@pytest.mark.long
 def test_batches_of_all_kinds_of_terms_are_their_kernels():
     """Also with priors of their own in the middle, whose values stand elsewhere in what is sampled."""
     rng = np.random.default_rng(1)

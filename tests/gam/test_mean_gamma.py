@@ -12,6 +12,7 @@ from tests.likelihoods.grids import expected
 from tests.precision import x64
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_double", [False, True])
 def test_density_expectations_and_moments_are_those_of_scipy(is_double):
     y, f, variance, shape = np.array([0.3, 2.0, 9.0]), np.array([0.1, 0.5, 2.0]), np.array([0.2, 0.01, 0.5]), 3.0

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
+import pytest
 from numpyro import handlers
 from numpyro.infer.util import log_density
 
@@ -28,6 +29,7 @@ def _values(model, args):
     return {name: site["value"] for name, site in found.items() if site["type"] == "sample"}
 
 
+@pytest.mark.long
 def test_sites_and_their_shapes():
     """Of single precision too; priors of one's own have sites of their own."""
     model = ngp.gam.model("y ~ s(x) + factor(g) + re(g)", DATA)
@@ -57,6 +59,7 @@ def test_a_batch_has_the_numbers_of_its_rows():
     np.testing.assert_allclose(found["y"]["fn"].likelihood.scale, scale[np.asarray(found["data"]["value"])])
 
 
+@pytest.mark.long
 def test_weights_are_repeated_rows():
     weights = np.where(np.arange(20) % 3 == 0, 3.0, 1.0)
     model = ngp.gam.model("n ~ linear(x)", DATA, "poisson", weights=weights)

@@ -66,6 +66,7 @@ def successes():
     return table, ngp.gam("y ~ linear(x)", table, "binomial", trials="n", weights="w")
 
 
+@pytest.mark.long
 def test_successes_among_trials_are_those_of_maximum_likelihood(successes):
     """``f`` and its standard deviation beside SciPy's maximum, and moments of new successes by quadrature."""
     table, fit = successes
@@ -84,6 +85,7 @@ def test_successes_among_trials_are_those_of_maximum_likelihood(successes):
     np.testing.assert_allclose(found.variance, n * first * (1 - first) + n * (n - 1) * (second - first**2), rtol=2e-3)
 
 
+@pytest.mark.long
 def test_one_row_of_trials_is_as_many_rows_of_labels(successes):
     table, fit = successes
     y, n, w = (table[name] for name in "ynw")
@@ -95,6 +97,7 @@ def test_one_row_of_trials_is_as_many_rows_of_labels(successes):
     assert other.result.losses[-1] - fit.result.losses[-1] == pytest.approx(ratio, abs=0.5)
 
 
+@pytest.mark.long
 def test_trials_travel_with_rows(successes, tmp_path):
     """To a service, to quantiles, to a file; and what lacks them is told so."""
     _, fit = successes

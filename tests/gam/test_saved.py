@@ -39,6 +39,7 @@ def same(fit, again):
     np.testing.assert_array_equal(first.variance, second.variance)
 
 
+@pytest.mark.long
 def test_a_fit_comes_back_with_the_same_numbers(tmp_path):
     """Dates, booleans, text, a prior, a kernel of another class, and rows with their weights."""
     fit = ngp.gam(TERMS, TABLE, response="y", weights="e", key=jax.random.key(3))
@@ -93,6 +94,7 @@ def test_a_copy_of_a_fit_keeps_its_digits_and_one_of_other_parameters_has_these(
         np.testing.assert_allclose(curve[1], 2 * curve[0], rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.long
 def test_a_fit_of_draws_and_one_of_a_likelihood_without_a_name(tmp_path):
     fit, _ = of_draws(num=5)
     fit.save(tmp_path / "draws.npz")

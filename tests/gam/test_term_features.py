@@ -58,6 +58,7 @@ def test_features_and_factors_are_those_of_the_kernels():
     np.testing.assert_allclose(seen.A[-1], scales[-1], rtol=1e-6)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("is_double", "atol"), [(True, 1e-9), (False, 3e-3)])
 def test_features_are_those_that_a_model_in_jax_has(is_double, atol):
     """With the jitter that JAX looks for: whitened values of chains and of stochastic steps belong to its factors.

@@ -141,6 +141,7 @@ def test_inducing_inputs_are_rows_of_a_trend_and_phases_of_a_season():
     np.testing.assert_array_equal(own.time_inducing(season, months[:30], 12 * (months[1] - months[0])), months[:30])
 
 
+@pytest.mark.long
 def test_a_model_of_a_series_can_be_traced_and_its_season_is_drawn_at_the_end():
     """Points of a circle are numbers where a model is traced, also those of a cyclic curve under another measure."""
     t = np.arange(60.0)

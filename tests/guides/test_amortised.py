@@ -47,6 +47,7 @@ def test_the_network_sees_each_datum_and_the_rows_of_a_minibatch():
     np.testing.assert_allclose(guide_site(amortised(linear)).variance[:, 0], np.exp(2 * X[:, 1] - 6.0), rtol=1e-12)
 
 
+@pytest.mark.long
 def test_encoder_starts_narrow_and_near_the_prior_mean():
     fn = guide_site(amortised(encoder((20, 5))))
     assert jnp.all(jnp.abs(fn.mean) < 2)

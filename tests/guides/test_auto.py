@@ -123,6 +123,7 @@ def process_alone(X):
         ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=Y)
 
 
+@pytest.mark.long
 def test_deterministic_sites_do_not_ask_for_the_arguments_of_the_model():
     """NumPyro's guides run the model once more for them, without its arguments: the posterior could not predict."""
 
@@ -141,6 +142,7 @@ def test_deterministic_sites_do_not_ask_for_the_arguments_of_the_model():
     assert values["noise"] == 0.7
 
 
+@pytest.mark.long
 def test_a_mask_over_latent_inputs_is_refused():
     """The model hid their prior and the guide kept their entropy: scales of hidden rows grew without end."""
 
@@ -158,6 +160,7 @@ def test_a_mask_over_latent_inputs_is_refused():
                 one(X, Y, seen)
 
 
+@pytest.mark.long
 def test_a_compiled_first_call_leaves_no_tracer_behind():
     """The start of `orthogonal` reads values of the prior: those of an earlier trace may not be used."""
     guide = ngp.AutoGP(process_alone, {"f": ngp.guides.orthogonal(X[3:5])})

@@ -62,6 +62,7 @@ def divisor(kernel, site, points):
     return np.asarray(kernel.diagonal(points)) - np.sum(cross * np.linalg.solve(gram, cross.T).T, axis=1) + 0.05
 
 
+@pytest.mark.long
 def test_coefficients_are_divided_at_the_kernel_of_the_moment():
     """Not at that of the prior draw with which the guide was traced; and the divisor is a constant to derivatives."""
     site, points, b = prior(), jnp.array([[0.3], [1.0]]), jnp.array([2.0, -1.0])
@@ -274,6 +275,7 @@ def factorised_by(model, recipes, *data):
     return sorted(factorisations(jax.make_jaxpr(lambda state: svi.update(state, *data))(state).jaxpr))
 
 
+@pytest.mark.long
 def test_decoupled_factorises_once():
     X = jnp.linspace(-1, 1, 6)[:, None]
 

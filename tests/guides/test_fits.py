@@ -171,6 +171,7 @@ def test_inducing_inputs_that_the_model_makes_are_compared():
             ask(X + 0.5)
 
 
+@pytest.mark.long
 def test_members_that_were_not_in_the_fit_stand_at_inducing_inputs_of_their_own():
     def groups(X, Z, y=None):
         with numpyro.plate("group", len(Z), dim=-2):

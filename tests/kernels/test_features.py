@@ -99,6 +99,7 @@ def test_random_features_are_the_kernel_on_average(name):
     assert deviation(RANDOM[name], X) < 4.5
 
 
+@pytest.mark.long
 def test_levels_are_told_apart_on_average_and_another_kernel_is_found():
     assert deviation(k.CategoryDelta(1.5), CODES) < 4.5
     assert deviation(k.CategoryDelta(1.5) * k.RBF(1.0, 2.0).on(0), CODES) < 4.5

@@ -56,6 +56,7 @@ def both(points):
     return stack([points, Derivative(points, 0)])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_values_and_slopes_have_the_covariance_of_closed_forms(kind):
     """Hyper-parameters and all inputs move too: gradients are compared, at coincident inputs as well."""
@@ -76,6 +77,7 @@ def test_values_and_slopes_have_the_covariance_of_closed_forms(kind):
     np.testing.assert_allclose(slopes, wanted_slopes, rtol=1e-9)
 
 
+@pytest.mark.long
 def test_gradients_in_coincident_inputs_are_finite():
     """And right where none coincide: a rough kernel has no third derivative at zero, which is where NaN come from."""
     shared = jnp.asarray([[0.3, 1.0], [0.3, 1.0], [-0.5, 0.2]])

@@ -116,6 +116,7 @@ def test_predictions_take_back_what_a_jitter_leaves(rows):
     np.testing.assert_allclose(slopes[1], (up - down) / (2 * step), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.long
 def test_joint_covariances_take_back_the_same_and_wide_beliefs_nothing_where_they_are_wide():
     """In numpy: ``k(X, X) - A^T (I - S) A - (R^T D A)^T (R^T D A)``, ``D = (I - S)+``; one row as many rows."""
     size, rng, noise = 70, np.random.default_rng(0), 1e-3

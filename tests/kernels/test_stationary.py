@@ -30,6 +30,7 @@ matrix = jax.jit(lambda k, A, B: k.matrix(A, B))
 gram = jax.jit(lambda k, A: k.matrix(A))
 
 
+@pytest.mark.long
 def test_scaled_distance_of_each_family(rng):
     X1, X2 = rng.normal(size=(6, 3)), rng.normal(size=(4, 3))
     for family, formula in FORMULAS.items():
@@ -75,6 +76,7 @@ def test_damped_oscillations_are_sums_of_two_complex_exponentials(quality):
     np.testing.assert_allclose(slope, (row(quality + step) - row(quality - step)) / (2 * step), rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.long
 @FAMILY
 def test_derivatives_at_zero_distance_are_the_closed_ones(family):
     """k(x, y) near x = y: slope 0; curvature -variance kappa''(0) / l^2 = 1, 3, 5/3 for RBF, Matern32, Matern52."""

@@ -89,6 +89,7 @@ def test_slopes_have_the_covariance_of_the_walk_that_they_are():
     np.testing.assert_allclose(with_values, (moved[0] - moved[1]) / (2 * step), atol=1e-6)
 
 
+@pytest.mark.long
 def test_a_centred_trend_averages_to_zero_and_grows_outside_as_before():
     rows, weights = np.linspace(-9.0, 9.0, 40), np.random.default_rng(0).dirichlet(np.ones(40))
     points = Empirical(rows, weights)

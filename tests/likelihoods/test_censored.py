@@ -138,6 +138,7 @@ def test_gradients_are_finite_differences_and_finite_without_variance(name):
     assert all(np.isfinite(slope).all() for slope in slopes)
 
 
+@pytest.mark.long
 def test_gradients_in_the_parameters():
     """The shape of a gamma, whose incomplete function JAX cannot differentiate twice in it."""
 
@@ -212,6 +213,7 @@ def test_two_latent_functions():
     assert_allclose(predictive[0], both, rtol=1e-4)
 
 
+@pytest.mark.long
 def test_a_bound_at_the_centre_has_a_slope():
     """Of ``log P(T > y)`` in ``f`` at ``f = y``: ``2 pdf(0) / scale``, 0.75 with four degrees of freedom and scale 1."""
 

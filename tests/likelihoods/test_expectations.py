@@ -114,6 +114,7 @@ def test_log_expect_survives_densities_that_underflow():
     assert log_expect(lambda f: jnp.full_like(f, -jnp.inf), mean, variance) == -jnp.inf
 
 
+@pytest.mark.long
 def test_a_density_that_underflows_at_a_known_function_is_minus_infinity():
     """It was no number, and so was the average over draws of which one alone was so far away."""
     f, known = jnp.array([-4000.0, -2.0, 4000.0]), jnp.zeros(3)

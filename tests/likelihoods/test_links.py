@@ -64,6 +64,7 @@ def test_slope_curvature_and_the_slope_of_that_hold_in_the_lower_tail(dtype):
     np.testing.assert_allclose(found[2], s * (s + AT) * (2 * s + AT) - s, rtol=5e-3, atol=3e-4 if near else 1e-9)
 
 
+@pytest.mark.long
 def test_an_interval_far_away_has_a_positive_precision_in_single_precision():
     """``dE / dvariance`` of a datum in [13, 13.5], 130 scales of the noise from f: it was +68 for -50."""
     lower, one = jnp.full(1, 13.0, jnp.float32), jnp.ones(1, jnp.float32)

@@ -103,6 +103,7 @@ def test_softmax_of_correlated_latent_functions():
     assert_allclose(softmax.predictive_log_prob(2, mean, variance), alone[1], atol=1e-7)
 
 
+@pytest.mark.long
 def test_softmax_of_two_classes_is_bernoulli_of_the_difference_and_has_its_tail():
     mean, variance = np.array([0.3, -0.4]), np.array([0.5, 1.2])
     for quantity in ("expected_log_prob", "predictive_log_prob"):

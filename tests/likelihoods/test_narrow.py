@@ -73,6 +73,7 @@ CASES = {  # likelihood, log p, y, mean, variance, where it is narrow, dtype, wh
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name", ["overflow", *(pytest.param(n, marks=pytest.mark.long) for n in list(CASES) if n != "overflow")]
 )

@@ -50,6 +50,7 @@ def test_density_and_gradient_of_an_outlier(name):
     np.testing.assert_allclose(gradient, wanted_gradient, rtol=1e-5)
 
 
+@pytest.mark.long
 def test_noise_that_explains_an_outlier_is_far_from_its_mean():
     """A residual of 50 under noise of 0.37, known to a tenth in the logarithm: 3339 nats too few within 8 deviations."""
     mean, covariance = jnp.array([0.0, -2.0]), jnp.array([[0.1, 0.02], [0.02, 0.01]])

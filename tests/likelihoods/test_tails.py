@@ -78,6 +78,7 @@ def test_masses_of_counts_hold_both_ends():
     assert_allclose(found, [p.logpmf(0), np.log(p.pmf([3, 4, 5]).sum()), p.logsf(6), p.logpmf(5)], rtol=1e-12)
 
 
+@pytest.mark.long
 def test_moments_where_numpyro_has_none():
     """Of what is censored; by quantiles; and by draws, to their noise of 1/30 of a standard deviation."""
     censored = dist.RightCensoredDistribution(dist.Weibull(jnp.array([2.0]), 1.3), True)

@@ -101,6 +101,7 @@ def test_statistics_take_the_names_of_arviz():
     np.testing.assert_array_equal(found["tree_depth"], [[1, 3], [3, 2]])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_other", [False, True])
 def test_data_of_numpy_are_observed_and_no_constants_in_single_precision(is_other):
     """Rounded, they were no longer the argument, whose dimensions took the place of those of the site.

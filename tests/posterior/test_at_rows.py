@@ -12,6 +12,7 @@ from tests.compiling import counted
 from tests.posterior.test_near import KEY, NEW, X, Y, by_numpy, model, posterior
 
 
+@pytest.mark.long
 def test_a_predictor_by_neighbours_says_what_predict_at_does():
     near, own = ngp.neighbours(X, 5), posterior(3)
     predictor = own.predictor(KEY, near, Y, neighbours=12)

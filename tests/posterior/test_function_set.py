@@ -168,6 +168,7 @@ def test_kernels_without_features_remember_what_they_were_asked():
         jax.jit(f)(NEW)
 
 
+@pytest.mark.long
 def test_refusals():
     with pytest.raises(ValueError, match=r"X must be of shape \(N, D\), or \(6, N, D\) with inputs for each function"):
         functions()(jnp.zeros((5, 2, NEW.shape[1])))

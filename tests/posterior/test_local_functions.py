@@ -112,6 +112,7 @@ def precise(rows, y=None):
     ngp.gp_regression("y", ngp.kernels.Matern52(1.0, 0.7), rows, 0.02**2, mean=level, obs=y)
 
 
+@pytest.mark.long
 def test_draws_in_single_precision_carry_no_noise_of_a_jitter():
     """With data of noise 0.02 little is left open, and less than the 0.01 that a jitter of 1e-4 stands for."""
     line, new = np.sort(np.random.default_rng(1).uniform(-2, 2, size=150))[:, None], np.linspace(-1.5, 1.5, 40)[:, None]

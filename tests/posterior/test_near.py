@@ -95,6 +95,7 @@ def left_out(count, y=Y):
     return np.array(found)
 
 
+@pytest.mark.long
 def test_left_out_rows_say_how_many_neighbours_are_enough(monkeypatch):
     monkeypatch.setattr("numpyro_gp.posterior.near.LEAST", 2)
     count = 2
@@ -109,6 +110,7 @@ def test_left_out_rows_say_how_many_neighbours_are_enough(monkeypatch):
     np.testing.assert_allclose(found.mean, by_numpy(NEW, count)[0], rtol=1e-8, atol=1e-9)
 
 
+@pytest.mark.long
 def test_enough_neighbours_are_enough_for_the_process_that_is_asked_for(monkeypatch):
     """Two processes of as many rows: data of the first are nothing but noise, of which the fewest neighbours say all."""
     monkeypatch.setattr("numpyro_gp.posterior.near.LEAST", 2)
@@ -152,6 +154,7 @@ def test_what_is_refused(call, message):
         call(posterior(), ngp.neighbours(X, 5))
 
 
+@pytest.mark.long
 def test_draws_leave_each_datum_out_and_the_verdict_looks_at_more_neighbours(capsys):
     near, own = ngp.neighbours(X, 2), posterior(30)
     terms = own.draws(KEY, ngp.neighbours(X, 59), Y, num_samples=2).log_likelihood["y"]

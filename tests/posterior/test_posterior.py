@@ -79,6 +79,7 @@ def test_functions_are_drawn_jointly():
     assert (np.abs(covariance - np.diag(np.diag(covariance))) > error).any(), "independent draws would pass"
 
 
+@pytest.mark.long
 def test_keywords_of_particles_are_those_of_their_posterior():
     """``SVGD(model, ..., c=...)``: predictions without it were those of the model's default, 0."""
     svgd = ngp.stein.SVGD(level, optax.sgd(0.1), num_stein_particles=3, c=7.0)
@@ -98,6 +99,7 @@ def scoped(X, y=None, z=None):
         assert f.name == f"{prefix}/y"
 
 
+@pytest.mark.long
 def test_processes_are_found_by_the_names_of_their_sites():
     """Both were recorded as "y", and predictions were those of the last. Unscoped models say what is right."""
     posterior = ngp.Posterior.from_mcmc(scoped, {"a/noise": jnp.ones(2), "b/noise": jnp.ones(2)})
@@ -127,6 +129,7 @@ def test_chunks_of_an_iterator_share_programs_and_are_checked():
         list(posterior.predict(KEY, iter([{"X": X}]), X=X))
 
 
+@pytest.mark.long
 def test_functions_that_are_no_number_are_refused():
     """Without a jitter the covariance at 60 inputs that are close has no Cholesky factor."""
 
@@ -169,6 +172,7 @@ def observed_twice(X, y=None):
             ngp.observe(name, f, ngp.likelihoods.Gaussian(0.1), obs=y)
 
 
+@pytest.mark.long
 def test_two_data_sites_under_one_key_have_noise_of_their_own():
     """New data of a model's sites are drawn from one prediction for each; under one key their noise was one."""
     known = ngp.Posterior.from_mcmc(observed_twice, {"f": jnp.zeros((1, len(Z)))})

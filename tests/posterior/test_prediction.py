@@ -93,6 +93,7 @@ def test_a_pickle_keeps_the_moments_where_a_likelihood_does_not_pickle():
         np.testing.assert_array_equal(copied.mean, mixture.mean)
 
 
+@pytest.mark.long
 def test_the_noise_of_new_data_is_none_of_the_numbers_that_draws_of_the_posterior_are_made_of():
     """Under one key, whose parts by number are those of the draws; of one site the noise was that of a second site."""
 

@@ -30,6 +30,7 @@ def test_a_predictor_says_what_predict_does():
         predictor("X")
 
 
+@pytest.mark.long
 def test_a_predictor_keeps_nothing_of_a_program_that_it_was_called_in_nor_of_a_call_that_is_refused():
     """First inside of a compiled function, then outside, and the other way round."""
     wanted, predictor = POSTERIOR.predict(KEY, X[:3]).mean, POSTERIOR.predictor(KEY)
@@ -41,6 +42,7 @@ def test_a_predictor_keeps_nothing_of_a_program_that_it_was_called_in_nor_of_a_c
         np.testing.assert_allclose(found, wanted[: len(found)], rtol=1e-12)
 
 
+@pytest.mark.long
 def test_a_compiled_function_returns_a_whole_prediction():
     """Densities, quantiles and draws are those outside, in chunks too; so are those of its arrays on the host."""
     wanted, y = POSTERIOR.predict(KEY, X[:3], chunk_size=2), jnp.zeros(3)
@@ -55,6 +57,7 @@ def test_a_compiled_function_returns_a_whole_prediction():
         inside.log_density(jnp.zeros(2))
 
 
+@pytest.mark.long
 def test_fewer_rows_of_inputs_that_groups_share():
     """The last part of a stream: the rows of the data are those of this call, beside as many groups."""
     posterior = fit("groups")
@@ -79,6 +82,7 @@ def test_a_predictor_of_rows_that_no_array_has_reads_the_arrays_of_each_call():
         np.testing.assert_allclose(predictor(inputs).mean, posterior.predict(KEY, inputs).mean, rtol=1e-12)
 
 
+@pytest.mark.long
 def test_a_predictor_of_a_process_takes_noise_and_offset_as_predict_at_does():
     """Normal noise adds its variance to that of the function, and an offset is added to the mean."""
     t, new, noise = np.linspace(0.0, 3.0, 6), np.array([0.4, 4.0]), np.array([0.5, 2.0])

@@ -165,6 +165,7 @@ def running(X, y=None):
         ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=y, offset=kept["level"])
 
 
+@pytest.mark.long
 def test_mutable_state_is_of_the_fit(tmp_path):
     """The process stays at 0: predictions are the average, ``10 (1 - 2^-n)`` after n steps; it started at 0."""
     guide, data = ngp.AutoGP(running), (X, np.full(5, 10.0))
@@ -308,6 +309,7 @@ def of_classes(X, y=None):
         ngp.observe("y", f(X), ngp.likelihoods.Softmax(3), obs=y)
 
 
+@pytest.mark.long
 def test_natural_beliefs_of_several_outputs_are_checked_as_they_are():
     """JAX refuses NumPy's arrays in rules of derivatives that are mapped: of three outputs, at the start of a fit."""
     labels = jnp.zeros(len(X), int)
@@ -317,6 +319,7 @@ def test_natural_beliefs_of_several_outputs_are_checked_as_they_are():
     np.testing.assert_allclose(posterior.predict(KEY, X).mean, 1 / 3, atol=0.05)
 
 
+@pytest.mark.long
 def test_parameters_are_numpy_arrays_too():
     """As files have them: those of natural steps of several outputs ended in a bare error of JAX."""
 

@@ -86,6 +86,7 @@ def test_damaged_files_are_refused_in_words_or_read_as_they_were(tmp_path):
         ngp.Posterior.load(damaged, known)
 
 
+@pytest.mark.long
 def test_a_pickle_leaves_out_what_does_not_pickle_and_loses_no_array(tmp_path):
     """A model inside a function: its arrays come back, and the posterior says how to use them again."""
 

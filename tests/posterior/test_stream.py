@@ -80,6 +80,7 @@ def test_several_series_and_a_noise_for_each_row():
         stream([[t[-1] + 1, 2]], noise_variance=0.04)
 
 
+@pytest.mark.long
 def test_many_data_in_single_precision_end_at_the_fixed_point_of_the_filter():
     """The variance a step ahead of a regular series solves a Riccati equation, which SciPy does in double precision."""
     gap, lengthscale, noise, count = 0.05, 1.3, 0.1, 20_000
@@ -111,6 +112,7 @@ def test_later_data_have_the_jitter_of_the_fit():
     np.testing.assert_allclose(stream(t[-1] + 0.3).mean, wanted.mean, atol=1e-5)
 
 
+@pytest.mark.long
 def test_what_it_cannot_do_is_refused():
     t, y = rows(12)
     posterior = ngp.Posterior.from_mcmc(model, SAMPLES)
@@ -142,6 +144,7 @@ def test_what_it_cannot_do_is_refused():
         latent.predictor(KEY, ngp.line(t), jnp.ones(12, int)).observe(t[-1] + 1, 1)
 
 
+@pytest.mark.long
 def test_a_stream_is_pickled_and_goes_on():
     t, y = rows(30)
     posterior = ngp.Posterior.from_mcmc(model, SAMPLES)

@@ -89,6 +89,7 @@ def two_levels(X, code, z=None, y=None):
         ngp.observe("y", f(X), ngp.likelihoods.Gaussian(0.1), obs=y, offset=level[code])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("z", [jnp.zeros(2), None])
 def test_members_with_data_of_their_own_keep_their_posterior(z):
     """Rows are predicted at the levels of the fit, whether the members' own data are given or not."""

@@ -51,6 +51,7 @@ def test_functions_of_conditioned_processes(kind):
     np.testing.assert_allclose(covariance, f.process.joint(f.basis, NEW).covariance, atol=1e-9)
 
 
+@pytest.mark.long
 def test_at_a_point_the_noise_of_a_belief_says_nothing():
     """The other noise has a slope; in a scan under SVI it is in ``contracts/compositions.py``."""
 

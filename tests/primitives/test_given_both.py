@@ -86,6 +86,7 @@ def test_with_few_the_rest_alone_is_given_neighbours():
     assert jax.eval_shape(fn.log_prob, jnp.stack([Y, Y])).shape == (2,)
 
 
+@pytest.mark.long
 def test_a_draw_from_it_is_no_replicate_of_the_data():
     """It is one of the prior: `Posterior.draws` does not take it for new data given these, and has left-out densities."""
     near = ngp.neighbours(X, 4)

@@ -85,6 +85,7 @@ def test_noise_may_be_of_each_row():
     np.testing.assert_allclose(whole, sum(normal(at) - normal(at[:-1]) for at in parts), rtol=1e-10)
 
 
+@pytest.mark.long
 def test_without_data_they_are_drawn_in_their_order():
     """Draws are linear in their noise: their covariance by the columns of that map, not by Monte Carlo."""
     near, p = ngp.neighbours(X, 29), {name: jnp.asarray(value) for name, value in POINT.items()}
@@ -128,6 +129,7 @@ def test_rows_may_be_drawn_twice_and_neighbours_keep_their_data():
     np.testing.assert_allclose(log_density(drawn, (), {}, {})[0], sum(map(term, rows.tolist())), rtol=1e-10)
 
 
+@pytest.mark.long
 def test_a_process_is_known_where_it_has_no_variance():
     """A Wiener process at its origin, as a row and as a new one: predictions, joint draws and pseudo-data were NaN."""
     with x64(False):
@@ -158,6 +160,7 @@ def test_a_process_is_known_where_it_has_no_variance():
         assert np.all(np.asarray(params["f/ngp:natural_row_precision"]) > 0)
 
 
+@pytest.mark.long
 def test_numbers_of_two_precisions_are_those_of_the_higher():
     """Data in float32 beside priors in float64, as they come where double precision is switched on."""
     near = ngp.neighbours(X.astype(np.float32), 29)
@@ -171,6 +174,7 @@ def test_numbers_of_two_precisions_are_those_of_the_higher():
     assert drawn.data.y.shape == (30,)
 
 
+@pytest.mark.long
 def test_data_are_left_out_by_the_precision_of_all():
     """For all earlier rows by NumPy's inverse, and for few by that of the covariance that draws have."""
     p = {name: jnp.asarray(value) for name, value in POINT.items()}

@@ -66,6 +66,7 @@ def test_draws_in_a_plate_are_draws_of_the_members():
         np.testing.assert_allclose(both[:, g], one, rtol=1e-8)
 
 
+@pytest.mark.long
 def test_at_inducing_in_a_plate():
     """Shared inputs and inputs of each member: read off the factors, the same numbers as the process called there."""
     values, kernels = (

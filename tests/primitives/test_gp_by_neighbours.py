@@ -136,6 +136,7 @@ def test_bound_predictions_and_what_is_left_out_are_those_of_dense_algebra(tmp_p
     assert guide.median(fit.params) == {}
 
 
+@pytest.mark.long
 def test_minibatches_average_to_the_whole():
     near = ngp.neighbours(X, 4, others=True)
     args = near, jnp.asarray(EXPOSURE), jnp.asarray(COUNTS)
@@ -155,6 +156,7 @@ def test_minibatches_average_to_the_whole():
     np.testing.assert_allclose(kl_divergence(ngp.Belief(belief.in_plate((N,)), (N,)), prior), -prior.log_prob(belief))
 
 
+@pytest.mark.long
 def test_as_a_point_it_is_a_factor_of_the_gram_matrix_times_whitened_values():
     near = ngp.neighbours(jnp.asarray(X), N - 1, order="given", others=True)
     args, v = (near, jnp.asarray(EXPOSURE), jnp.asarray(COUNTS)), RNG.normal(size=N)
@@ -177,6 +179,7 @@ def test_as_a_point_it_is_a_factor_of_the_gram_matrix_times_whitened_values():
     np.testing.assert_allclose(found.mean, np.mean(means, axis=0), rtol=1e-5)
 
 
+@pytest.mark.long
 def test_a_point_may_start_at_medians_of_the_prior():
     """`AutoDelta` does by default: NumPyro samples the prior of the site once more, and an error of Python came of it."""
     near = ngp.neighbours(jnp.asarray(X), 5, others=True)

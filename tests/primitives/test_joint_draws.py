@@ -31,6 +31,7 @@ def some_belief(rng, outputs):
     return ngp.beliefs.Coupled(jnp.asarray(rng.normal(size=(*own, POINTS))), jnp.asarray(factor)), own
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("outputs", [None, 2])
 def test_draws_have_the_joint_distribution_of_the_process(rng, outputs):
     """They are linear in the noise: ``J J^T`` is the covariance over the inputs of a datum, and zero between data.

@@ -79,6 +79,7 @@ def test_density_and_gradients_are_those_of_the_dense_process(name):
         np.testing.assert_allclose(slope, other, rtol=1e-7, atol=1e-7 * float(jnp.max(jnp.abs(other))))
 
 
+@pytest.mark.long
 def test_a_periodic_process_is_exact_at_sixteenths_of_its_period():
     """Also a wiggly one, of which the eighth wave is no small part: a wave of those beyond counts as one of these."""
     t = 0.25 * np.random.default_rng(0).permutation(200)[:60]
@@ -136,6 +137,7 @@ def test_slopes_are_those_of_the_dense_process(is_double):
     np.testing.assert_allclose(found.variance, np.diag(wanted), rtol=digits, atol=digits)
 
 
+@pytest.mark.long
 def test_large_times_keep_their_digits_in_single_precision():
     """A million hundredths: neighbouring float32 numbers there are 1e-3 apart."""
     t = 1e4 + 0.01 * np.arange(300)
@@ -257,6 +259,7 @@ def test_functions_drawn_together_have_the_joint_moments_of_the_dense_process():
     assert np.max(np.abs(np.cov(draws.T) - covariance) / spread) < 4.5
 
 
+@pytest.mark.long
 def test_data_are_drawn_where_there_are_none():
     t = times(30)
     line, kernel = ngp.line(t), K.Matern32(1.0, 2.0)
@@ -354,6 +357,7 @@ def test_minibatches_are_refused_with_a_cure(rows, count, message):
         numpyro.handlers.seed(numpyro.handlers.substitute(model, {"f": belief}), 0)()
 
 
+@pytest.mark.long
 def test_times_before_the_origin_of_a_walk_are_refused():
     def model(line, y=None):
         return ngp.gp_regression("y", K.Wiener(1.0, origin=0.5), line, 0.09, obs=y)
@@ -365,6 +369,7 @@ def test_times_before_the_origin_of_a_walk_are_refused():
             ask(KEY, [0.1, 2.5], line, y)
 
 
+@pytest.mark.long
 def test_a_predictor_is_asked_again_for_other_rows_and_counts():
     t = times(30)
     y, line = data(t), ngp.line(t)
@@ -468,6 +473,7 @@ def test_kernels_that_do_not_fit_the_rows_are_refused(rows, kernel, words):
         ngp.gp_regression("y", kernel, ngp.line(rows), 0.1, obs=np.zeros(len(rows)))
 
 
+@pytest.mark.long
 def test_traced_codes_of_no_series_have_no_number():
     line = ngp.line(two_series())
     f = numpyro.handlers.seed(ngp.gp_regression, 0)("y", of_series(1.0), line, 0.1, obs=np.zeros(line.size))
@@ -483,6 +489,7 @@ def test_second_columns_are_codes():
         ngp.line(two_series()).find([1.0, 2.0])
 
 
+@pytest.mark.long
 def test_levels_of_series_and_ties_keep_their_digits_in_single_precision():
     """Each datum from all others, where levels are known to a millionth of what the prior says of them."""
     rows, weights = two_series(60), np.array([[1.0], [0.5], [-0.8]])
@@ -502,6 +509,7 @@ def test_levels_of_series_and_ties_keep_their_digits_in_single_precision():
     np.testing.assert_allclose((np.asarray(mean) - wanted) * np.sqrt(np.diag(precision)), 0, atol=0.01)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "kernel",
     [
@@ -554,6 +562,7 @@ def test_a_walk_that_starts_at_large_times_is_refused_in_single_precision():
     assert float(found) == pytest.approx(wanted, rel=1e-5)
 
 
+@pytest.mark.long
 def test_an_oscillation_of_much_friction_has_a_density_in_single_precision():
     t = times(30)
     y, kernel = data(t), K.SHO(1.0, 3.0, 0.001)
@@ -564,6 +573,7 @@ def test_an_oscillation_of_much_friction_has_a_density_in_single_precision():
     assert np.isfinite(float(slopes[0]))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("quality", "gap", "noise"), [(1e-3, 3e-4, 1e-6), (1e6, 0.57, 1e-4)])
 def test_oscillations_of_much_and_of_little_friction_keep_their_digits_in_single_precision(quality, gap, noise):
     """Behind the gaps of the series what a state loses was a difference of ones: 2.9 too little, slopes six times."""
@@ -586,6 +596,7 @@ def test_oscillations_of_much_and_of_little_friction_keep_their_digits_in_single
     assert float(slopes[2]) == pytest.approx(float(own[2]), rel=5e-2)
 
 
+@pytest.mark.long
 def test_rows_that_are_any_number_of_lengthscales_apart_are_independent():
     """Powers of a gap overflowed, and nothing times them was no number."""
     t, y = np.arange(20.0), data(np.arange(20.0))

@@ -43,6 +43,7 @@ def test_a_spread_may_be_shared(scale):
     assert not np.allclose(moved, X)
 
 
+@pytest.mark.long
 def test_predictions_of_new_rows_integrate_over_their_error():
     """The mean over the error of the input, by SciPy's nodes at a function that is known: sin(x)'s is exp(-s^2/2) sin(X)."""
     f = np.sin(2 * np.asarray(Z))[:, 0]

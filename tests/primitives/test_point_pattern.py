@@ -32,6 +32,7 @@ def term(value, **options):
     return jnp.sum(trace["y"]["fn"].log_prob(trace["y"]["value"])) * (trace["y"]["scale"] or 1.0), found
 
 
+@pytest.mark.long
 def test_the_density_is_that_of_the_pattern():
     """``sum m(s_i) - int exp(m + v / 2)``, the integral by SciPy: to 1e-6 by twelve nodes."""
     found, run = term(BELIEF)
@@ -45,6 +46,7 @@ def test_the_density_is_that_of_the_pattern():
     np.testing.assert_allclose(found, wanted, rtol=1e-6)
 
 
+@pytest.mark.long
 def test_thinned_patterns_have_the_intensity():
     """200 patterns: numbers in two parts against Poisson; a bound that is far too low changes nothing."""
     intensity = lambda X: jnp.log(2 + 20 * jnp.exp(-8 * (X[:, 0] - 0.5) ** 2))  # noqa: E731

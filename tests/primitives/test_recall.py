@@ -115,6 +115,7 @@ def test_parts_that_are_recalled_are_the_whole():
     assert np.abs(alone[0].beliefs(alone[1])["f"].marginals(basis, at).mean - wanted.mean).max() > 0.1
 
 
+@pytest.mark.long
 def test_samplers_see_it_and_answers_leave_it_out():
     value = {"f": BELIEF.mean}
     with_past, without = (log_density(model, (X, Y), {"past": past}, value)[0] for past in (PAST, None))

@@ -58,6 +58,7 @@ def test_an_error_in_a_model_shows_the_users_frames_and_none_of_the_librarys(nam
     assert str(whole.value) == str(short.value)
 
 
+@pytest.mark.long
 def test_a_refusal_of_a_value_shows_the_call_that_was_made(monkeypatch):
     """Checks of values come at the end of a program, where nothing of the model is left to show."""
     monkeypatch.delenv("NUMPYRO_GP_TRACEBACK_FILTERING", raising=False)

@@ -198,6 +198,7 @@ def test_sets_of_a_bound_are_in_order_and_all_that_sets_are():
     assert vars(elbo)["set"] is set
 
 
+@pytest.mark.long
 def test_a_search_for_a_start_is_one_try_without_a_loop():
     def model():
         numpyro.sample("scale", dist.LogNormal(0.0, 1.0))

@@ -45,6 +45,7 @@ def test_too_late_is_said_with_what_to_set(monkeypatch):
         scheduler.choose_scheduler("0.10.2")
 
 
+@pytest.mark.long
 def test_the_end_waits_for_programs_that_run():
     """With jaxlib 0.12 README's program ended in a segmentation fault: nobody had read its last prediction."""
     start = jnp.eye(300) / 2

@@ -59,6 +59,7 @@ def test_no_tracer_is_left_in_guides_that_are_lists_or_in_handlers_around():
     assert not tracers((vars(svi), vars(guide), [vars(part) for part in guide], trace, result))
 
 
+@pytest.mark.long
 def test_a_value_of_the_prior_that_a_kernel_refuses_is_refused_after_the_program():
     def negative(X, y, *, Z):
         variance = numpyro.sample("variance", dist.Normal(-5.0, 0.1))
@@ -147,6 +148,7 @@ def validated(model):
         in_one_program(lambda: handlers.seed(model, jax.random.key(0))())
 
 
+@pytest.mark.long
 def test_parameters_and_data_that_a_distribution_refuses_and_nothing_where_validation_is_off():
     def refused():
         shift = numpyro.sample("shift", dist.Uniform(-3.0, -2.0))

@@ -61,6 +61,7 @@ def test_a_resumed_fit_takes_the_batches_from_where_it_stopped(tmp_path):
     same(wanted, simple(7, pieces, checkpoint=path, resume=True))
 
 
+@pytest.mark.long
 def test_a_source_may_write_into_one_buffer_or_be_a_memory_map(tmp_path):
     def source():
         buffer = np.empty(4)

@@ -101,6 +101,7 @@ def grouped(codes, x, y=None):
 GOOD, BAD = jnp.array([0, 1, 2, 0]), jnp.array([0, 1, 3, -1])
 
 
+@pytest.mark.long
 def test_a_prediction_checks_the_values_of_every_call():
     """The second call runs the program of the first, in which JAX takes the last group for every number above."""
     posterior = ngp.Posterior.from_mcmc(grouped, {"f": jnp.ones((1, 3, 3)) * jnp.arange(1.0, 4.0)[None, :, None]})

@@ -110,6 +110,7 @@ def test_rows_that_a_kernel_cannot_tell_apart_are_different_and_far(dtype):
     np.testing.assert_allclose([*Z[:3], *np.sort(Z[3:])], [1.0, 0.0, 0.5, 0.25, 0.75], atol=0.02)
 
 
+@pytest.mark.long
 def test_kmeans_finds_separated_clusters(rng):
     centres = 100.0 * np.stack([np.arange(6.0), np.arange(6.0) % 3, np.arange(6.0) % 2], axis=1) + 1e4
     X = np.repeat(centres, 30, axis=0) + rng.normal(size=(180, 3))
@@ -200,6 +201,7 @@ def test_wrong_kernel_is_named(rng):
         greedy_variance(matern32(jnp.nan), rng.normal(size=(6, 2)), 2)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_kmeans_leaves_codes_as_they_are(dtype):
     """Means of codes are codes of nothing: 73 % of the rows had a category that no centre had, and twice the error."""

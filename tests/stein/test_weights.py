@@ -112,6 +112,7 @@ def test_parts_that_have_more_draws_weigh_no_more():
     np.testing.assert_array_equal(_draws_of_each(3, (7, 5)), [3, 2, 2, 2, 2, 1])
 
 
+@pytest.mark.long
 def test_draws_have_the_law_of_their_density():
     """Student's t of five degrees around 2, 0.5 wide: its quartiles by SciPy, and its density."""
     around = Centres(jnp.array([[2.0]]), jnp.full((1, 1, 1), 0.5), jnp.full((1, 1, 1), 2.0))

@@ -188,6 +188,7 @@ def test_a_fit_that_goes_on_knows_the_rows_before(tmp_path):
     np.testing.assert_allclose(-older.losses[4] / (5 * 0.5 * (1 + np.log(2 * np.pi))), -12 / 5, rtol=1e-6)
 
 
+@pytest.mark.long
 def test_a_list_is_read_on_where_a_fit_stopped():
     """It started again: of more batches than lie between two interruptions the last were never read."""
     batches = [(np.full(3, float(number)),) for number in range(5)]

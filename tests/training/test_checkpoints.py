@@ -97,6 +97,7 @@ def test_resume_with_another_problem_names_the_difference(tmp_path):
         fit(old_key(0), engine(), 5, DATA, resume=path, progress=False)
 
 
+@pytest.mark.long
 def test_a_file_that_is_no_checkpoint_is_named(tmp_path):
     (tmp_path / "text.npz").write_text("not a zip file")
     np.savez(tmp_path / "other.npz", a=np.ones(2))

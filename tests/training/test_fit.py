@@ -53,6 +53,7 @@ def test_stein_engine_equals_its_own_run():
     assert (float(state.num_steps), float(state.step_count)) == (6.0, 6.0)
 
 
+@pytest.mark.long
 def test_arrays_are_arguments_and_the_rest_is_fixed():
     seen = {}
 

@@ -95,6 +95,7 @@ def state_of(engine, *data):
     return engine.init(KEY, *data), feed
 
 
+@pytest.mark.long
 def test_the_grid_is_of_lengthscales_and_noises_and_the_lowest_loss_wins():
     engine = svi(AutoDelta(model, init_loc_fn=init_to_median))
     state, feed = state_of(engine, X, Y)
@@ -119,6 +120,7 @@ def test_the_grid_is_of_lengthscales_and_noises_and_the_lowest_loss_wins():
     assert best_start(engine, feed, state, lambda *_: (1, state, np.asarray([5.0]), True)) is state
 
 
+@pytest.mark.long
 def test_directions_are_those_of_the_logarithms_whatever_the_sites_are():
     def other(X, y):
         shift = numpyro.sample("shift", dist.Normal(0.3, 1.0))  # logarithm of a lengthscale
@@ -157,6 +159,7 @@ def test_starts_that_are_named_stay(guide):
     assert movable(engine, state) == []
 
 
+@pytest.mark.long
 def test_parts_of_a_list_are_asked_each_for_itself():
     guide = AutoGuideList(model)
     guide.append(AutoDelta(numpyro.handlers.block(model, hide=["noise"]), prefix="one"))
