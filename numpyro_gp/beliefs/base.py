@@ -21,7 +21,7 @@ from numpyro_gp.arrays import Array, ArrayLike, Shape, value_type
 from numpyro_gp.beliefs.basis import AbstractBasis, Whitened, agreement, derived
 from numpyro_gp.beliefs.members import over_members
 from numpyro_gp.checks import fail, known
-from numpyro_gp.linalg import cholesky, matmul
+from numpyro_gp.linalg import cholesky, matmul, outer_square
 
 
 class Marginals(NamedTuple):
@@ -229,8 +229,7 @@ def taken_back(
     """A covariance less ``(R^T A)^T (R^T A)``, what a jitter leaves of it (`AbstractBasis.left_by_jitter`)."""
     if left is None:
         return covariance
-    rooted = matmul(jnp.swapaxes(left, -1, -2), features)
-    return covariance - matmul(jnp.swapaxes(rooted, -1, -2), rooted)
+    return covariance - outer_square(matmul(features.T, left))
 
 
 @value_type()

@@ -246,8 +246,7 @@ def joint_covariance(
     basis: AbstractBasis, X: Float[Array, "N D"], features: Float[Array, "M N"], factor: Factor
 ) -> Float[Array, "*batch N N"]:
     """``k(X, X) - A^T A + (C^T A)^T (C^T A)``, less what a jitter leaves, as marginals have it."""
-    rooted = matmul(jnp.swapaxes(factor, -1, -2), features)
-    spread = matmul(jnp.swapaxes(rooted, -1, -2), rooted)
+    spread = outer_square(matmul(features.T, factor))
     rest = jnp.broadcast_to(basis.matrix(X) - matmul(features.T, features), spread.shape)
     return taken_back(rest, left_of(basis, lower_outer_square(factor)), features) + spread
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 
 from numpyro_gp.arrays import Array, ArrayLike
-from numpyro_gp.checks import check_array, check_count, check_key, fail
+from numpyro_gp.checks import check_array, check_count, check_key, check_type, fail
 from numpyro_gp.criticism import metrics
 from numpyro_gp.criticism.fit_checks import entries
 from numpyro_gp.criticism.leave_one_out import FEWEST, psis_left_out
@@ -181,10 +181,10 @@ def compare(
         fail("train", required, f"a {type(train).__name__}", "Pass train=(X, y).", TypeError)
     fitted: Fitted = ((), dict(train)) if isinstance(train, Mapping) else (tuple(train or ()), {})
     fitted_args, fitted_kwargs = fitted
+    cure = "Pass fit.posterior(); of ngp.gam fit.posterior, at fit.model.encode(table)."
     for name, posterior in posteriors.items():
-        if not isinstance(posterior, Posterior):
-            cure = "Pass fit.posterior(); of ngp.gam fit.posterior, at fit.model.encode(table)."
-            fail(f"posteriors[{name!r}]", "a Posterior", f"a {type(posterior).__name__}", cure, TypeError)
+        check_type(f"posteriors[{name!r}]", posterior, Posterior, "a Posterior", cure)
+    for name, posterior in posteriors.items():
         if at is not None and posterior.holds_data(*fitted_args, **fitted_kwargs):
             prediction = posterior.predict_at(key, at, *fitted_args, num_samples=num_samples, gp=site, **fitted_kwargs)
         else:

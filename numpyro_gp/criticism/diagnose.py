@@ -38,6 +38,7 @@ LOOKS: tuple[Callable[[Case], Iterator[Finding]], ...] = (
     fit_checks.divergences,
     fit_checks.stranded,
     fit_checks.no_numbers,
+    fit_checks.narrow,
     fit_checks.effective_draws,
     fit_checks.noise,
     fit_checks.inducing,

@@ -143,7 +143,7 @@ def divergences(case: Case) -> Iterator[Finding]:
 
 
 def stranded(case: Case) -> Iterator[Finding]:
-    """Particles far below the others, or all of them much closer than draws, as the fit found them."""
+    """Particles far below the others, as the fit found them."""
     known = {} if case.posterior is None else case.posterior.extra_fields
     far = np.flatnonzero(np.asarray(known.get("stranded", ()), bool))
     if far.size:
@@ -151,6 +151,11 @@ def stranded(case: Case) -> Iterator[Finding]:
         text = f"{far.size} of {count} particles are stranded far below the others: {far.tolist()}"
         cure = "start near the posterior with ngp.stein.auto, or weigh the particles with ngp.stein.weights"
         yield Finding("stranded particles", text, float(far.size), 0.0, cure)
+
+
+def narrow(case: Case) -> Iterator[Finding]:
+    """Particles all of which lie much closer to each other than draws, as the fit found them."""
+    known = {} if case.posterior is None else case.posterior.extra_fields
     if np.size(spread := known.get("spread", ())) and (share := float(np.ravel(spread)[0])) < NARROW:
         text = f"The particles lie within {100 * share:.0f} % of the posterior's standard deviations"
         yield Finding("narrow particles", text, share, NARROW, WIDER)

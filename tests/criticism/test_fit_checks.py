@@ -25,7 +25,8 @@ def test_without_evidence_nothing_is_found():
     empty = Case(EMPTY)
     every = [looks.r_hat, looks.divergences, looks.stranded, looks.no_numbers, looks.effective_draws, looks.noise]
     every += [looks.inducing, looks.long_lengthscale, looks.not_normal, looks.follow, looks.miscalibrated]
-    assert [list(look(empty)) for look in every] == [[]] * 11
+    every += [looks.narrow]
+    assert [list(look(empty)) for look in every] == [[]] * 12
 
 
 @pytest.mark.long

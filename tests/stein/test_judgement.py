@@ -82,7 +82,7 @@ def test_particles_know_how_wide_they_lie(rng):
     for factor in (0.1, 0.5, 1.0):
         draws = factor * rng.normal(size=(500, 3)) * widths + 7.0
         density = lambda x: -0.5 * np.sum(((x - 7.0) / widths) ** 2, axis=-1)  # noqa: E731
-        judged = Judgement({}, density(draws), 3, float(density(draws.mean(0))[()].item()))
+        judged = Judgement({}, density(draws), 3, float(density(draws.mean(0))[0]))
         assert judged.spread == pytest.approx(factor, rel=0.1)
         assert ("narrow" in judged.warning()) == (factor < 0.3)
     modes = Judgement({}, np.zeros(6), 2, -50.0)
@@ -102,7 +102,7 @@ def test_narrow_particles_are_told_of_by_fit_by_from_stein_and_by_a_verdict():
     spread = np.sqrt(np.var(posterior.samples["a"], axis=0).mean() / 4.0)
     assert posterior.extra_fields["spread"] == pytest.approx(spread, rel=0.02)
     assert spread < 0.3
-    assert "narrow particles" in {found.fault for found in fit_checks.stranded(Case(None, posterior))}
+    assert "narrow particles" in {found.fault for found in fit_checks.narrow(Case(None, posterior))}
 
 
 @pytest.mark.long

@@ -151,14 +151,14 @@ def coefficients_of(draws: Draws, interval: float, has_levels: bool = True) -> C
         for draw, found in enumerate(components_at(draws, X[cut])):
             means[draw, :, cut], variances[draw, :, cut] = found
 
+    @np.errstate(over="ignore")  # ratios of a column in huge units
     def add_effect(name: str, levels: tuple[object, ...], mean: np.ndarray, variance: np.ndarray) -> None:
         """From moments ``(S, levels)``."""
         low, high = mixture_quantiles(mean, np.sqrt(variance), ends)
         estimate, spread = over_draws(mean, variance)
         numbers = np.stack([estimate, np.sqrt(spread), low, high])
         if has_ratio and name != INTERCEPT:
-            with np.errstate(over="ignore"):  # of a column in huge units
-                numbers = np.concatenate([numbers, np.exp(numbers[[0, 2, 3]])])
+            numbers = np.concatenate([numbers, np.exp(numbers[[0, 2, 3]])])
         result.extend(Coefficient(name, level, *own) for level, own in zip(levels, numbers.T.tolist(), strict=True))
 
     def add_number(name: str, level: str, values: np.ndarray) -> None:
@@ -167,9 +167,8 @@ def coefficients_of(draws: Draws, interval: float, has_levels: bool = True) -> C
         result.append(Coefficient(name, level, float(values.mean()), float(values.std()), low, high))
 
     add_effect(INTERCEPT, ("",), means[:, -1, :1] + model.start.constant, variances[:, -1, :1])
-    counts = [count_lengthscales(part) for part in parts]
-    each = np.split(draws.lengths, np.cumsum(counts, dtype=int), axis=1)  # nothing is behind the last
-    for at, (part, lengths) in enumerate(zip(parts, each, strict=False)):
+    each = np.split(draws.lengths, np.cumsum([count_lengthscales(part) for part in parts], dtype=int), axis=1)
+    for at, (part, lengths) in enumerate(zip(parts, each, strict=False)):  # nothing is behind the last
         columns, (levels, units) = [model.layout.columns[one] for one in part.columns], of_rows[part.name]
         if levels:
             seen = places[part.name]

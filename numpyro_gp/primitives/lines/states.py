@@ -258,7 +258,7 @@ def _states_of_sho(kernel: SHO) -> States:
             series = (series + power[:, :, None]) * near[None, None]
         # ``I - A A^T`` without its differences: all is small as friction is, or as gaps are.
         decayed, both = -jnp.expm1(-friction * d), friction * s**2
-        of_rates = [-jnp.expm1(-rate * d) / rate for rate in (2 / fast, friction, 2 * fast)]
+        of_rates = [-jnp.expm1(-r * d) / r for r in (2 / fast, friction, 2 * fast)]
         slow = 0.5 * friction / root**2 * (of_rates[0] - 2 * of_rates[1] + of_rates[2])
         value = jnp.where(is_slow, slow, decayed - friction * s * c - 0.5 * friction * both)
         far = variance * _stack([[value, both], [both, decayed + friction * s * c - 0.5 * friction * both]])
