@@ -25,7 +25,7 @@ from numpyro.infer import SVI, Trace_ELBO
 
 import numpyro_gp as ngp
 from examples.tools.datasets import KINDS, load, split_mask, standardise
-from examples.tools.run_queue import Problem
+from examples.tools.run_queue import Problem, version
 from examples.tools.tables import save
 
 MANY = {"robustmax": ngp.likelihoods.RobustMax, "softmax": ngp.likelihoods.Softmax}
@@ -227,7 +227,7 @@ def main():
                 scores = run(method, (X, y, split_mask(splits, split), classes), options, split)
                 kind = "classification" if classes else "regression"
                 row = {"kind": kind, "set": name, "split": split, "method": method, **scores}
-                row |= {key: getattr(options, key) for key in settings}
+                row |= {key: getattr(options, key) for key in settings} | {"version": version()}
                 rows.append(row)
                 save(out / "decoupled_comparison.csv", rows)
                 print(
