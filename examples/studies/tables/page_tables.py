@@ -116,11 +116,6 @@ def regret(rows):
     return markdown(["median, worst regret", *methods], lines)
 
 
-def errors_of(rows, kind):
-    """Mean absolute errors of regression, or accuracies on labels, by method and set: of one split, so no ± errors."""
-    return pivot([row for row in rows if row["kind"] == kind], "method", "set", "error", best=None)
-
-
 def letters(rows):
     shown = [row for row in rows if row["metric"] in ("log_density", "normality")]
     return pivot(shown, line="metric", column="model", metric="value", best=None)

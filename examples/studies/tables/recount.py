@@ -102,8 +102,7 @@ def orthogonal():
     curvature = [b**2 * (3 - b**2) / (1 + b**2) ** 3 for b in (1.7, 1.8)]
     no_divisor = converged("Orth, no divisor", "Hybrid", "final_bound")
     hybrid = converged("Hybrid", "Decoupled", "final_bound")
-    ranks = splits_of("decoupled_comparison")
-    labels = splits_of("decoupled_comparison", kind="classification")
+    sizes = sum("beta=300" in row["settings"] for row in rows("long_runs", experiment=["decoupled", "classes"]))
     return {
         "better than a coupled": decided(sign(early) > 0, sign(late) > 0),
         "the same after": decided(sign(late) > 0, whole=False),
@@ -114,15 +113,15 @@ def orthogonal():
         "a divisor": decided(*(sign(own) > 0 for own in converged("Orth", "Orth, no divisor", "final_bound"))),
         "Decoupled has not": decided(not any(far), whole=False),
         "natural before": decided(*(own > 0 for own in [*natural.values(), *bases("OrthNat", "Orth").values()])),
-        "OrthNat has": unless(ranks),
-        "the same order in MAE": unless(ranks),
-        "the same order on": unless(labels),
-        "ahead of networks": unless(len(rows("decoupled_comparison", method="Selu"))),
+        "OrthNat has": unless(sizes),
+        "the same order in MAE": unless(sizes),
+        "the same order on": unless(sizes),
+        "ahead of networks": unless(splits_of("long_runs", method="Selu")),
         "points of the mean": decided(*(own > 0 for own in points.values()), whole=False),
-        "orthogonal before hybrid before decoupled, te": unless(splits_of("decoupled_comparison", method="Hybrid")),
+        "orthogonal before hybrid before decoupled, te": unless(splits_of("long_runs", method="Hybrid")),
         "points for the mean": decided(steps[0] / steps[1] > steps[2] / steps[3], whole=False),
         "the decoupled objective": decided(curvature[0] > 0 > curvature[1]),
-        "the order of six": unless(splits_of("decoupled_comparison", set="3droad")),
+        "the order of six": unless(splits_of("long_runs", set="3droad")),
     }
 
 
