@@ -148,8 +148,8 @@ def test_densities_and_moments_where_an_exponent_overflows_in_single_precision()
     assert ngp.likelihoods.NegativeBinomial(2.0).predictive_variance(*at)[1] == 0
     assert ngp.likelihoods.Gamma(2.0).predictive_variance(*at)[1] == 0
     own = ngp.likelihoods.as_likelihood(lambda f: dist.Poisson(jnp.exp(f)))
-    for known in (own.expected_log_prob, own.predictive_log_prob):  # of a known function: its own density
-        found = known(jnp.float32(3.0), jnp.asarray([-50.0, 20.0], jnp.float32), jnp.zeros(2, jnp.float32))
+    for of_known in (own.expected_log_prob, own.predictive_log_prob):  # of a known function: its own density
+        found = of_known(jnp.float32(3.0), jnp.asarray([-50.0, 20.0], jnp.float32), jnp.zeros(2, jnp.float32))
         assert_allclose(found, stats.poisson(np.exp([-50.0, 20.0])).logpmf(3), rtol=1e-5)
     wide = ngp.likelihoods.Censored(ngp.likelihoods.Gamma(2.0), right=True)
     found = wide.predictive_log_prob(*[jnp.asarray([part], jnp.float32) for part in (0.5, 50.0, 1000.0)])
