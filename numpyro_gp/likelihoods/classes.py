@@ -126,7 +126,7 @@ class Ordinal(OfLabels):
     Parameters
     ----------
     cutpoints : array (K,) or (..., K)
-        Increasing; with axes on the left one set per datum.
+        Increasing; with axes on the left one set per datum. Between two that are equal a label has no probability.
     scale : array
         Standard deviation of the noise, positive.
 
@@ -148,9 +148,9 @@ class Ordinal(OfLabels):
             fail("cutpoints", "an array of shape (..., K) with K >= 1", f"shape {cutpoints.shape}", cure)
 
         def check(values: np.ndarray) -> None:
-            if not np.all(np.diff(values, axis=-1) > 0):
+            if not np.all(np.diff(values, axis=-1) >= 0):  # draws of a wide prior may be equal in single precision
                 cure = "Sort them, or sample them with numpyro.distributions.transforms.OrderedTransform."
-                fail("cutpoints", "strictly increasing", np.array2string(values, precision=4, threshold=8), cure)
+                fail("cutpoints", "in increasing order", np.array2string(values, precision=4, threshold=8), cure)
 
         when_known(check, cutpoints)
         check_positive("scale", self.scale)

@@ -217,7 +217,7 @@ class _PositiveTargets(ByDensity):
 
     def _variance(self, latent: Latent) -> Array:
         shape, variance = like("shape", self.shape, latent.mean), latent.variance
-        return shape * jnp.exp(2 * latent.mean + variance) * (jnp.exp(variance) + shape * jnp.expm1(variance))
+        return shape * jnp.exp(2 * (latent.mean + variance)) * (1 - shape * jnp.expm1(-variance))
 
 
 @value_type()

@@ -45,8 +45,8 @@ class _Counts(ByDensity):
         return jnp.exp(latent.mean + 0.5 * latent.variance)
 
     def _variance(self, latent: Latent) -> Array:
-        mean = self._mean(latent)
-        return mean + mean**2 * jnp.expm1(latent.variance)
+        spread = self._mean(latent._replace(variance=2 * latent.variance))
+        return self._mean(latent) - spread * (spread * jnp.expm1(-latent.variance))  # squares alone may overflow
 
 
 @value_type()
@@ -203,8 +203,8 @@ class NegativeBinomial(_Counts):
         return jnp.log(peak), jnp.sqrt((peak + r) / (peak * r))
 
     def _variance(self, latent: Latent) -> Array:
-        mean, r = self._mean(latent), like("r", self.r, latent.mean)
-        return mean + mean**2 * (jnp.expm1(latent.variance) + jnp.exp(latent.variance) / r)
+        spread = self._mean(latent._replace(variance=2 * latent.variance))
+        return super()._variance(latent) + spread * (spread / like("r", self.r, latent.mean))
 
 
 # --------------------------------------------------------------------------------------

@@ -275,6 +275,7 @@ def at_points(
     if curvature is None:
         return value
     spread = latent.variance if latent.covariance is None else latent.covariance
+    either = either & jnp.isfinite(curvature)  # of a finite g, it may be a ratio that overflows
     change = 0.5 * jnp.where(either, jax.lax.stop_gradient(curvature), 0.0) * (spread - jax.lax.stop_gradient(spread))
     return value + jnp.sum(change, axis=tuple(range(value.ndim, change.ndim)))
 

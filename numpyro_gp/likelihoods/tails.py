@@ -60,7 +60,7 @@ def log_gamma_parts(a: Array, x: Array) -> tuple[Array, Array]:
 
     Right to 1e-11 of the logarithm for ``a`` up to 1e8 and every ``x``, in float32 to 3e-6.
     """
-    is_large = a > SMALL
+    is_large, x = a > SMALL, jnp.clip(x, jnp.finfo(x.dtype).tiny, jnp.finfo(x.dtype).max)  # exponents overflow
     small_a, small_x = jnp.where(is_large, 1.0, a), jnp.where(is_large, 1.0, x)
     # A power series below ``a + 1``, else Legendre's fraction.
     is_low = small_x < small_a + 1

@@ -20,10 +20,11 @@ from numpyro_gp.checks import check_choice, check_key, check_shared, check_type,
 from numpyro_gp.guides.fit_registry import begin, fits_of, known_fit
 from numpyro_gp.primitives.inducing import Inducing, check_near, sites_at_start
 from numpyro_gp.programs.compiled import run
-from numpyro_gp.programs.private import SteinHooks, declared_parameters, key_of_stein_step
+from numpyro_gp.programs.private import SteinHooks, declared_parameters, key_of_stein_step, mask_of
 from numpyro_gp.programs.set_up import Feasible, abstract_trace, in_one_program
 from numpyro_gp.rows.call import call_of
 from numpyro_gp.rows.model_trace import check_rows_of
+from numpyro_gp.sites import is_latent
 from numpyro_gp.stein.direction import forces, healthy_mean, healthy_particles
 from numpyro_gp.stein.kernels import RBF, ParticleKernel, check_kernel
 from numpyro_gp.stein.metric import Curvature, Moving, Spread, in_coordinates
@@ -359,6 +360,10 @@ class SVGD(SteinHooks):
             return None
         free, shared = self.free_and_shared(params_or_state)
         size = sum(x[0].size for x in free.values())
+        if any(is_latent(site) and mask_of(site["fn"]) is not True for site in sites.values()):
+            target, of_model = self._target(), (random.key(0), free, shared, args, {**kwargs, **self.static_kwargs})
+            absent = scores_of_particles(target, *of_model).absent  # what a mask hides has no density
+            size = max(size - sum(int(jnp.sum(hidden)) for hidden in absent.values()), 1)
         free = jax.tree.map(lambda x: jnp.concatenate([x, x.mean(0, keepdims=True)]), free)
         *each, at_mean = np.asarray(self._log_densities(free, shared, params_or_state, args, kwargs))
         return Judgement(self._params(params_or_state), np.asarray(each), size, float(at_mean))

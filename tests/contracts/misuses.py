@@ -229,7 +229,7 @@ LIKELIHOODS: list[Row] = [
     (lambda: likelihoods.NegativeBinomial(-1.0), "r must be positive"),
     (lambda: likelihoods.Gamma(0.0), "shape must be positive"),
     (lambda: likelihoods.Beta(-1.0), "concentration must be positive"),
-    (lambda: likelihoods.Ordinal([1.0, 0.0]), "cutpoints must be strictly increasing"),
+    (lambda: likelihoods.Ordinal([1.0, 0.0]), "cutpoints must be in increasing order"),
     (lambda: likelihoods.Ordinal(1.0), "cutpoints must be an array"),
     (lambda: likelihoods.RobustMax(1), "classes must be at least 2"),
     (lambda: likelihoods.RobustMax(3, epsilon=2.0), "epsilon must be between 0 and 1"),

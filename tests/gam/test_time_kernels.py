@@ -95,6 +95,18 @@ def test_a_series_has_four_times_or_more(t):
     assert np.isfinite(ngp.gam("y ~ linear(t)", table).predict({"t": [1.5]}).mean).all()
 
 
+@pytest.mark.parametrize(("form", "step"), [("%Y%m", "MS"), ("%Y%m%d", "D")])
+def test_months_written_as_one_number_are_no_time(form, step):
+    """202212 was followed by 202213, and years stood 89 months apart."""
+    pandas = pytest.importorskip("pandas")
+    dates = pandas.date_range("2022-11-01", periods=40, freq=step)
+    table = {"t": dates.strftime(form).astype(int), "y": np.arange(40.0)}
+    with pytest.raises(ValueError, match=rf"must be dates, or numbers that count time, but got .* format=\"{form}\""):
+        ngp.gam("y ~ trend(t)", table)
+    cured = pandas.to_datetime(table["t"].astype(int).astype(str), format=form)
+    assert (cured == dates).all()
+
+
 def test_scales_are_on_the_scale_of_the_link():
     t, counts = np.arange(50.0), RNG.poisson(np.exp(2 + 0.02 * np.arange(50.0)))
     zero = np.zeros(50)

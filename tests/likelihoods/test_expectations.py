@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 import pytest
 from numpy.testing import assert_allclose
 from scipy import special, stats
@@ -126,6 +127,35 @@ def test_a_density_that_underflows_at_a_known_function_is_minus_infinity():
         far, near = (2, 0) if y == 1 else (0, 2)
         assert found[far] == -np.inf
         assert np.isfinite(found[near])
+
+
+@pytest.mark.long
+def test_densities_and_moments_where_an_exponent_overflows_in_single_precision():
+    """They were no numbers, or those of a peak at ``log y`` that is far from the mode."""
+    mean, variance = np.array([400.0, 400.0, 4000.0]), np.array([1e-4, 1e-2, 1.0])
+    low, high = np.full(3, -50.0), mean.copy()
+    for _ in range(200):  # Laplace's rule is exact to some nats of some 1e5 or more
+        middle = 0.5 * (low + high)
+        rises = 3 - np.exp(np.minimum(middle, 700)) + (mean - middle) / variance > 0
+        low, high = np.where(rises, middle, low), np.where(rises, high, middle)
+    log_prob = 3 * low - np.exp(low) - np.log(6) - 0.5 * (low - mean) ** 2 / variance
+    wanted = log_prob - 0.5 * np.log1p(variance * np.exp(low))
+    single = [jnp.asarray(part, jnp.float32) for part in (np.full(3, 3.0), mean, variance)]
+    assert_allclose(ngp.likelihoods.Poisson().predictive_log_prob(*single), wanted, rtol=3e-6)
+    at = [jnp.asarray(part, jnp.float32) for part in ([60.0, -4000.0], [0.0, 1000.0])]
+    for counts in (ngp.likelihoods.Poisson(), ngp.likelihoods.PointPattern(1.0)):
+        assert_allclose(counts.predictive_variance(*at), [np.exp(60.0), 0.0], rtol=1e-5)
+    assert ngp.likelihoods.NegativeBinomial(2.0).predictive_variance(*at)[1] == 0
+    assert ngp.likelihoods.Gamma(2.0).predictive_variance(*at)[1] == 0
+    own = ngp.likelihoods.as_likelihood(lambda f: dist.Poisson(jnp.exp(f)))
+    for of_known in (own.expected_log_prob, own.predictive_log_prob):  # of a known function: its own density
+        found = of_known(jnp.float32(3.0), jnp.asarray([-50.0, 20.0], jnp.float32), jnp.zeros(2, jnp.float32))
+        assert_allclose(found, stats.poisson(np.exp([-50.0, 20.0])).logpmf(3), rtol=1e-5)
+    wide = ngp.likelihoods.Censored(ngp.likelihoods.Gamma(2.0), right=True)
+    found = wide.predictive_log_prob(*[jnp.asarray([part], jnp.float32) for part in (0.5, 50.0, 1000.0)])
+    f = np.linspace(-20.0, 300.0, 20001)
+    density = stats.norm(50.0, np.sqrt(1000.0)).pdf(f) * stats.gamma(2.0, scale=np.exp(f)).sf(0.5)
+    assert_allclose(found, np.log(np.trapezoid(density, f) + stats.norm(50.0, np.sqrt(1000.0)).sf(300.0)), rtol=1e-3)
 
 
 @pytest.mark.long

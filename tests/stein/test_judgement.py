@@ -91,6 +91,21 @@ def test_particles_know_how_wide_they_lie(rng):
     assert np.isnan(Judgement({}, np.zeros(1), 2, 0.0).spread)  # one particle is a mode, as it was asked to be
 
 
+def test_coordinates_that_a_mask_hides_do_not_make_particles_narrow(rng):
+    """Draws of a normal in 8 coordinates beside 392 without a density, which were 0.14 of its spread."""
+
+    def model():
+        with numpyro.plate("rows", 400), numpyro.handlers.mask(mask=jnp.arange(400) < 8):
+            numpyro.sample("a", dist.Normal(0.0, 1.0))
+
+    draws = rng.normal(size=(40, 400)).astype(np.float32)
+    svgd = started(model, draws)
+    svgd.init(KEY)
+    judged = svgd.judge({"a_auto_loc": jnp.asarray(draws)})
+    assert judged.coordinates == 8
+    assert judged.spread == pytest.approx(np.sqrt(np.var(draws[:, :8], axis=0).mean()), rel=1e-4)
+
+
 @pytest.mark.long
 def test_narrow_particles_are_told_of_by_fit_by_from_stein_and_by_a_verdict():
     """Few particles under one distance in many dimensions: 0.1 of the spread, with no word."""

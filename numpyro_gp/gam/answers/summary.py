@@ -207,6 +207,10 @@ def facts_of(draws: Draws, found: RowReport, density: bool) -> tuple[dict[str, o
         else:
             has_curves = any(part.term.kind in SMOOTH for part in model.layout.read_terms)
             cure = f"Give curves more, as num_inducing={2 * CURVE}, or predict" if has_curves else "Predict"
+            if model.family.named is None and others and draws.log_ratio is not None:
+                cure = (
+                    'Parameters of the likelihood may have no normal posterior: compare with engine="nuts", or predict'
+                )
             notes.append(f"The log density left out is unreliable for {of_them}. {cure} rows of a test set.")
     facts |= {name: f"{value.mean():.4g} ± {value.std():.2g}" for name, value in others.items() if value.ndim == 1}
     return facts, notes

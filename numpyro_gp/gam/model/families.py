@@ -367,7 +367,7 @@ class MeanGamma(Gamma):
 
     def _variance(self, latent: Latent) -> Array:
         shape, variance = like("shape", self.shape, latent.mean), latent.variance
-        return jnp.exp(2 * latent.mean + variance) * (jnp.exp(variance) / shape + jnp.expm1(variance))
+        return jnp.exp(2 * (latent.mean + variance)) * (1 / shape - jnp.expm1(-variance))
 
 
 # --------------------------------------------------------------------------------------

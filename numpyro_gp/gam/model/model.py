@@ -372,6 +372,13 @@ def model(
             cure = f"Give rows of more times, or write linear({column.name}) in place of these terms."
             required = f"of {FEWEST_TIMES} different times or more beside {', '.join(of_column)}"
             fail(f"data[{column.name!r}]", required, count, cure)
+        for form, days in (("%Y%m", 1), ("%Y%m%d", 100)):  # 202312 is followed by 202401
+            year, month, day = times // (100 * days), times // days % 100, times % days
+            looks = (year >= 1800) & (year < 2200) & (month >= 1) & (month <= 12) & (day <= 31) & (times % 1 == 0)
+            if not column.is_date and looks.all():
+                written = f'pandas.to_datetime(data["{column.name}"].astype(int).astype(str), format="{form}")'
+                got, required = f"{times.max():.0f}: year and month as one number", "dates, or numbers that count time"
+                fail(f"data[{column.name!r}]", required, got, f'Write data["{column.name}"] = {written}.')
         scales = series_scales(times, rows, periods, likelihood, start, offset)
         priors |= time_priors(of_column, column, scales)
         if likelihood.link == "identity":

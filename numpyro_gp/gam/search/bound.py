@@ -56,6 +56,8 @@ WALL, FAR = 1e6, 30.0
 LEAST_NOISE = 1e-6
 # No hyper-parameter is less certain than this many units of its logarithm, where the bound is flat.
 WIDEST = 2.0
+# Standard deviations of f by which it may follow one of a parameter of the likelihood.
+MOST_MOVED = 2.0
 
 
 class Data(NamedTuple):
@@ -366,12 +368,19 @@ class Bound:
         there = self.pseudo_data
         of_terms = [at for name, at in layout.places.items() if name.split(" ")[0] in ("f_scale", "f_lengthscale")]
         for place in [] if self.is_exact else np.setdiff1d(np.arange(len(free)), np.concatenate([*of_terms, []])):
-            move = 3e-2 * np.eye(len(free))[place]
-            more = self.with_settled_pseudo_data(free + move)[1]
-            self.pseudo_data = there
-            less = self.with_settled_pseudo_data(free - move)[1]
-            self.pseudo_data = there
-            curvature[place] = curvature[:, place] = (more - less) / 6e-2
+            moved = [free + move * np.eye(len(free))[place] for move in (3e-2, -3e-2)]
+            sides = []
+            for one in moved:
+                self.with_settled_pseudo_data(one)
+                sides.append(self.at(one))
+                self.pseudo_data = there
+            more, less = sides
+            assert more.marginals is not None
+            assert less.marginals is not None
+            row, mean = (more.slopes - less.slopes) / 6e-2, (more.marginals[0] - less.marginals[0]) / 6e-2
+            # Draws of a parameter have the f of the mode: one that moves f by some of its sd, as cutpoints do, may not.
+            if np.mean(mean**2) < MOST_MOVED**2 * np.mean(more.marginals[1]) * row[place]:
+                curvature[place] = curvature[:, place] = row
         values, vectors = np.linalg.eigh(curvature)
         # The factor of the inverse, L = R^T for (V diag(1/t)^(1/2))^T = Q R: rounding cannot make it indefinite.
         root: np.ndarray = np.linalg.qr((vectors / np.sqrt(np.maximum(values, WIDEST**-2))).T)[1]
