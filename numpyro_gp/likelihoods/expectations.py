@@ -276,8 +276,8 @@ def _tilt(
     def halve(_: int, ends: tuple[Array, Array]) -> tuple[Array, Array]:
         low, high = ends
         middle = 0.5 * (low + high)
-        # Where an exponent overflows there is no slope, and no density.
-        is_before = (rises(middle) * jnp.sign(far) > 0) | jnp.isneginf(density(middle))
+        height, slope = jax.jvp(density, (middle,), (jnp.ones_like(middle),))
+        is_before = (slope * jnp.sign(far) > 0) | jnp.isneginf(height)  # an exponent that overflows has no slope
         return jnp.where(is_before, middle, low), jnp.where(is_before, high, middle)
 
     low, high = lax.fori_loop(0, HALVINGS, halve, (jnp.zeros_like(far), far))
