@@ -37,9 +37,9 @@ taken at the most steps that both runs have, which it names, where one that is f
 Bold is a difference that a t test at 5 % sees.
 "Over sets": the mean of the sets' differences and its standard error over sets (how many).
 
-Rows of version 0.1.0 are of one large GPU, and would take more than half an hour of a core for each set. They differ in
-two ways from what the same program makes today. `deep` counted a prior of the inducing inputs in its bound, and it scored
-latent inputs by draws of the prior.
+Rows of version 0.1.0 are of one large GPU, and would take more than half an hour of a core for each set. They differ
+in two ways from what the same program makes today. `deep` counted a prior of the inducing inputs in its bound, and it
+scored latent inputs by draws of the prior.
 """
 METHODS = ("Coupled", "CoupledNat", "Orth", "OrthNat", "Hybrid", "Decoupled")
 METHODS += ("GP VI", "GP-GP VI", "LV-GP VI", "LV-GP IW", "LV-GP-GP VI", "LV-GP-GP IW")
