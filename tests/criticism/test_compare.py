@@ -213,17 +213,22 @@ def test_a_fit_whose_data_have_no_mean_is_scored_by_all_else():
 def test_a_fit_whose_draws_or_densities_overflow_is_told_so():
     """Functions of sd 4000 under the Gamma likelihood: the comparison ended with "samples must be finite"."""
 
-    def wide(X, y=None):
-        f = ngp.gp("f", ngp.kernels.RBF(4000.0**2, numpyro.sample("scale", dist.LogNormal(0.0, 1.0))), X[:2])
-        with numpyro.plate("data", len(X)):
-            ngp.observe("y", f(X), ngp.likelihoods.Gamma(2.0), obs=y)
+    def under(likelihood):
+        def model(X, y=None):
+            f = ngp.gp("f", ngp.kernels.RBF(4000.0**2, numpyro.sample("scale", dist.LogNormal(0.0, 1.0))), X[:2])
+            with numpyro.plate("data", len(X)):
+                ngp.observe("y", f(X), likelihood, obs=y)
+
+        return ngp.Posterior.from_mcmc(model, draws)
 
     draws = {"scale": jnp.ones(4), "f": jnp.asarray([[1.0, -1.0], [-1.0, 1.0], [0.0, 1.0], [0.0, 0.0]])}
-    table = compare({"wide": ngp.Posterior.from_mcmc(wide, draws)}, KEY, X_TEST, y=jnp.abs(Y_TEST) + 0.1)
-    assert not np.isfinite(table["wide"]["log density"].value)
+    beyond = ngp.likelihoods.as_likelihood(lambda f: dist.Uniform(jnp.zeros_like(f), 0.05))
+    posteriors = {"wide": under(ngp.likelihoods.Gamma(2.0)), "beyond": under(beyond)}
+    table = compare(posteriors, KEY, X_TEST, y=jnp.abs(Y_TEST) + 0.1)
     assert all(np.isnan(table["wide"][name].value) for name in ("CRPS", "coverage of 90%", "calibration error"))
     assert "wide: no CRPS, coverage and calibration error: draws of new data are too large" in str(table)
-    assert "wide: some test data have a density that is zero" in str(table)
+    assert not np.isfinite(table["beyond"]["log density"].value)
+    assert "beyond: some test data have a density that is zero" in str(table)
 
 
 @pytest.mark.long
