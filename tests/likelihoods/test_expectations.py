@@ -151,6 +151,12 @@ def test_densities_and_moments_where_an_exponent_overflows_in_single_precision()
     for of_known in (own.expected_log_prob, own.predictive_log_prob):  # of a known function: its own density
         found = of_known(jnp.float32(3.0), jnp.asarray([-50.0, 20.0], jnp.float32), jnp.zeros(2, jnp.float32))
         assert_allclose(found, stats.poisson(np.exp([-50.0, 20.0])).logpmf(3), rtol=1e-5)
+    f = np.linspace(-60.0, 120.0, 400_001)
+    density = stats.norm(3000.0, 2000.0).pdf(f) * stats.gamma(2.0, scale=np.exp(f)).pdf(0.2)
+    single = [jnp.float32(part) for part in (0.2, 3000.0, 2000.0**2)]
+    assert_allclose(
+        ngp.likelihoods.Gamma(2.0).predictive_log_prob(*single), np.log(np.trapezoid(density, f)), rtol=1e-5
+    )
     wide = ngp.likelihoods.Censored(ngp.likelihoods.Gamma(2.0), right=True)
     found = wide.predictive_log_prob(*[jnp.asarray([part], jnp.float32) for part in (0.5, 50.0, 1000.0)])
     f = np.linspace(-20.0, 300.0, 20001)

@@ -15,6 +15,7 @@ import numpy as np
 from numpyro_gp import kernels
 from numpyro_gp.additive.columns import Column
 from numpyro_gp.arrays import Array
+from numpyro_gp.checks import fail
 from numpyro_gp.gam.model.families import Prior, Start
 from numpyro_gp.gam.model.family import Family
 from numpyro_gp.gam.table.layout import TableRows
@@ -208,6 +209,21 @@ class TimePrior(NamedTuple):
 
     scale: Prior
     lengths: tuple[Prior, Prior]
+
+
+def check_times(column: Column, times: np.ndarray, terms: dict[str, Term]) -> None:
+    """Refuse too few times, and dates that are written as one number."""
+    if (count := len(np.unique(times))) < FEWEST_TIMES:  # of a straight line through all the future would be known
+        cure = f"Give rows of more times, or write linear({column.name}) in place of these terms."
+        required = f"of {FEWEST_TIMES} different times or more beside {', '.join(terms)}"
+        fail(f"data[{column.name!r}]", required, count, cure)
+    for form, days in () if column.is_date else (("%Y%m", 1), ("%Y%m%d", 100)):  # 202312 is followed by 202401
+        year, month, day = times // (100 * days), times // days % 100, times % days
+        looks = (year >= 1800) & (year < 2200) & (month >= 1) & (month <= 12) & (day <= 31) & (times % 1 == 0)
+        if looks.all():
+            written = f'pandas.to_datetime(data["{column.name}"].astype(int).astype(str), format="{form}")'
+            got, required = f"{times.max():.0f}: year and month as one number", "dates, or numbers that count time"
+            fail(f"data[{column.name!r}]", required, got, f'Write data["{column.name}"] = {written}.')
 
 
 def time_priors(terms: dict[str, Term], column: Column, scales: series.Scales) -> dict[str, TimePrior]:

@@ -21,7 +21,7 @@ from numpyro_gp.beliefs.base import Point
 from numpyro_gp.beliefs.members import picked
 from numpyro_gp.checks import check_choice, fail
 from numpyro_gp.gam.model.censoring import sides_at, with_sides
-from numpyro_gp.gam.model.column_kernels import FEWEST_TIMES, TimePrior, series_scales, time_priors
+from numpyro_gp.gam.model.column_kernels import TimePrior, check_times, series_scales, time_priors
 from numpyro_gp.gam.model.families import Prior, Start
 from numpyro_gp.gam.model.family import (
     Family,
@@ -368,17 +368,7 @@ def model(
         column, of_column = layout.columns[at], {p.name: p.term for p in of_time if p.columns[0] == at}
         periods = tuple(term.period for term in of_column.values() if term.period is not None)
         times = column.decode(rows.X[:, at])
-        if (count := len(np.unique(times))) < FEWEST_TIMES:  # of a straight line through all the future would be known
-            cure = f"Give rows of more times, or write linear({column.name}) in place of these terms."
-            required = f"of {FEWEST_TIMES} different times or more beside {', '.join(of_column)}"
-            fail(f"data[{column.name!r}]", required, count, cure)
-        for form, days in (("%Y%m", 1), ("%Y%m%d", 100)):  # 202312 is followed by 202401
-            year, month, day = times // (100 * days), times // days % 100, times % days
-            looks = (year >= 1800) & (year < 2200) & (month >= 1) & (month <= 12) & (day <= 31) & (times % 1 == 0)
-            if not column.is_date and looks.all():
-                written = f'pandas.to_datetime(data["{column.name}"].astype(int).astype(str), format="{form}")'
-                got, required = f"{times.max():.0f}: year and month as one number", "dates, or numbers that count time"
-                fail(f"data[{column.name!r}]", required, got, f'Write data["{column.name}"] = {written}.')
+        check_times(column, times, of_column)
         scales = series_scales(times, rows, periods, likelihood, start, offset)
         priors |= time_priors(of_column, column, scales)
         if likelihood.link == "identity":
