@@ -12,14 +12,14 @@ import functools
 import os
 import threading
 import types
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 from numpyro import handlers, primitives
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+from numpyro_gp.arrays import Function
+
 # A thread that has its turn may take it again: programs that are traced hold others.
 turn = threading.RLock()
 HIDDEN = (str(Path(__file__).parents[1]) + os.sep, handlers.__file__, primitives.__file__)
@@ -38,7 +38,7 @@ def with_short_errors(function: Function, lock: AbstractContextManager[object] =
         try:
             with lock:
                 return function(*args, **kwargs)
-        except Exception as error:
+        except Exception as error:  # of the user's model, whatever it is: it goes on, with fewer frames
             if os.environ.get("NUMPYRO_GP_TRACEBACK_FILTERING") != "off":
                 error.__traceback__ = _shortened(error.__traceback__)
             raise

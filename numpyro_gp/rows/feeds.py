@@ -102,7 +102,7 @@ class Feed:
         with turn, keyed, batch or nullcontext():
             try:
                 yield given
-            except Exception as error:
+            except Exception as error:  # of the user's model, whatever it is: it goes on, with a note
                 name_what_is_no_array(error, self.call)
                 raise
 

@@ -342,7 +342,7 @@ def end_of_particles(job: Job, position: Position, result: FitResult) -> str:
             message = judged(job.engine, position.state, args, kwargs)
     except KeyboardInterrupt:
         raise FitInterrupted(f"The fit was interrupted {reached(job, position)}", result) from None
-    except Exception as error:
+    except Exception as error:  # of the model, or of the device: it goes on, with the result of all steps
         keep(error, job, position, result)
         raise
     return message if position.steps >= FEWEST_STEPS else ""
