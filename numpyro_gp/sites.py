@@ -21,7 +21,7 @@ from numpyro.distributions import constraints
 from numpyro.distributions.kl import kl_divergence
 
 from numpyro_gp.arrays import Array, ArrayLike, Shape, current_trace, on_device
-from numpyro_gp.beliefs.base import AbstractBelief, MaskedPrior, Point, check_belief
+from numpyro_gp.beliefs.base import AbstractBelief, MaskedPrior, Point
 from numpyro_gp.beliefs.basis import AbstractBasis, first_member, has_own_outputs, placed
 from numpyro_gp.checks import at_hand, check_floating, check_type, fail
 from numpyro_gp.likelihoods import Likelihood
@@ -120,7 +120,12 @@ class InducingPrior(dist.Distribution):
         """The process given a value of this site: a belief, or a point, which may have batch axes on its left."""
         if isinstance(value, AbstractBelief):
             if self._known is None or self._known[0] is not value or self._known[1] != current_trace():
-                check_belief(self.name, value, self.event_shape)
+                if tuple(value.shape[max(0, value.ndim - self.event_dim) :]) != self.event_shape:
+                    order = "(inducing points last, outputs before them)"
+                    required = f"over whitened values of shape {self.event_shape} {order}"
+                    got = f"{type(value).__name__} over shape {tuple(value.shape)}"
+                    cure = "Build it for the site's own inducing points and outputs."
+                    fail(f"the belief at site {self.name!r}", required, got, cure)
                 basis = self.basis_of(value)
                 process = _on_basis(value, basis) if value.reads_basis else value.ready(basis)
                 self._known = value, current_trace(), process

@@ -277,14 +277,6 @@ class Point:
         return Joint(mean, jnp.broadcast_to(covariance, mean.shape + mean.shape[-1:]))
 
 
-def check_belief(site: str, belief: AbstractBelief, shape: Shape) -> None:
-    """Refuse a belief whose whitened values do not fit its site."""
-    if tuple(belief.shape[max(0, belief.ndim - len(shape)) :]) != tuple(shape):
-        required = f"over whitened values of shape {tuple(shape)} (inducing points last, outputs before them)"
-        got = f"{type(belief).__name__} over shape {tuple(belief.shape)}"
-        fail(f"the belief at site {site!r}", required, got, "Build it for the site's own inducing points and outputs.")
-
-
 # --------------------------------------------------------------------------------------
 # A mask over a site whose value may be a belief.
 

@@ -167,12 +167,6 @@ def prior_curvature(site: Basis, points: Float[Array, "G D"]) -> Float[Array, "G
     return lax.stop_gradient(site.kernel.matrix(points) - matmul(flipped(cross), cross))
 
 
-def residual_features(site: Basis, points: Float[Array, "G D"], X: Float[Array, "N W"]) -> Float[Array, "G N"]:
-    """``F = K_gamma,X - R^T A``, as a constant."""
-    explained = matmul(flipped(site.features(points)), site.features(X))
-    return lax.stop_gradient(site.kernel.matrix(points, X) - explained)
-
-
 def steadied(matrix: Float[Array, "*batch G G"], eps: float | None) -> Float[Array, "*batch G G"]:
     """The matrix with ``eps`` on its diagonal, or with an ample jitter."""
     if eps is None:

@@ -24,24 +24,23 @@ from numpyro_gp.beliefs.curvature_taps import (
     gamma_scale,
     largest_eigenvalue,
     prior_curvature,
-    residual_features,
     residual_variance,
     watched,
     whiten,
 )
 from numpyro_gp.checks import check_points, check_triangle, fail, when_known
 from numpyro_gp.kernels import Kernel
-from numpyro_gp.linalg import einsum, factorise, half_log_det, matmul, row_times
+from numpyro_gp.linalg import einsum, factorise, flipped, half_log_det, matmul, row_times
 
 # --------------------------------------------------------------------------------------
 # Norms of a mean with points of its own, exact or by sampled rows, and its checks.
 
 # Indices of the rows of a mean basis that stand for all of them.
-Rows = Int[Array, " J"] | None
+RowIds = Int[Array, " J"] | None
 
 
 def mean_norm(
-    kernel: Kernel, points: Float[Array, "G D"], a: Float[Array, "*batch G"], columns: Rows = None
+    kernel: Kernel, points: Float[Array, "G D"], a: Float[Array, "*batch G"], columns: RowIds = None
 ) -> Float[Array, ""]:
     """``a^T K a``, or its unbiased estimate ``(M/|J|) a_J^T K_J a`` from rows ``J`` (mathematics.md section 4.6).
 
@@ -60,7 +59,7 @@ def projected(basis: Basis, points: Float[Array, "G D"], a: Float[Array, "*batch
 
 
 def residual_norm(
-    basis: Basis, points: Float[Array, "G D"], a: Float[Array, "*batch G"], t: Float[Array, "*batch M"], columns: Rows
+    basis: Basis, points: Float[Array, "G D"], a: Float[Array, "*batch G"], t: Float[Array, "*batch M"], columns: RowIds
 ) -> Float[Array, ""]:
     """``a^T H a = a^T K a - |t|^2``, or ``(M/|J|) a_J^T (K_J a - K_J,beta L^-T t)`` (mathematics.md section 4.6).
 
@@ -84,7 +83,7 @@ def check_coefficients(argument: str, a: ArrayLike, name: str, points: Float[Arr
     return array
 
 
-def check_sampled_rows(columns: ArrayLike | None, size: int) -> Rows:
+def check_sampled_rows(columns: ArrayLike | None, size: int) -> RowIds:
     """Return an index set of the mean basis: whole numbers, at most one of each."""
     if columns is None:
         return None
@@ -418,7 +417,8 @@ class Orthogonal(WithMeanBasis):
         probe = self.probe
         if probe is None or (not probe.of_data and probe.top is None):
             return spread
-        residual = residual_features(site, self.Z_gamma, X)
+        explained = matmul(flipped(site.features(self.Z_gamma)), site.features(X))
+        residual = lax.stop_gradient(site.kernel.matrix(self.Z_gamma, X) - explained)  # F = K_gamma,X - R^T A
         if probe.of_data:
             half = matmul(probe.covariance, residual)
             return spread + (einsum("gn,...gn->...n", residual, half) if axes == 1 else matmul(residual.T, half))

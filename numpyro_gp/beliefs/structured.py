@@ -336,11 +336,6 @@ class BlockLowRank(InBlocks, LowRankBelief):
         pairs = zip(inverses, shared, strict=True)
         return [matmul(jnp.swapaxes(R, -1, -2), R) - matmul(jnp.swapaxes(V, -1, -2), V) for R, V in pairs]
 
-    def own_precisions(self) -> list[Array]:
-        """``S_cc^-1`` of each component, in stacks of components of one size."""
-        roots = [factorise(S)[1] for S in self.own_covariances()]
-        return [matmul(jnp.swapaxes(root, -1, -2), root) for root in roots]
-
     def divided(self, rows: Float[Array, "M K"]) -> Float[Array, "M K"]:
         return self._of_each(lambda P, x: matmul(inverse_lower(P), x), rows)
 

@@ -439,6 +439,7 @@ def natural_low_rank(
         own, spare = leading(W, rank)
         return Structured(mean, own, replace(probe, spare=spare))
     fixed = lax.stop_gradient(BlockLowRank(mean, Stacked(stacks, tuple(map(cholesky, blocks))), W))
-    inner = tuple(lax.stop_gradient(fixed.own_precisions()))
+    roots = [factorise(S)[1] for S in fixed.own_covariances()]
+    inner = tuple(lax.stop_gradient([matmul(jnp.swapaxes(root, -1, -2), root) for root in roots]))  # S_cc^-1
     factors = Stacked(stacks, block_factors(blocks, inner))
     return BlockLowRank(mean, factors, subspace(W, fixed), None, probe)

@@ -19,12 +19,12 @@ from numpyro_gp.likelihoods.links import at_width, expected_log_ndtr, expected_m
 from numpyro_gp.likelihoods.quadrature import (
     Latent,
     composite_rule,
-    floored_factor,
     latent_values,
     quasi_normal,
     spread_points,
     tensor_hermite,
 )
+from numpyro_gp.linalg import identity_like, small_cholesky
 
 
 class OfLabels(Likelihood):
@@ -374,7 +374,9 @@ class Softmax(_OneEach):
                 with_first = covariance[..., 1:, 0]
                 spread = covariance[..., 1:, 1:] + covariance[..., :1, :1]
                 spread = spread - with_first[..., :, None] - with_first[..., None, :]
-            points = spread_points(mean[..., 1:] - mean[..., :1], floored_factor(spread, variance), nodes)
+            floor = 8.0 * jnp.finfo(spread.dtype).eps * (1.0 + jnp.max(variance, axis=-1))  # rounding of the largest
+            spread += jax.lax.stop_gradient(floor)[..., None, None] * identity_like(spread)
+            points = spread_points(mean[..., 1:] - mean[..., :1], small_cholesky(spread), nodes)
             points = jnp.concatenate([jnp.zeros_like(points[..., :1]), points], axis=-1)
         else:
             nodes, weights = quasi_normal(self.classes)

@@ -216,12 +216,6 @@ def latent_factor(latent: Latent) -> Float[Array, "*batch C C"]:
     return spread[..., :, None] * small_cholesky(correlation)
 
 
-def floored_factor(covariance: Float[Array, "*batch C C"], variance: Float[Array, "*batch K"]) -> Array:
-    """The Cholesky factor of a covariance of logits, raised by the rounding error of the largest variance."""
-    floor = 8.0 * jnp.finfo(covariance.dtype).eps * (1.0 + jnp.max(variance, axis=-1))
-    return small_cholesky(covariance + jax.lax.stop_gradient(floor)[..., None, None] * identity_like(covariance))
-
-
 def latent_points(latent: Latent, count: int) -> tuple[Array, Array]:
     """Values ``(K, ...)`` of ``count`` latent functions, and their weights ``(K, 1, ...)``, by `CallableLikelihood`."""
     mean = latent.mean
