@@ -85,7 +85,7 @@ def column_number(column: object, labels: tuple[str, ...]) -> int:
     fail("columns", f"numbers below {len(labels)} or names among {list(labels)}", repr(column), "Check the spelling.")
 
 
-Family = type[RBF] | type[Matern12] | type[Matern32] | type[Matern52]
+KernelFamily = type[RBF] | type[Matern12] | type[Matern32] | type[Matern52]
 FAMILIES = (RBF, Matern12, Matern32, Matern52)
 
 
@@ -115,7 +115,7 @@ class Design:
 
     inputs: tuple[Input, ...]
     components: dict[str, tuple[int, ...]]
-    family: Family
+    family: KernelFamily
     num_inducing: int
     pair_inducing: int
     measures: tuple[Measure, ...] = ()
@@ -269,7 +269,7 @@ def design(
     categorical: Sequence[int | str] = (),
     pairs: str | Sequence[tuple[int | str, int | str]] = (),
     constant: bool = True,
-    family: Family = RBF,
+    family: KernelFamily = RBF,
     num_inducing: int = 16,
     pair_inducing: int = 4,
     measure: str = "uniform",

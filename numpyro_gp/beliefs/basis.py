@@ -82,7 +82,7 @@ def agreement(kl: Float[Array, "*batch"], whitened: Whitened) -> Bool[Array, ""]
     return jnp.abs(whitened.kl() - kl) <= slack
 
 
-Tree = TypeVar("Tree")
+Pytree = TypeVar("Pytree")
 
 
 class Cross(NamedTuple):
@@ -350,7 +350,7 @@ def over_batch(
     return over_axes(build, len(lead), mapped)(kernel, inducing)
 
 
-def spread(tree: Tree, lead: Shape, target: Shape) -> Tree:
+def spread(tree: Pytree, lead: Shape, target: Shape) -> Pytree:
     """A tree whose leaves have ``target`` on their left where they had ``lead``, which broadcasts to it."""
 
     def one(leaf: Array) -> Array:
@@ -366,7 +366,7 @@ def broadcasts_to(shape: Shape, target: Shape) -> bool:
     return len(shape) <= len(target) and all(a in (1, b) for a, b in zip(shape, tail, strict=True))
 
 
-def in_plates(tree: Tree, lead: Shape, batch: Shape, site: str) -> Tree:
+def in_plates(tree: Pytree, lead: Shape, batch: Shape, site: str) -> Pytree:
     """A tree whose leaves have ``batch`` on their left where they had ``lead``.
 
     ``lead``, the axes of kernels, broadcasts against ``batch``; where the last axis of that is free, which is then the

@@ -18,7 +18,7 @@ from numpyro_gp.beliefs.basis import AbstractBasis, Basis
 from numpyro_gp.beliefs.decoupled import WithMeanPoints, single
 from numpyro_gp.checks import fail
 from numpyro_gp.kernels import Kernel
-from numpyro_gp.kernels.features import Features, features
+from numpyro_gp.kernels.features import FeatureMap, features
 from numpyro_gp.linalg import einsum, matmul
 
 # Standard normal noise by what it is for and its shape: from a key, or from sample sites of a model.
@@ -29,14 +29,14 @@ Normal = Callable[[str, tuple[int, ...]], Array]
 class PriorDraw:
     """``f0(x) = psi(x) . w``: a function of features with standard normal weights ``(F,)``, or ``(P, F)``."""
 
-    features: Features
+    features: FeatureMap
     weights: Float[Array, "*batch F"]
 
     def __call__(self, X: Float[Array, "N D"]) -> Float[Array, "*batch N"]:
         return matmul(self.weights, _features_in_rows(self.features, X).T)
 
 
-def _features_in_rows(make: Features, X: Float[Array, "N D"]) -> Float[Array, "N F"]:
+def _features_in_rows(make: FeatureMap, X: Float[Array, "N D"]) -> Float[Array, "N F"]:
     """All features in a row for each input, scaled so that their inner products are the kernel's."""
     return jnp.concatenate([b.reshape(b.shape[0], -1) / b.shape[1] ** 0.5 for b in make(X)], axis=1)
 

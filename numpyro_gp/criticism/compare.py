@@ -24,7 +24,7 @@ from numpyro_gp.posterior.prediction import Prediction
 LEVELS = 19
 # Arguments of a fit, data included: in order, or by name.
 Train = Sequence[object] | Mapping[str, object]
-Fitted = tuple[tuple[object, ...], dict[str, Any]]
+CallOfFit = tuple[tuple[object, ...], dict[str, Any]]
 
 
 class Estimate(NamedTuple):
@@ -179,7 +179,7 @@ def compare(
     if not (train is None or isinstance(train, (tuple, list, Mapping))):
         required = "a tuple of the arguments of the fit, or a dictionary of them by name"
         fail("train", required, f"a {type(train).__name__}", "Pass train=(X, y).", TypeError)
-    fitted: Fitted = ((), dict(train)) if isinstance(train, Mapping) else (tuple(train or ()), {})
+    fitted: CallOfFit = ((), dict(train)) if isinstance(train, Mapping) else (tuple(train or ()), {})
     fitted_args, fitted_kwargs = fitted
     cure = "Pass fit.posterior(); of ngp.gam fit.posterior, at fit.model.encode(table)."
     for name, posterior in posteriors.items():
@@ -241,7 +241,7 @@ def held_out_scores(prediction: Prediction, y: ArrayLike) -> dict[str, Estimate]
 
 
 def in_sample(
-    posterior: Posterior, key: Array, fitted: Fitted, num_samples: int | None, site: str | None, max_parameters: int
+    posterior: Posterior, key: Array, fitted: CallOfFit, num_samples: int | None, site: str | None, max_parameters: int
 ) -> tuple[dict[str, Any], list[str]]:
     """LOO, hyper-parameters, and what is known about the chains; with remarks on what is left out."""
     args, kwargs = fitted

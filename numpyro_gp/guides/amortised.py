@@ -21,10 +21,10 @@ from numpyro_gp.linalg import matmul
 
 # network(name, inputs (N, D + P), outputs) -> (N, outputs); it declares its parameters under ``name``.
 Network = Callable[[str, Array, int], Array]
-Data = Callable[..., tuple[Any, Any]]
+Read = Callable[..., tuple[Any, Any]]
 
 
-def amortised(network: Network | None = None, *, data: Data | None = None, start_log_scale: float = -3.0) -> Recipe:
+def amortised(network: Network | None = None, *, data: Read | None = None, start_log_scale: float = -3.0) -> Recipe:
     """Latent inputs read off the data by a network, so that new rows need no parameters (mathematics.md section 10.1).
 
     Parameters
@@ -51,7 +51,7 @@ def amortised(network: Network | None = None, *, data: Data | None = None, start
     return partial(_amortised, network=network or encoder(), data=data, shift=start_log_scale)
 
 
-def _amortised(name: str, prior: LocalPrior, *, network: Network, data: Data | None, shift: float) -> dist.Distribution:
+def _amortised(name: str, prior: LocalPrior, *, network: Network, data: Read | None, shift: float) -> dist.Distribution:
     if data is not None:
         X, y = data(*prior.arguments, **prior.keywords)
     elif {"X", "y"} <= set(prior.named):

@@ -76,11 +76,11 @@ def _finite(kernel: Kernel, X: Array) -> Blocks:
     return (make(kernel, X)[:, None, :],)
 
 
-Features = Callable[[Array], Blocks]
+FeatureMap = Callable[[Array], Blocks]
 
 
 @singledispatch
-def features(kernel: Kernel, key: Array, num: int, points: Float[Array, "N D"]) -> Features | None:  # noqa: ARG001
+def features(kernel: Kernel, key: Array, num: int, points: Float[Array, "N D"]) -> FeatureMap | None:  # noqa: ARG001
     """Features of a kernel, from which function draws are made: ``k(x, y) = E mean_g sum_r psi_gr(x) psi_gr(y)``.
 
     A kernel of your own gets functions that one can keep (`Posterior.functions`) by registering its features:
@@ -115,17 +115,17 @@ def features(kernel: Kernel, key: Array, num: int, points: Float[Array, "N D"]) 
 
 @features.register(Sum)
 @features.register(Product)
-def _of_sum(kernel: Sum | Product, key: Array, num: int, points: Float[Array, "N D"]) -> Features | None:
+def _of_sum(kernel: Sum | Product, key: Array, num: int, points: Float[Array, "N D"]) -> FeatureMap | None:
     keys = jax.random.split(key)
     parts = [features(part, each, num, points) for part, each in zip(kernel.parts.values(), keys, strict=True)]
     return None if None in parts else Partial(_sum_blocks if isinstance(kernel, Sum) else _product_blocks, *parts)
 
 
-def _sum_blocks(first: Features, second: Features, X: Array) -> Blocks:
+def _sum_blocks(first: FeatureMap, second: FeatureMap, X: Array) -> Blocks:
     return (*first(X), *second(X))
 
 
-def _product_blocks(first: Features, second: Features, X: Array) -> Blocks:
+def _product_blocks(first: FeatureMap, second: FeatureMap, X: Array) -> Blocks:
     """Every block with every other: group by group, as groups are independent, or all groups with the exact one."""
     return tuple(_outer(a, b) for a in first(X) for b in second(X))
 
@@ -141,7 +141,7 @@ def _outer(a: Float[Array, "N Ga Ra"], b: Float[Array, "N Gb Rb"]) -> Float[Arra
 @features.register(OfFunctionals)
 def _of_one_kernel(
     kernel: Scaled | Modulated | Active | OfFunctionals, key: Array, num: int, points: Float[Array, "N W"]
-) -> Features | None:
+) -> FeatureMap | None:
     if isinstance(kernel, Active):
         points = kernel._columns(points)
     elif isinstance(kernel, OfFunctionals):
@@ -150,7 +150,7 @@ def _of_one_kernel(
     return None if part is None else Partial(_one_kernel, kernel, part)
 
 
-def _one_kernel(kernel: Scaled | Modulated | Active | OfFunctionals, part: Features, X: Array) -> Blocks:
+def _one_kernel(kernel: Scaled | Modulated | Active | OfFunctionals, part: FeatureMap, X: Array) -> Blocks:
     if isinstance(kernel, Active):
         return part(kernel._columns(X))
     if isinstance(kernel, OfFunctionals):
@@ -168,7 +168,7 @@ def _one_kernel(kernel: Scaled | Modulated | Active | OfFunctionals, part: Featu
 @features.register(stationary.Matern52)
 @features.register(stationary.RationalQuadratic)
 @features.register(stationary.Periodic)
-def _of_stationary(kernel: stationary._Stationary, key: Array, num: int, points: Float[Array, "N D"]) -> Features:
+def _of_stationary(kernel: stationary._Stationary, key: Array, num: int, points: Float[Array, "N D"]) -> FeatureMap:
     if isinstance(kernel, stationary.Periodic) and points.shape[1] == 1:
         numbers = jnp.arange(HARMONICS + 1, dtype=points.dtype)
         return Partial(_harmonics, kernel, stationary._centre(points), numbers)
@@ -223,7 +223,7 @@ def _harmonics(
 
 
 @features.register
-def _of_cosine(kernel: stationary.Cosine, key: Array, num: int, points: Float[Array, "N D"]) -> Features:  # noqa: ARG001
+def _of_cosine(kernel: stationary.Cosine, key: Array, num: int, points: Float[Array, "N D"]) -> FeatureMap:  # noqa: ARG001
     return Partial(_cosine, kernel, stationary._centre(points))
 
 
@@ -233,7 +233,7 @@ def _cosine(kernel: stationary.Cosine, centre: Array, X: Array) -> Blocks:
 
 
 @features.register
-def _of_spectral_mixture(kernel: SpectralMixture, key: Array, num: int, points: Float[Array, "N D"]) -> Features:
+def _of_spectral_mixture(kernel: SpectralMixture, key: Array, num: int, points: Float[Array, "N D"]) -> FeatureMap:
     kernel._require_columns(points)
     key_normal, key_sign = jax.random.split(key)
     shape = (kernel.weights.shape[0], num, points.shape[1])
@@ -250,7 +250,7 @@ def _spectral_waves(kernel: SpectralMixture, centre: Array, normal: Array, sign:
 
 
 @features.register
-def _of_zero_mean(kernel: ZeroMean, key: Array, num: int, points: Float[Array, "N D"]) -> Features:
+def _of_zero_mean(kernel: ZeroMean, key: Array, num: int, points: Float[Array, "N D"]) -> FeatureMap:
     parts, made = kernel.factors(points.shape[1]), []
     for d, (part, each) in enumerate(zip(parts, jax.random.split(key, len(parts)), strict=True)):
         x = points[:, d : d + 1]
@@ -268,7 +268,7 @@ def _zero_mean(scale: Array, parts: list[Callable[[Array], Array]], X: Array) ->
     return (scale * block,)
 
 
-def _less_average(part: ZeroMean, base: Features, X: Float[Array, "N 1"]) -> Float[Array, "N G R"]:
+def _less_average(part: ZeroMean, base: FeatureMap, X: Float[Array, "N 1"]) -> Float[Array, "N G R"]:
     """``psi - (int psi dnu) kbar / cbar`` of the features of the kernel itself, averaged over the points."""
     points, weights = (value.astype(X.dtype) for value in part.measure.quadrature())
     (values,), (nodes,) = base(X), base(points[:, None])
@@ -308,7 +308,7 @@ for _family in FINITE:
 
 
 @features.register
-def _of_category_delta(kernel: CategoryDelta, key: Array, num: int, points: Float[Array, "N D"]) -> Features:
+def _of_category_delta(kernel: CategoryDelta, key: Array, num: int, points: Float[Array, "N D"]) -> FeatureMap:
     """Whole numbers differ by whole turns: frequencies uniform on one turn tell them apart."""
     return Partial(_delta, kernel, jax.random.uniform(key, (num, points.shape[1]), points.dtype, 0, 2 * math.pi))
 
@@ -320,7 +320,7 @@ def _delta(kernel: CategoryDelta, frequencies: Array, X: Array) -> Blocks:
 
 
 @features.register
-def _of_arc_cosine(kernel: ArcCosine, key: Array, num: int, points: Float[Array, "N D"]) -> Features:
+def _of_arc_cosine(kernel: ArcCosine, key: Array, num: int, points: Float[Array, "N D"]) -> FeatureMap:
     """The hidden units of the network, whose number the kernel takes to infinity."""
     return Partial(_units, kernel, jax.random.normal(key, (num, points.shape[1] + 1), points.dtype))
 

@@ -26,10 +26,10 @@ from numpyro_gp.kernels.base import (
 from numpyro_gp.kernels.stationary import RBF, Matern12, Matern32, Matern52, OfOneVariance, RationalQuadratic
 
 # From points (N, D) to values (N,): a function, or a function draw, which is a pytree.
-Values = Callable[..., Array]
+ValueFunction = Callable[..., Array]
 
 
-def values_at(argument: str, function: Values, X: Float[Array, "N D"], columns: bool = False) -> Array:
+def values_at(argument: str, function: ValueFunction, X: Float[Array, "N D"], columns: bool = False) -> Array:
     """Its values ``(N,)``, or with ``columns`` also ``(N, D)``, checked."""
     values = jnp.asarray(function(X))
     if values.shape != X.shape[:1] and not (columns and values.shape == X.shape):
@@ -62,7 +62,7 @@ class Gibbs(OfOneVariance):
     """
 
     variance: ArrayField
-    log_lengthscale: Values
+    log_lengthscale: ValueFunction
     checks = by_field(**OfOneVariance.checks, log_lengthscale=lambda _, function: as_pytree(function))
 
     def _cross(self, X1: Float[Array, "N1 D"], X2: Float[Array, "N2 D"]) -> Float[Array, "N1 N2"]:
@@ -99,7 +99,7 @@ class Modulated(Kernel):
     """
 
     kernel: KernelField
-    amplitude: Values
+    amplitude: ValueFunction
     checks = by_field(kernel=kernel_field, amplitude=lambda _, function: as_pytree(function))
 
     def at(self, X: Float[Array, "N D"]) -> Float[Array, " N"]:

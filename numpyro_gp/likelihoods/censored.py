@@ -19,12 +19,11 @@ from numpyro_gp.arrays import Array, ArrayLike, Converted, store, value_type
 from numpyro_gp.checks import check_array, fail, when_known
 from numpyro_gp.likelihoods.base import Likelihood, as_likelihood, like
 from numpyro_gp.likelihoods.continuous import Gaussian
-from numpyro_gp.likelihoods.expectations import expect, log_expect
+from numpyro_gp.likelihoods.expectations import Batch, expect, log_expect
 from numpyro_gp.likelihoods.quadrature import Latent, at_points
 from numpyro_gp.likelihoods.tails import before, log_mass, log_tails
 
 Given = Converted[Likelihood, Likelihood | Callable[..., dist.Distribution]]
-Batch = Float[Array, "*batch"]
 # The log probability of what is known of ``y`` given ``f``: (likelihood, y, f) -> (...).
 Known = Callable[..., Array]
 

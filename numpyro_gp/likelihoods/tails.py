@@ -208,7 +208,7 @@ def _student_tail(d: dist.Distribution, size: Array) -> Array:
     return jnp.where(is_near, near, far) - LOG_2
 
 
-def _waiting(hazard: Callable[[dist.Distribution, Array], Array]) -> Callable[[dist.Distribution, Array], Tails]:
+def _by_hazard(hazard: Callable[[dist.Distribution, Array], Array]) -> Callable[[dist.Distribution, Array], Tails]:
     """Of the cumulative hazard ``-log P(Y > y)``."""
     return lambda d, y: (log1m_exp(-hazard(d, y)), -hazard(d, y))
 
@@ -245,15 +245,15 @@ def _by_cdf(d: dist.Distribution, y: Array) -> Tails:
 # The first that a distribution is an instance of.
 KNOWN: tuple[tuple[type, Callable[[dist.Distribution, Array], Tails]], ...] = (
     (dist.Normal, _by_location(log_ndtr)),
-    (dist.HalfNormal, _waiting(lambda d, y: -LOG_2 - log_ndtr(-y / d.scale))),
+    (dist.HalfNormal, _by_hazard(lambda d, y: -LOG_2 - log_ndtr(-y / d.scale))),
     (dist.StudentT, _symmetric(_student_tail)),
     (dist.Cauchy, _symmetric(lambda _, z: jnp.log(jnp.arctan2(jnp.ones_like(z), z) / np.pi))),
     (dist.Laplace, _symmetric(lambda _, z: -z - LOG_2)),
     (dist.Logistic, _by_location(log_sigmoid)),
     (dist.Gumbel, _gumbel),
-    (dist.Exponential, _waiting(lambda d, y: d.rate * y)),
-    (dist.Weibull, _waiting(lambda d, y: (y / d.scale) ** d.concentration)),
-    (dist.Gompertz, _waiting(lambda d, y: d.concentration * jnp.expm1(d.rate * y))),
+    (dist.Exponential, _by_hazard(lambda d, y: d.rate * y)),
+    (dist.Weibull, _by_hazard(lambda d, y: (y / d.scale) ** d.concentration)),
+    (dist.Gompertz, _by_hazard(lambda d, y: d.concentration * jnp.expm1(d.rate * y))),
     (dist.Gamma, lambda d, y: log_gamma_parts(*jnp.broadcast_arrays(d.concentration, d.rate * y))),
     (dist.Beta, lambda d, y: _of_beta(d.concentration1, d.concentration0, y, 1 - y)),
     (dist.Poisson, lambda d, y: log_gamma_parts(*jnp.broadcast_arrays(jnp.floor(y) + 1, d.rate))[::-1]),

@@ -19,7 +19,7 @@ from numpyro_gp.kernels.jitter import ample_jitter
 from numpyro_gp.linalg import einsum
 from numpyro_gp.neighbours.value import JointRows, Neighbours, NewRows, neighbours_in
 from numpyro_gp.posterior.near import lengthscales_of, near_of
-from numpyro_gp.posterior.tracing import AskedProcess, Draw, Fitted, Process, draws_of, key_of, plates_at
+from numpyro_gp.posterior.tracing import AskedProcess, Draw, Fitted, ModelProcess, draws_of, key_of, plates_at
 from numpyro_gp.primitives.function_draw import FunctionDraw, function_draw, level_at, settled
 from numpyro_gp.primitives.neighbours.local_process import LocalProcess, new_rows_of
 from numpyro_gp.primitives.neighbours.row_data import GlobalPart, RowData
@@ -236,7 +236,7 @@ def posterior_functions(
 def _local(asked: AskedProcess, draws: Draw, num_features: int) -> LocalFunctions | None:
     """Functions of a process by neighbours, whose rows are found in the median of its lengthscales; else None."""
 
-    def one(process: Process, draw: Draw) -> tuple[LocalDraw, Array] | None:
+    def one(process: ModelProcess, draw: Draw) -> tuple[LocalDraw, Array] | None:
         if not isinstance(process, LocalProcess):
             return None
         data: RowData = process.data.given_data().centred()

@@ -85,7 +85,7 @@ def finder_of(
 def near_in_units(asked: tracing.AskedProcess, key: Array, index: np.ndarray) -> tuple[Neighbours, Array] | None:
     """The neighbours that a process stands on, and the median of its lengthscales; None of one that has none."""
 
-    def units(process: tracing.Process, _: object) -> Array | None:
+    def units(process: tracing.ModelProcess, _: object) -> Array | None:
         return shortest([lengthscales_of(one) for one in processes_of(process) if isinstance(one, LocalProcess)])
 
     draws = tracing.draws_of(key, index[np.linspace(0, len(index) - 1, min(len(index), FEW_DRAWS)).astype(int)])
@@ -113,7 +113,7 @@ def joint_rows_of(
     return None if found is None else joint_rows(found[0], X, TOGETHER if count is None else count, found[1])
 
 
-def processes_of(process: tracing.Process) -> tuple[GaussianProcess | LocalProcess, ...]:
+def processes_of(process: tracing.ModelProcess) -> tuple[GaussianProcess | LocalProcess, ...]:
     """A process, or the several that data are seen through."""
     return process.processes if isinstance(process, SeenProcesses) else (process,)
 
@@ -127,7 +127,7 @@ def near_of(asked: tracing.AskedProcess, draws: tracing.Draw) -> Neighbours:
     if len(given) == 1:
         return given[0]
 
-    def inputs(process: tracing.Process, _: object) -> list[tuple[Array, Array]]:
+    def inputs(process: tracing.ModelProcess, _: object) -> list[tuple[Array, Array]]:
         return [(one.data.near.inputs, one.data.near.order) for one in processes_of(process)]
 
     (rows, order), *others = asked.at_each(inputs, jax.tree.map(lambda array: array[:1], draws))

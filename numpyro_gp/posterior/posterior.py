@@ -60,7 +60,7 @@ from numpyro_gp.sites import is_latent, role
 
 KINDS = ("svi", "mcmc", "stein")
 # Of a posterior: its engine, arrays by group, and numbers.
-Parts = tuple[str, Mapping[str, Mapping[str, object]], Mapping[str, object]]
+StoredParts = tuple[str, Mapping[str, Mapping[str, object]], Mapping[str, object]]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -522,7 +522,7 @@ class Posterior(Fitted):
         kind, groups, notes = self.parts()
         write_arrays(path, kind, groups, notes)
 
-    def parts(self) -> Parts:
+    def parts(self) -> StoredParts:
         """Everything but the model and the guide: the engine, arrays by group, and numbers."""
         groups: dict[str, Mapping[str, object]] = {"samples": self.samples or {}, "params": self.params}
         groups["inducing"] = self.inducing
@@ -547,7 +547,7 @@ class Posterior(Fitted):
         return cls.of_parts(parts, model, guide, *args, **kwargs)
 
     @classmethod
-    def of_parts(cls, parts: Parts, model: Model, guide: object = None, *args: object, **kwargs: object) -> Self:
+    def of_parts(cls, parts: StoredParts, model: Model, guide: object = None, *args: object, **kwargs: object) -> Self:
         """A posterior of `parts`, with its model and guide; see `load`."""
         kind, groups, notes = parts
         if "past" in groups:

@@ -37,7 +37,7 @@ def _at(ends: LineEnd, rows: Array, gaps: Array, variances: Array) -> Observatio
     return jax.vmap(one)(ends, variances)
 
 
-def _last_row(line: Line) -> Line:
+def _at_last_row(line: Line) -> Line:
     """The line of the last row alone, from which later ones are found."""
     return Line(line.inputs[line.order[-1:]], jnp.zeros_like(line.order[:1]), line.gaps[:1], line.times[-1:])
 
@@ -59,7 +59,7 @@ class LineStream:
                 fail("a predictor that takes data", "of Gaussian data, a gp_regression", "another one", cure, TypeError)
             return LineEnd.of(process.data)
 
-        return cls(key, asked.name, asked.at_each(end, draws_of(key, index)), _last_row(line))
+        return cls(key, asked.name, asked.at_each(end, draws_of(key, index)), _at_last_row(line))
 
     def __init__(self, key: Array, name: str | None, ends: LineEnd, last: Line) -> None:
         self._key, self._name, self._ends, self._last = key, name, ends, last
@@ -85,7 +85,7 @@ class LineStream:
         data = values.reshape(-1).astype(gaps.dtype)[line.order]
         ends = _told(self._ends, line.inputs[line.order], gaps, data, variances)
         _check_codes("t", ends.state[0])
-        return LineStream(self._key, self._name, ends, _last_row(line))
+        return LineStream(self._key, self._name, ends, _at_last_row(line))
 
     def _rows(self, argument: str, t: Any) -> np.ndarray:
         """Times, or rows of times and codes, behind the last datum; one of them may be given alone."""

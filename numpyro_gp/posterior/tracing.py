@@ -98,7 +98,7 @@ class Fitted:
 # The key and the number of a draw of a posterior, or of several, on the first axis of both.
 Draw = tuple[Array, Array]
 # What a model may ask: a process, one given its data by neighbours, or those that other data are seen through.
-Process = GaussianProcess | LocalProcess | SeenProcesses
+ModelProcess = GaussianProcess | LocalProcess | SeenProcesses
 
 
 class SiteValues:
@@ -230,11 +230,11 @@ class AskedProcess(NamedTuple):
     name: str | None
     conditioned: bool = False
 
-    def at(self, posterior: Fitted, draw: Draw, arrays: Sequence[Array]) -> Process:
+    def at(self, posterior: Fitted, draw: Draw, arrays: Sequence[Array]) -> ModelProcess:
         """The process at one draw, of a posterior and a call over these arrays."""
         with recorded_processes() as recorded:
             trace = trace_at(posterior, draw, self.call.at(arrays), self.plates)
-        wanted = found = dict[str, Process](recorded)
+        wanted = found = dict[str, ModelProcess](recorded)
         if self.conditioned:
             wanted = {name: own for name, own in recorded.items() if own.noise is not None}  # made by `gp_regression`
             fns = {name: unwrap(site["fn"]) for name, site in trace.items() if site["type"] == "sample"}

@@ -124,7 +124,7 @@ class PlateLayout(NamedTuple):
         return math.prod(self.shape[axis] for axis in self.others)
 
 
-AnyProcess = TypeVar("AnyProcess", bound=Any)
+Opened = TypeVar("Opened", bound=Any)
 _recorded: ContextVar[dict[str, object] | None] = ContextVar("_recorded", default=None)
 # A model that runs for its predictions: variances are those of ``f``, without what a jitter leaves.
 PREDICTING: ContextVar[bool] = ContextVar("PREDICTING", default=False)
@@ -216,7 +216,7 @@ def basis_under(value: AbstractBelief | Array, prior: Any, plates: Plates) -> Ab
     return prior.basis_of(value)
 
 
-def record(process: AnyProcess) -> AnyProcess:
+def record(process: Opened) -> Opened:
     """Add a process to those of `recorded_processes`, under the name of its site in the whole model."""
     if (recorded := _recorded.get()) is not None:
         recorded[process.name] = process

@@ -5,13 +5,12 @@ import uuid
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import numpy as np
 
+from numpyro_gp.arrays import T
 from numpyro_gp.checks import fail
-
-T = TypeVar("T")
 
 
 def check_place(path: str | os.PathLike[str]) -> Path:

@@ -59,14 +59,14 @@ def row_axes(arrays: Sequence[Any], named: frozenset[int], batch: tuple[int, ...
         total = arrays[min(named)].shape[0]
         return 0, total, {n: 0 for n, x in enumerate(arrays) if x.shape[:1] == (total,)}
     for axis, total in reversed(list(enumerate(batch))):
-        found = {n: _place(x.shape, batch[: axis + 1]) for n, x in enumerate(arrays)}
+        found = {n: _rows_axis(x.shape, batch[: axis + 1]) for n, x in enumerate(arrays)}
         places = {n: place for n, place in found.items() if place is not None}
         if named <= places.keys():
             return axis, total, places
     return len(batch) - 1, batch[-1], {}
 
 
-def _place(shape: tuple[int, ...], batch: tuple[int, ...]) -> int | None:
+def _rows_axis(shape: tuple[int, ...], batch: tuple[int, ...]) -> int | None:
     """Axis of an array at the last axis of ``batch``, with as many of the others on its left as it can have."""
     for place in reversed(range(min(len(shape), len(batch)))):
         beside = zip(shape[:place], batch[len(batch) - 1 - place : -1], strict=True)

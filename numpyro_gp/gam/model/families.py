@@ -44,11 +44,11 @@ STEP, REACH = 0.6, 7.0
 FEW_NODES = (*NARROW, (12, 0.03))
 
 # ``(f (Q, N), *numbers of each row (N,))`` to values ``(Q, N)`` of several functions.
-Functions = Callable[..., tuple[np.ndarray, ...]]
+ArrayFunctions = Callable[..., tuple[np.ndarray, ...]]
 
 
 def over_nodes(
-    functions: Functions,
+    functions: ArrayFunctions,
     rule: tuple[np.ndarray, np.ndarray],
     mean: np.ndarray,
     variance: np.ndarray,
@@ -67,8 +67,8 @@ def over_nodes(
 
 
 def by_nodes(
-    functions: Functions,
-    beyond: Functions,
+    functions: ArrayFunctions,
+    beyond: ArrayFunctions,
     distance: np.ndarray,
     mean: np.ndarray,
     variance: np.ndarray,
@@ -99,7 +99,7 @@ def by_nodes(
 
 
 def in_a_strip(
-    functions: Functions,
+    functions: ArrayFunctions,
     mean: np.ndarray,
     variance: np.ndarray,
     *given: np.ndarray,

@@ -96,7 +96,7 @@ def _mv(matrix: Array, vector: Array) -> Array:
     return jnp.sum(matrix * vector[None], axis=1)
 
 
-def _moved(A: Blocks, Q: Array, mean: Array, covariance: Array) -> tuple[Array, Array]:
+def _moved_state(A: Blocks, Q: Array, mean: Array, covariance: Array) -> tuple[Array, Array]:
     """A state ``N(c, C)`` after a move."""
     return _moved_mean(A, mean), times(A, transposed(times(A, covariance))) + Q
 
@@ -105,7 +105,7 @@ def _moved_mean(A: Blocks, vector: Array) -> Array:
     return times(A, vector[:, None])[:, 0]
 
 
-def _outer(A: Blocks, first: Array, second: Array) -> Blocks:
+def _dyads(A: Blocks, first: Array, second: Array) -> Blocks:
     """``first second^T`` of ``(S, T, n)``, where ``A`` has blocks."""
     pairs = zip(rows_of(A, first), rows_of(A, second), strict=True)
     return tuple(jnp.sum(one[:, :, None] * two[:, None], axis=3) for one, two in pairs)
@@ -139,7 +139,7 @@ def _said(read: np.ndarray, A: Blocks, Q: Array, y: Array, w: Array, codes: Arra
     def step(carry: Said, row: Data) -> tuple[Said, None]:
         F, c, C, J, h, k = carry
         A, Q, y, w, code = row
-        F, (c, C) = times(A, F), _moved(A, Q, c, C)
+        F, (c, C) = times(A, F), _moved_state(A, Q, c, C)
         reading = read_at(read, code)
         datum = Datum.of(reading, c, C, y, w)
         seen = jnp.sum(reading[:, None] * F, axis=0)
@@ -218,7 +218,7 @@ def _filter(
         carry: tuple[Array, ...], row: Data
     ) -> tuple[tuple[Array, ...], tuple[tuple[Array, Array], tuple[Array, Array]]]:
         (m, P), (A, Q, y, w, code) = carry, row
-        moved = _moved(A, Q, m, P)
+        moved = _moved_state(A, Q, m, P)
         return Datum.of(read_at(read, code), *moved, y, w).known(*moved), ((m, P), moved)
 
     return lax.scan(step, starts, (A, Q, y, w, codes))[1]
@@ -273,7 +273,7 @@ def _log_integral_jvp(read: np.ndarray, primals: tuple[Any, ...], tangents: tupl
         curvature = curvature + reading[:, None] * own[None]
         d_Q = 0.5 * (slope[:, None] * slope[None] - curvature)
         # ``l m^T + 2 B A P``, its two terms side by side.
-        d_A = _outer(A, jnp.concatenate([slope[:, None], 2 * d_Q], axis=1), jnp.concatenate([m[:, None], PA], axis=1))
+        d_A = _dyads(A, jnp.concatenate([slope[:, None], 2 * d_Q], axis=1), jnp.concatenate([m[:, None], PA], axis=1))
         value = _dot(reading, before) + jnp.sum(datum.column * slope, axis=0)
         left = _dot(reading, datum.column) - jnp.sum(datum.column * _mv(curvature, datum.column), axis=0)
         d_w = -0.5 * (jnp.square(y - value) + left)
@@ -330,7 +330,7 @@ def told(
 
     def step(state: tuple[Array, Array], row: tuple[Any, ...]) -> tuple[tuple[Array, Array], None]:
         A, Q, y, w, read = row
-        mean, covariance = _moved(A, Q, *state)
+        mean, covariance = _moved_state(A, Q, *state)
         datum = Datum.of(read, mean, covariance, y, w)
         gain = datum.weight[None] * datum.column
         kept = jnp.eye(len(gain), dtype=gain.dtype)[:, :, None] - gain[:, None] * read[None]
@@ -346,7 +346,7 @@ def told(
 
 def behind(states: States, state: tuple[Array, Array], gaps: Array, read: Array) -> tuple[Array, Array]:
     """Mean and variance ``(B,)`` of what is ``read (S, B)`` of states at times behind one ``N(m, P)``."""
-    mean, covariance = _moved(*states.move(gaps), state[0][:, None], state[1][:, :, None])
+    mean, covariance = _moved_state(*states.move(gaps), state[0][:, None], state[1][:, :, None])
     return _dot(read, mean), _dot(read, _mv(covariance, read))
 
 
@@ -379,7 +379,7 @@ def at_new_rows(
 
     mean, covariance = known.mean[:, at], known.covariance[:, :, at]
     mean, covariance = Datum.of(read_near(at), mean, covariance, y[at], w[at]).known(mean, covariance)
-    mean, covariance = _moved(*states.move(gaps[:, 0]), mean, covariance)
+    mean, covariance = _moved_state(*states.move(gaps[:, 0]), mean, covariance)
     mean = jnp.where(place[None] >= 0, mean, 0)
     covariance = jnp.where(place[None, None] >= 0, covariance, states.start(t))
     later = with_datum(read_near(behind), known.h[:, behind], known.J[:, :, behind], y[behind], w[behind])
