@@ -16,7 +16,7 @@ from numpyro_gp.checks import check_count, check_key, fail
 from numpyro_gp.criticism import fit_checks, metrics, posterior_checks
 from numpyro_gp.criticism.evidence import gather
 from numpyro_gp.criticism.fit_checks import Case, Finding
-from numpyro_gp.criticism.weights import Weights, importance_weights, whitened_normal
+from numpyro_gp.criticism.weights import Weights, importance_resample, importance_weights, whitened_normal
 from numpyro_gp.posterior.draws import is_hyperparameter
 from numpyro_gp.posterior.posterior import Posterior
 from numpyro_gp.programs.handler_lock import alone
@@ -139,7 +139,16 @@ def findings(case: Case) -> tuple[Finding, ...]:
     return tuple(max(same, key=distance) for same in each if same)[:MOST]
 
 
-__all__ = ["Calibration", "Finding", "Weights", "importance_weights", "sbc", "verdict", "whitened_normal"]
+__all__ = [
+    "Calibration",
+    "Finding",
+    "Weights",
+    "importance_resample",
+    "importance_weights",
+    "sbc",
+    "verdict",
+    "whitened_normal",
+]
 
 THINNING = 5
 

@@ -96,12 +96,15 @@ def _is_conditional(case: Case) -> bool:
 def pareto(case: Case) -> Iterator[Finding]:
     """Importance weights that say that a fit has a wrong shape."""
     fit, call = case.posterior, case.call
-    if fit is None or call is None or case.key is None or fit.guide is None:
+    if fit is None or call is None or case.key is None:
         return
-    if not (case.evidence.is_weighable and fit.source.is_random):
+    if fit.kind == "resampled":
+        k = float(np.ravel(fit.extra_fields["pareto_k"])[0])
+    elif fit.guide is not None and case.evidence.is_weighable and fit.source.is_random:
+        bound = call.at(call.arrays)
+        k = importance_weights(fit, case.key, *bound.args, **bound.kwargs).pareto_k
+    else:
         return
-    bound = call.at(call.arrays)
-    k = importance_weights(fit, case.key, *bound.args, **bound.kwargs).pareto_k
     if k > POOR:
         text = f"Pareto k of the importance weights is {k:.2f}, above {POOR}, so the fit has a wrong shape"
         cure = "train longer, by natural steps, or take guides.conditional() for uncertain hyper-parameters, or NUTS"
@@ -126,7 +129,8 @@ def parameters_differ(case: Case) -> Iterator[Finding]:
         text = f"{label} is {a.mean():.2f} ± {a.std():.2f} here and {b.mean():.2f} ± {b.std():.2f} in the other fit, "
         text += "and the functions agree"
         cure = "trust the predictions and not this parameter's spread"
-        cure += "" if _is_conditional(case) else ", or fit it by guides.conditional()"
+        follows = ", or draw by importance weights: ngp.diagnose.importance_resample"
+        cure += follows if _is_conditional(case) else ", or fit it by guides.conditional()"
         yield Finding("parameters differ", text, score, 1.0, cure)
 
 

@@ -1,5 +1,7 @@
-"""Whether to trust a variational fit: the importance weights of its draws, and the shape of their tail."""
+"""Importance weights of the draws of a variational fit: whether to trust it, and draws that are nearer to NUTS."""
 
+import warnings
+from collections.abc import Mapping
 from typing import NamedTuple, NoReturn
 
 import jax
@@ -13,13 +15,15 @@ from numpyro_gp.arrays import Array
 from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.beliefs.basis import AbstractBasis
 from numpyro_gp.checks import check_count, check_key, fail, known
-from numpyro_gp.criticism.leave_one_out import pareto_k
-from numpyro_gp.posterior.draws import PointsAt, whitened_sites
+from numpyro_gp.criticism.leave_one_out import pareto_k, smoothed
+from numpyro_gp.posterior.draws import PointsAt, check_full, whitened_sites
 from numpyro_gp.posterior.posterior import Posterior
+from numpyro_gp.posterior.sources import stored
 from numpyro_gp.primitives.opening import Plates, basis_under
 from numpyro_gp.programs.compiled import run_quickly
-from numpyro_gp.rows.call import call_of
-from numpyro_gp.sites import unwrap
+from numpyro_gp.rows.call import Call, call_of
+from numpyro_gp.rows.model_trace import look
+from numpyro_gp.sites import is_latent, unwrap
 
 GOOD, POOR = 0.5, 0.7
 
@@ -93,16 +97,91 @@ def importance_weights(
     >>> ngp.diagnose.importance_weights(posterior, jax.random.key(1), X, y, num_samples=50).log_weights.shape
     (50,)
     """
+    count = check_count("num_samples", num_samples, 25)
+    found, _ = _weighted_draws(posterior, key, call_of(posterior.model, args, kwargs), count)
+    return Weights(found, pareto_k(found))
+
+
+def importance_resample(
+    posterior: Posterior,
+    key: Array,
+    *args: object,
+    num_samples: int = 1000,
+    num_weighed: int = 10_000,
+    **kwargs: object,
+) -> Posterior:
+    """Draws of a variational fit, each as often as its importance weight says: near to those of NUTS.
+
+    A normal guide is too narrow where a posterior is skewed, as that of a standard deviation of groups. Its draws and
+    their weights say where the posterior is, as long as the guide reaches all of it: `importance_weights` has the
+    target, and the weights are smoothed (Vehtari et al. 2024). A warning says where they cannot be relied on.
+
+    Parameters
+    ----------
+    posterior : Posterior
+        From `Posterior.from_svi`.
+    key : PRNG key
+    *args, **kwargs
+        Arguments of the model as in the fit, data included and without minibatches.
+    num_samples : int
+        Draws of the posterior that is returned.
+    num_weighed : int
+        Draws of the guide that are weighed, from which these are drawn with replacement.
+
+    Returns
+    -------
+    Posterior
+        With stored draws, for all that a posterior answers. ``extra_fields`` has ``pareto_k`` beside each.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp, numpyro, numpyro.distributions as dist, optax, numpyro_gp as ngp
+    >>> def model(X, y=None):
+    ...     noise = numpyro.sample("noise", dist.LogNormal(-1.0, 0.5))
+    ...     ngp.gp_regression("y", ngp.kernels.RBF(1.0, 1.0), X, noise**2, obs=y)
+    >>> X = jnp.linspace(0.0, 3.0, 8)[:, None]
+    >>> guide = ngp.AutoGP(model, rest=numpyro.infer.autoguide.AutoNormal)
+    >>> svi = numpyro.infer.SVI(model, guide, optax.adam(0.05), numpyro.infer.Trace_ELBO())
+    >>> posterior = ngp.fit(jax.random.key(0), svi, 100, X, jnp.sin(X[:, 0]), progress=False).posterior()
+    >>> ngp.diagnose.importance_resample(posterior, jax.random.key(1), X, jnp.sin(X[:, 0])).num_draws
+    1000
+    """
+    call = call_of(posterior.model, args, kwargs)
+    log_weights, samples = _weighted_draws(posterior, key, call, check_count("num_weighed", num_weighed, 25))
+    places = np.arange(check_count("num_samples", num_samples))
+    if lost := int(np.sum(np.isnan(log_weights) | (log_weights == np.inf))):
+        cure = "Train longer, or restrict priors to values with which the model has a density."
+        fail("the importance weights", "numbers", f"{lost} of {log_weights.size} that are none", cure)
+    weights = smoothed(log_weights[:, None])
+    if (k := float(weights.k[0])) > POOR:
+        text = (
+            f"Pareto k of the importance weights is {k:.2f}, above {POOR}: some draws stand for all others, and what "
+        )
+        text += "they say is no posterior. Train longer, by natural steps, or sample by NUTS."
+        warnings.warn(text, stacklevel=2)
+    # One offset for all: a draw is taken as often as its weight says, but for one.
+    ends = np.cumsum(np.exp(weights.log_weights[:, 0]))
+    offset = float(jax.random.uniform(jax.random.fold_in(key, 1)))
+    index = np.searchsorted(ends[:-1] / ends[-1], (places + offset) / num_samples, side="right")
+    sites = look(posterior.model, call).sites
+    own = {name: x for name, x in posterior.params.items() if name in sites}  # and none of the guide
+    source = stored({name: x[index] for name, x in samples.items()}, own)
+    return Posterior(posterior.model, "resampled", source, extra_fields={"pareto_k": np.full(index.shape, k)})
+
+
+def _weighted_draws(posterior: Posterior, key: Array, call: Call, count: int) -> tuple[np.ndarray, Mapping[str, Array]]:
+    """Log weights of draws of a guide, and the draws: points at all latent sites of the model."""
     if posterior.guide is None:
         cure = "For Markov chains look at R-hat and effective sample size: numpyro.diagnostics.summary."
         fail("posterior", "of a variational fit", f"one from {posterior.kind!r}", cure, TypeError)
-    keys = jax.random.split(check_key("key", key), check_count("num_samples", num_samples, 25))
-    call = call_of(posterior.model, args, kwargs)
+    keys = jax.random.split(check_key("key", key), count)
+    check_full(look(posterior.fitted_model, call).sites)
     for name, is_whitened in whitened_sites(posterior, (keys[0], jnp.zeros((), int)), call).items():
         if not is_whitened:
             _refuse_belief(name)
+    args, kwargs = call.at(call.arrays)
 
-    def log_weight(key: Array) -> Array:
+    def weighted_draw(key: Array) -> tuple[Array, Mapping[str, Array]]:
         key_guide, key_points = jax.random.split(key)
         guide = handlers.substitute(handlers.seed(posterior.guide, key_guide), data=posterior.params)
         with handlers.block():
@@ -119,10 +198,10 @@ def importance_weights(
             site = found[name]
             basis = basis_under(belief, unwrap(site["fn"]), Plates.of(site["cond_indep_stack"]))
             log_guide = log_guide + jnp.sum(whitened_normal(name, belief, basis).log_prob(site["value"]))
-        return log_model - log_guide
+        return log_model - log_guide, {name: site["value"] for name, site in found.items() if is_latent(site)}
 
-    found = np.asarray(run_quickly(lambda keys: jax.lax.map(log_weight, keys), keys))
-    return Weights(found, pareto_k(found))
+    log_weights, samples = run_quickly(lambda keys: jax.lax.map(weighted_draw, keys), keys)
+    return np.asarray(log_weights), samples
 
 
 def whitened_normal(name: str, belief: AbstractBelief, basis: AbstractBasis) -> dist.MultivariateNormal:

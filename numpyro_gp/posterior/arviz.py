@@ -22,6 +22,8 @@ SAMPLING = {
     "svi": "independent draws from a variational approximation: R-hat and effective sample size say nothing about it",
     "stein": "particles of Stein variational gradient descent, one position each and no chain: "
     "R-hat, effective sample size and PSIS-LOO do not apply",
+    "resampled": "draws of a variational approximation, each as often as its importance weight says: R-hat and "
+    "effective sample sizes say nothing about it",
 }
 # NumPyro's names of what NUTS records, and ArviZ's.
 STATS = {

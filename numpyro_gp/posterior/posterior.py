@@ -58,7 +58,7 @@ from numpyro_gp.rows.call import Arguments, Call, argument_names, arguments_of, 
 from numpyro_gp.rows.model_trace import look
 from numpyro_gp.sites import is_latent, role
 
-KINDS = ("svi", "mcmc", "stein")
+KINDS = ("svi", "mcmc", "stein", "resampled")
 # Of a posterior: its engine, arrays by group, and numbers.
 StoredParts = tuple[str, Mapping[str, Mapping[str, object]], Mapping[str, object]]
 
@@ -76,7 +76,7 @@ class Posterior(Fitted):
     ----------
     model : callable
     kind : str
-        The engine: "svi", "mcmc" or "stein".
+        The engine: "svi", "mcmc" or "stein"; "resampled" of `ngp.diagnose.importance_resample`.
     source : GuideDraws or StoredDraws
         Draws of the global sites, as points or beliefs: those of a guide at its parameters, or draws that are stored.
     num_chains, extra_fields : int, dict

@@ -184,6 +184,7 @@ ANSWERS: list[Row] = [
 
 CRITICISM: list[Row] = [
     (lambda: ngp.diagnose.importance_weights(chain(), KEY, X, Y), "posterior must be of a variational fit"),
+    (lambda: ngp.diagnose.importance_resample(chain(), KEY, X, Y), "posterior must be of a variational fit"),
     (lambda: ngp.diagnose.sbc(KEY, model, X, num_simulations=3), "num_simulations must be at least 10"),
     (lambda: ngp.diagnose.sbc(KEY, model, X, num_draws=3), "num_draws must be at least 7"),
     (lambda: ngp.diagnose.sbc(KEY, model, jnp.asarray(X), data={"z": "y"}), "data must be sites of the model"),
