@@ -287,9 +287,16 @@ def fit_until(
     progress: bool,
     is_over: Callable[[Position], bool] | None = None,
     search: bool | None = None,
+    init_params: dict[str, Any] | None = None,
 ) -> FitResult:
     """Fit by blocks of steps, until one ends where the fit is over: by itself where losses no longer fall."""
     is_over = is_over or (lambda position: not still_rises(position.losses, block))
     feed = feed_of(engine, key, Arguments(args, kwargs))
-    asked: dict[str, Any] = {"chunk_size": None, "path": None, "resume": False, "init_params": None, "search": search}
+    asked: dict[str, Any] = {
+        "chunk_size": None,
+        "path": None,
+        "resume": False,
+        "init_params": init_params,
+        "search": search,
+    }
     return run_to_end(prepare(key, engine, feed, most_steps, **asked), math.inf, progress, block, is_over)

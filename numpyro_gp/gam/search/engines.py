@@ -17,11 +17,11 @@ from numpyro.infer.autoguide import AutoMultivariateNormal, AutoNormal
 from numpyro_gp.arrays import Array, set_to
 from numpyro_gp.checks import fail
 from numpyro_gp.gam.model.censoring import sides_at
+from numpyro_gp.gam.model.family import has_numbers
 from numpyro_gp.gam.model.model import Model, offset_at, vector_layout_of
 from numpyro_gp.gam.model.term_kernels import CURVE, MOST_TOGETHER
 from numpyro_gp.gam.search.bound import WATCH
-from numpyro_gp.gam.search.bound_formulas import tabulated_columns
-from numpyro_gp.gam.search.modes import MANY_ROWS, collapsed
+from numpyro_gp.gam.search.modes import MANY_ROWS, Collapsed, collapsed
 from numpyro_gp.gam.search.series_evidence import of_series
 from numpyro_gp.gam.table.layout import other_sides
 from numpyro_gp.guides import AutoGP, block_low_rank, conditional
@@ -37,16 +37,16 @@ from numpyro_gp.training.fit import fit_until, still_rises
 # Inducing inputs up to which one belief holds all covariances; above, those between terms are of low rank.
 JOINT, RANK = MOST_TOGETHER, 20
 JOINT_OF_MORE = 1000
-# Numbers in the features of all rows up to which steps are those of `collapsed`, where rows are not in tables.
-MOST_FEATURES = 20_000_000
+# Numbers in the features of all rows up to which steps are those of `collapsed`, where noise is not Gaussian.
+MOST_FEATURES = 40_000_000
 # Rows of a step where there are more than `MANY_ROWS`.
 BATCH = 2048
 # Share of rows that are censored above which they may be those with an event.
 MOSTLY = 0.9
 # Seconds after which a search shows a bar: most have ended before.
 DELAY = 2.0
-# Steps between two looks at the bound.
-BLOCK = 400
+# Steps between two looks at the bound, and passes through the rows that stochastic steps from a start take.
+BLOCK, PASSES = 400, 4
 
 
 class EngineResult(NamedTuple):
@@ -92,11 +92,15 @@ def by_quasi_newton(model: Model, most_steps: int, tables: bool = True, progress
     if not np.isfinite(result.losses[-1]):
         cure = "Look for huge or almost equal values in the columns, or pass batch= for stochastic steps."
         fail("the bound", "finite", f"{result.losses[-1]} after {len(result.losses)} steps", cure, ArithmeticError)
-    values = {f"f{NATURAL_MARK}shift": result.shift, f"f{NATURAL_MARK}precision": result.precision}
-    values |= {"auto_loc": result.location, "auto_scale_tril": result.root}
     steps = len(result.losses)
     notes = (*result.notes, *still_rose(steps, result.is_flat))
-    return of_values(values, result.losses, steps, notes, True)._replace(model=result.model)
+    return of_values(parameters_of(result), result.losses, steps, notes, True)._replace(model=result.model)
+
+
+def parameters_of(found: Collapsed) -> dict[str, np.ndarray]:
+    """Of a joint `guide_of`."""
+    values = {f"f{NATURAL_MARK}shift": found.shift, f"f{NATURAL_MARK}precision": found.precision}
+    return values | {"auto_loc": found.location, "auto_scale_tril": found.root}
 
 
 def of_values(
@@ -146,17 +150,41 @@ def set_up(guide: AutoGP, model: Model) -> AutoGP:
     return guide
 
 
-def by_stochastic_steps(key: Array, model: Model, most_steps: int, batch: int | None, progress: bool) -> EngineResult:
-    """Natural steps for the terms and Adam for all else, until the bound no longer rises."""
+def by_stochastic_steps(
+    key: Array, model: Model, num_steps: int | None, batch: int | None, progress: bool
+) -> EngineResult:
+    """Natural steps for the terms and Adam for all else: as many as are asked for, else until the bound rises no more.
+
+    A joint belief starts where some of the rows have their mode: noise of minibatches hides the slope of parameters
+    that start far away. Steps end so small that what they remember are the batches of some passes through the rows.
+    """
     guide, rows = guide_of(model), len(model.rows.y)
     some = batch if batch is not None else (BATCH if rows > MANY_ROWS else None)
-    whole = some is None or some >= rows
-    first, last = (0.3, 0.03) if whole and is_joint(model) else (0.1, 0.01)
-    adam = optax.adam(optax.exponential_decay(0.05, 100, 0.75, end_value=0.005))
-    step = optax.exponential_decay(first, 100, 0.75, end_value=last)
-    svi = SVI(model, guide, natural_gradient(adam, step), Trace_ELBO())
-    options: dict[str, object] = {} if whole else {"batch": some}
-    result = fit_until(key, svi, model.arguments, options, block=BLOCK, most_steps=most_steps, progress=progress)
+    some = None if some is None or some >= rows else some
+    first, last, rate = 0.1, 0.01, 0.05
+    block, most = (BLOCK, 2000) if num_steps is None else (num_steps, num_steps)
+    start = None
+    if is_joint(model) and some is None:
+        first, last = 0.3, 0.03
+    elif is_joint(model) and not has_numbers(model.family, rows):
+        found = collapsed(model, 200, is_start=True)
+        if np.isfinite(found.losses[-1]):
+            guide = set_up(guide, model)  # whose parameters stand in the order of these
+            start, rate = {n: jnp.asarray(one, jnp.result_type(float)) for n, one in parameters_of(found).items()}, 0.01
+            block = max(block, min(PASSES * rows // some, most)) if some is not None else block
+    if some is not None:
+        last = min(last, 2 * some / (PASSES * rows))
+    adam = optax.adam(optax.exponential_decay(rate, 100, 0.75, end_value=0.1 * rate))
+    decay = 0.75 if some is None else (last / first) ** (100 / max(block // 2, 100))
+    svi = SVI(
+        model,
+        guide,
+        natural_gradient(adam, optax.exponential_decay(first, 100, decay, end_value=last)),
+        Trace_ELBO(),
+    )
+    options: dict[str, object] = {} if some is None else {"batch": some}
+    asked = {"block": block, "most_steps": most, "progress": progress, "init_params": start}
+    result = fit_until(key, svi, model.arguments, options, **asked)
     steps = len(result.losses)
     posterior = Posterior.from_svi(model, guide, result.params)
     return EngineResult(result, steps, still_rose(steps, not still_rises(result.losses, BLOCK)), posterior, guide)
@@ -202,16 +230,16 @@ def run_engine(
         each, required = sum(model.sizes), f"at most {JOINT_OF_MORE} inducing inputs of all terms and classes together"
         cure = f"Give curves fewer, as s(x, num_inducing={max(CURVE // 2, 2)}), or join classes that are few."
         fail("the model of classes", required, f"{model.family.classes} classes with {each} each", cure)
-    most = (num_steps or 2000) if engine == "svi" else 600
-    is_held = sum(model.sizes) * len(model.rows.y) <= MOST_FEATURES
-    has_tables = tables and bool(tabulated_columns(model)) and vector_layout_of(model).is_exact
+    most = num_steps if engine == "svi" else 600
+    # Of Gaussian noise rows go through in chunks.
+    is_held = vector_layout_of(model).is_exact or sum(model.sizes) * len(model.rows.y) <= MOST_FEATURES
 
     def key_of(number: int) -> Array:
         """Split the key where it is used: the steps of most fits need none, and a split compiles."""
         return jax.random.split(jax.random.split(jax.random.key(0) if key is None else key)[0])[number]
 
-    if batch is None and is_joint(model) and (is_held or has_tables):
-        result = by_quasi_newton(model, most, tables, progress)
+    if batch is None and is_joint(model) and is_held:
+        result = by_quasi_newton(model, most or 2000, tables, progress)
     elif engine == "svgd":
         result = EngineResult(None, 0)  # particles begin with a fit of their own
     else:

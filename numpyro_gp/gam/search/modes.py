@@ -53,15 +53,18 @@ class Collapsed(NamedTuple):
     model: Model | None = None
 
 
-def collapsed(model: Model, most_steps: int, tables: bool = True, others: Sequence[np.ndarray] = ()) -> Collapsed:
+def collapsed(
+    model: Model, most_steps: int, tables: bool = True, others: Sequence[np.ndarray] = (), is_start: bool = False
+) -> Collapsed:
     """The mode of the hyper-parameters: of many rows first that of tables or of some of them, and from there of all.
 
-    With other starts ``(d,)`` it is the better of two modes, of which one is uphill of the best of these.
+    With other starts ``(d,)`` it is the better of two modes, of which one is uphill of the best of these. Where it is a
+    start of other steps it ends with some rows, which stand for all.
     """
     data, parts = Data.of(model), BoundParts(model)
     # A likelihood with one number for each row is that of all of them.
     is_many = len(data.y) > MANY_ROWS and not has_numbers(model.family, len(data.y))
-    is_counted = is_many and tables and parts.vector_layout.is_exact
+    is_counted = is_many and tables and not is_start and parts.vector_layout.is_exact
     counted = tabulated(model, data.X, data.weights, data.weights * (data.y - data.offset)) if is_counted else None
     first = data
     if is_many and counted is None:
@@ -74,7 +77,7 @@ def collapsed(model: Model, most_steps: int, tables: bool = True, others: Sequen
     while is_flat and (found := better(bound, free, most_steps)) is not None:
         free, is_flat = found
     losses, root = bound.losses[:], bound.covariance_root(free)
-    if is_many:
+    if is_many and not is_start:
         bound = Bound(parts, data)
         bound.fit_pseudo_data(free)
         if counted is None or abs(bound(free)[0] - losses[-1]) > FLAT:
