@@ -46,7 +46,7 @@ MOSTLY = 0.9
 # Seconds after which a search shows a bar: most have ended before.
 DELAY = 2.0
 # Steps between two looks at the bound.
-BLOCK = 400
+LOOK_STEPS = 400
 
 
 class EngineResult(NamedTuple):
@@ -156,10 +156,10 @@ def by_stochastic_steps(key: Array, model: Model, most_steps: int, batch: int | 
     step = optax.exponential_decay(first, 100, 0.75, end_value=last)
     svi = SVI(model, guide, natural_gradient(adam, step), Trace_ELBO())
     options: dict[str, object] = {} if whole else {"batch": some}
-    result = fit_until(key, svi, model.arguments, options, block=BLOCK, most_steps=most_steps, progress=progress)
+    result = fit_until(key, svi, model.arguments, options, block=LOOK_STEPS, most_steps=most_steps, progress=progress)
     steps = len(result.losses)
     posterior = Posterior.from_svi(model, guide, result.params)
-    return EngineResult(result, steps, still_rose(steps, not still_rises(result.losses, BLOCK)), posterior, guide)
+    return EngineResult(result, steps, still_rose(steps, not still_rises(result.losses, LOOK_STEPS)), posterior, guide)
 
 
 def chains(key: Array, model: Model, num_samples: int | None, progress: bool, first: EngineResult) -> EngineResult:
