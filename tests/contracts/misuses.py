@@ -48,12 +48,10 @@ def exact(X, y=None):
 
 
 def seeded(call: Callable[[], Any]) -> Callable[[], Any]:
-    """The call inside a model."""
     return lambda: handlers.seed(call, rng_seed=0)()
 
 
 def process(**options: Any) -> Any:
-    """A process of a model."""
     return seeded(lambda: ngp.gp("f", RBF, Z, **options))()
 
 
@@ -76,7 +74,6 @@ def twice_observed() -> None:
 
 @functools.cache
 def chain() -> ngp.Posterior:
-    """A posterior of two draws."""
     return ngp.Posterior.from_mcmc(model, {"noise": jnp.full(2, 0.3), "f": jnp.zeros((2, 3))})
 
 
@@ -92,7 +89,6 @@ def prediction() -> ngp.Prediction:
 
 @functools.cache
 def guide() -> ngp.AutoGP:
-    """A guide that has seen the data."""
     made = ngp.AutoGP(model)
     handlers.seed(made, rng_seed=0)(jnp.asarray(X), jnp.asarray(Y))
     return made
@@ -223,7 +219,6 @@ LIKELIHOODS: list[Row] = [
 
 
 def observed(likelihood: Any, y: Any) -> Any:
-    """Data seen through a likelihood of one latent function."""
     return seeded(lambda: ngp.observe("y", NORMAL, likelihood, obs=y))()
 
 

@@ -33,7 +33,6 @@ HALF = np.full(6, 0.5)
 
 
 def additive() -> Any:
-    """An additive process of two components."""
     zero_mean = kernels.ZeroMean(kernels.RBF(1.0, 0.3), kernels.Uniform(-1.0, 1.0))
     parts = {"a": zero_mean.on(0), "b": zero_mean.on(1)}
     return handlers.seed(ngp.additive_gp, rng_seed=0)("f", parts, {"a": Z, "b": Z})
