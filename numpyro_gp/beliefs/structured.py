@@ -366,10 +366,10 @@ class BlockLowRank(InBlocks, LowRankBelief):
 # --------------------------------------------------------------------------------------
 # The rank that a belief of low rank needs, by the spectrum of what it holds beyond its blocks.
 
-Truncated = TypeVar("Truncated", Structured, BlockLowRank)
+AnyLowRank = TypeVar("AnyLowRank", Structured, BlockLowRank)
 
 
-def truncate(belief: Truncated, nats: float = 0.5) -> Truncated:
+def truncate(belief: AnyLowRank, nats: float = 0.5) -> AnyLowRank:
     """A belief of low rank without the columns that matter least: fit a generous rank, and see which one is enough.
 
     With the singular values ``s_i`` of ``W`` (of ``P^-1 W`` for `BlockLowRank`) leaving out a direction moves the
