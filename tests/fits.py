@@ -69,7 +69,6 @@ def counts(X, y=None):
 
 
 def deep(X, y=None):
-    """Two layers, with a draw of the inner one."""
     inner = ngp.gp("inner", KERNEL, Z, outputs=2)
     outer = ngp.gp("outer", ngp.kernels.RBF(1.0, 1.0), jnp.concatenate([Z, Z**2], axis=1))
     with numpyro.plate("data", len(X)):
@@ -112,13 +111,11 @@ def chain(model: Callable[..., Any], *args: Any, draws: int = 200, num_chains: i
 
 
 def particles(model: Callable[..., Any], *args: Any, count: int = 30, steps: int = 150) -> ngp.Posterior:
-    """Particles of a short run."""
     svgd = ngp.stein.SVGD(model, optax.adam(0.05), ngp.stein.RBF(), count)
     return ngp.Posterior.from_stein(model, svgd, svgd.run(KEY, steps, *args, progress_bar=False).params)
 
 
 def normal(*shape: int, seed: int = 0) -> Any:
-    """Draws of whitened values."""
     return jnp.asarray(np.random.default_rng(seed).normal(size=shape))
 
 
@@ -144,5 +141,4 @@ FITS: dict[str, Callable[[], ngp.Posterior]] = {
 
 @cache
 def fit(name: str) -> ngp.Posterior:
-    """One of the catalogue."""
     return FITS[name]()

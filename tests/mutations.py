@@ -57,7 +57,6 @@ SECONDS = 600
 
 
 def place(fault: Fault) -> Path:
-    """The file of a fault."""
     return ROOT / "numpyro_gp" / fault.file
 
 

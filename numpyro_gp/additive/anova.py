@@ -24,7 +24,7 @@ from numpyro_gp.arrays import Array, ArrayLike
 from numpyro_gp.checks import check_choice, check_count, check_digits, check_points, check_positive, fail, when_known
 from numpyro_gp.kernels import RBF, Constant, Empirical, Gaussian, Kernel, Matern12, Matern32, Matern52, Uniform
 from numpyro_gp.kernels.measures import Measure
-from numpyro_gp.kernels.members import Batch, KernelBatches, shapes_of
+from numpyro_gp.kernels.members import KernelBatch, KernelBatches, shapes_of
 from numpyro_gp.means import MeanLike
 from numpyro_gp.primitives.gp import AdditiveGP, additive_gp
 from numpyro_gp.primitives.observe import observe
@@ -154,12 +154,12 @@ class Design:
             Prior variance of the constant.
         """
         dtype = jnp.result_type(lengthscales)
-        fixed, free = list[Batch](), list[Component]()
+        fixed, free = list[KernelBatch](), list[Component]()
         with jax.ensure_compile_time_eval():  # known also where a model is traced, as inducing inputs are
             uniform = Uniform(0.0, 1.0)
         for name, columns in self.components.items():
             if not columns:
-                fixed.append(Batch((name,), (), Constant(jnp.asarray(constant, dtype))))
+                fixed.append(KernelBatch((name,), (), Constant(jnp.asarray(constant, dtype))))
                 continue
             read = [self.inputs[d] for d in columns]
             numbers = [self.measures[d] if self.measures else uniform for d in columns]

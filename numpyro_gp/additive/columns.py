@@ -15,7 +15,7 @@ import numpy as np
 
 from numpyro_gp.checks import fail
 
-FUNCTIONS = {"log": np.log, "log1p": np.log1p, "exp": np.exp, "sqrt": np.sqrt}
+COLUMN_FUNCTIONS = {"log": np.log, "log1p": np.log1p, "exp": np.exp, "sqrt": np.sqrt}
 NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*")
 # Numbers of so few values may name levels; more are taken for a measurement.
 MOST_LEVELS = 50
@@ -152,14 +152,14 @@ def column_values(data: Any, expression: str, reader: str = "") -> np.ndarray:
             fail(f"column {expression!r}", "of shape (N,)", f"shape {values.shape}", cure)
         return values
     call = re.fullmatch(r"(\w+)\((.*)\)", expression)
-    if call and call[1] in FUNCTIONS:
+    if call and call[1] in COLUMN_FUNCTIONS:
         given = column_values(data, call[2], reader or expression)
         if are_dates(given):
             cure = f"Make a column of numbers first, such as the days since the first of {call[2]}."
             fail(f"column {call[2]!r}", f"of numbers, as {expression} reads them", "dates", cure)
         with np.errstate(divide="ignore", invalid="ignore"):
             inner = as_numbers(call[2], given)
-            found: np.ndarray = FUNCTIONS[call[1]](inner)
+            found: np.ndarray = COLUMN_FUNCTIONS[call[1]](inner)
         if (bad := np.isnan(found) & ~np.isnan(inner)).any():  # not a missing value, which is left out
             got = f"{call[2]} = {inner[bad][0]:.6g}, {bad.sum()} of {len(bad)} rows"
             fail(expression, "of values that have one", got, f"Leave these rows out, or write {call[2]} itself.")
@@ -169,7 +169,7 @@ def column_values(data: Any, expression: str, reader: str = "") -> np.ndarray:
         fail("a term", "one of gam's", repr(expression), cure)
     if call:
         cure = f"Write s({call[2]}) for a curve, or make a column of its values, and name that."
-        fail("a column", f"a name or one of {sorted(FUNCTIONS)} of one", repr(expression), cure)
+        fail("a column", f"a name or one of {sorted(COLUMN_FUNCTIONS)} of one", repr(expression), cure)
     reads = f", which {reader} reads" if reader and reader != expression else ""
     cure = "Add it to the data, or correct its name in the formula."
     fail("data", f"a table with the column {expression!r}{reads}", f"the columns {list(keys)}", cure)

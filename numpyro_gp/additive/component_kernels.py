@@ -20,7 +20,7 @@ from numpyro_gp.checks import fail, when_known
 from numpyro_gp.kernels import Periodic, ZeroMean, ZeroMeanCategory
 from numpyro_gp.kernels.base import Active, Kernel, Product, Scaled, Sum
 from numpyro_gp.kernels.measures import Measure
-from numpyro_gp.kernels.members import Batch, kernel_batch_of, stacked
+from numpyro_gp.kernels.members import KernelBatch, kernel_batch_of, stacked
 from numpyro_gp.linalg import matmul
 
 
@@ -50,7 +50,7 @@ class Component(NamedTuple):
     make: Callable[..., Kernel]
 
 
-def batches_of(components: Sequence[Component], variances: Array, lengthscales: Array) -> list[Batch]:
+def batches_of(components: Sequence[Component], variances: Array, lengthscales: Array) -> list[KernelBatch]:
     """Kernels of components by their variances ``(C,)`` and lengthscales ``(L,)``, which stand one after the other."""
     dtype, ends = jnp.result_type(variances), np.cumsum([0, *(component.lengthscales for component in components)])
     batches = []
@@ -148,7 +148,7 @@ def _matrix_product(left: Any, right: Any) -> Any:
 # Kernels of one column whose functions average to zero.
 OneColumn = kernels.ZeroMean | kernels.ZeroMeanCategory | kernels.ZeroMeanLinear
 
-MEASURES: dict[type, str] = {
+WORDS_OF_MEASURES: dict[type, str] = {
     kernels.Uniform: "over an interval",
     kernels.Gaussian: "over a normal",
     kernels.Empirical: "over the data",
@@ -221,7 +221,7 @@ def kernel_parts(kernel: object, columns: tuple[int, ...]) -> Iterator[tuple[obj
 def measure_words(kernel: object) -> str:
     """Return over what functions of a kernel average to zero, in words for a label; empty where they do not."""
     if isinstance(kernel, (kernels.ZeroMean, kernels.ZeroMeanLinear, kernels.Centred)):
-        return MEASURES[type(kernel.measure)]
+        return WORDS_OF_MEASURES[type(kernel.measure)]
     if isinstance(kernel, kernels.ZeroMeanCategory):
         return "over the levels"
     return " and ".join(sorted({words for part in inner_kernels(kernel) if (words := measure_words(part))}))

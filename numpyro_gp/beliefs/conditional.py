@@ -158,9 +158,6 @@ class NormalPosterior(NamedTuple):
     divergence: Float[Array, ""]
 
 
-Said = tuple[Array, Array, Frame, Array | None, Array | None]
-
-
 def _solve_posterior(
     shift: Array, precision: Array, frame: Frame, level: Array | None, weight: Array | None
 ) -> tuple[NormalPosterior, tuple[object, ...]]:
@@ -190,7 +187,7 @@ _natural_posterior = jax.custom_vjp(_posterior)
 
 
 def _posterior_forward(*arguments: object) -> tuple[NormalPosterior, tuple[object, ...]]:
-    values: Said = jax.tree.map(lambda leaf: leaf.value, arguments, is_leaf=lambda leaf: hasattr(leaf, "value"))
+    values: Any = jax.tree.map(lambda leaf: leaf.value, arguments, is_leaf=lambda leaf: hasattr(leaf, "value"))
     posterior, kept = _solve_posterior(*values)
     return posterior, (posterior, kept, values)
 

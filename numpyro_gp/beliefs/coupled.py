@@ -14,7 +14,7 @@ from numpyro_gp.beliefs.base import AbstractBelief, Joint, Marginals, above_roun
 from numpyro_gp.beliefs.basis import AbstractBasis, Whitened
 from numpyro_gp.beliefs.products import (
     Factor,
-    Moments,
+    RowMoments,
     Vector,
     at_blocks,
     lower_moved,
@@ -51,7 +51,7 @@ from numpyro_gp.linalg import (
 # Rows for each inducing point from which an eigendecomposition is repaid by the product that it saves, and
 # inducing points below which nothing is gained.
 ROWS_TO_REPAY = 4
-SMALLEST = 64
+FEWEST_INDUCING = 64
 
 
 def plain_marginals(
@@ -144,7 +144,7 @@ def whitened_marginals(
         mean, variance = plain_marginals(basis.features(X), prior, mean, factor, left)
     else:
         inverse, turn, values = cross
-        many = X.shape[0] >= ROWS_TO_REPAY * size and size >= SMALLEST
+        many = X.shape[0] >= ROWS_TO_REPAY * size and size >= FEWEST_INDUCING
         moments = _at_many_rows(basis, X, inverse, mean, factor, left) if many else None
         moving = outer_square_in_forms(factor) if covariance is None else covariance
         if left is not None:
@@ -156,7 +156,7 @@ def whitened_marginals(
 
 def _at_many_rows(
     basis: AbstractBasis, X: Array, inverse: Array, mean: Vector, factor: Factor, left: Array | None
-) -> Moments:
+) -> RowMoments:
     """Both moments without a derivative, from the inputs themselves: ``k(Z, X)`` need not be held whole."""
     basis, X, inverse, mean, factor, left = lax.stop_gradient((basis, X, inverse, mean, factor, left))
 
@@ -182,8 +182,8 @@ def _marginals(
     factor: Float[Array, "*batch M M"],
     inverse: Float[Array, "M M"],
     left: Float[Array, "*#batch M M"] | None,
-    moments: Moments | None,
-) -> Moments:
+    moments: RowMoments | None,
+) -> RowMoments:
     """Mean and variance; ``covariance`` is of ``factor``, less that of ``left``; ``turn`` is of ``inverse``.
 
     ``moving`` has the derivative of ``covariance`` in quadratic forms, and no value that is read.

@@ -27,7 +27,7 @@ from numpyro_gp.linalg import (
 
 
 # Rounding of ``B B^T`` beside the penalty, of which one pass loses no more than 1e-3 nats.
-ROUNDED = 0.02
+ROUNDED_GRAM = 0.02
 
 
 def ridge_factor(features: Float[Array, "M N"], penalty: ArrayLike = 1.0) -> Float[Array, "M M"]:
@@ -49,7 +49,7 @@ def ridge_factor(features: Float[Array, "M N"], penalty: ArrayLike = 1.0) -> Flo
         turned = matmul(first.T, held)
         return matmul(first, inverse_factor(ridge * matmul(first.T, first) + matmul(turned, turned.T)))
 
-    factor = lax.cond(rounding > ROUNDED * ridge, in_two, lambda: inverse_factor(matrix))
+    factor = lax.cond(rounding > ROUNDED_GRAM * ridge, in_two, lambda: inverse_factor(matrix))
     return inverse_factor_from(gram, factor)
 
 
@@ -190,12 +190,12 @@ class GaussianData(NamedTuple):
 # is the same at all hyper-parameters; `Conditional` has the distribution of the whitened values at each of them.
 
 
-Vector = Float[Array, "*#batch M"]
-Square = Float[Array, "*#batch M M"]
+BroadcastVector = Float[Array, "*#batch M"]
+BroadcastSquare = Float[Array, "*#batch M M"]
 
 
 def pseudo_data_of(
-    mean: Vector, scale_tril: Square, factor: Square, level: Vector | None = None
+    mean: BroadcastVector, scale_tril: BroadcastSquare, factor: BroadcastSquare, level: BroadcastVector | None = None
 ) -> tuple[Float[Array, "*batch M"], Float[Array, "*batch M M"]]:
     """The pseudo-data that make ``N(mean, C C^T)`` of the whitened values at the factor of their fit: the way back.
 
@@ -225,7 +225,7 @@ def pseudo_data_of(
     return over_axes(_scaled_pseudo_data, len(lead), axes)(*whole)
 
 
-def positive_part(precision: Square) -> Square:
+def positive_part(precision: BroadcastSquare) -> BroadcastSquare:
     """The symmetric matrices with their negative eigenvalues set to zero."""
     values, vectors = jnp.linalg.eigh(precision)
     root = vectors * jnp.sqrt(jnp.maximum(values, 0))[..., None, :]

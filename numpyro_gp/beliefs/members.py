@@ -2,17 +2,15 @@
 
 import functools
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from numpyro_gp.arrays import Array, Function, Values, over_axes, value_type
+from numpyro_gp.arrays import Array, Function, T, Values, over_axes, value_type
 from numpyro_gp.beliefs.basis import BatchBasis
-
-Result = TypeVar("Result")
 
 
 def member_axes(process: object) -> object:
@@ -28,7 +26,7 @@ def member_axes(process: object) -> object:
     return jax.tree_util.tree_map_with_path(axis, process)
 
 
-def each_member(function: Callable[..., Result], process: object, basis: BatchBasis, *own: Any) -> Result:
+def each_member(function: Callable[..., T], process: object, basis: BatchBasis, *own: Any) -> T:
     """``function(process, basis, *own)`` of each member, results with the axes of the batch on their left.
 
     Arrays of the process and of ``own`` have these axes on their left.
@@ -37,7 +35,7 @@ def each_member(function: Callable[..., Result], process: object, basis: BatchBa
     if basis.level is None:
         return over_axes(function, basis.axes, axes)(process, basis.members, *own)
 
-    def at_level(member: object, members: Any, level: Array, *rest: object) -> Result:
+    def at_level(member: object, members: Any, level: Array, *rest: object) -> T:
         return function(member, members.at_level(level), *rest)
 
     return over_axes(at_level, basis.axes, (*axes[:2], 0, *axes[2:]))(process, basis.members, basis.level, *own)

@@ -1,8 +1,8 @@
 """Products with large lower triangles on a CPU, in bands of rows: most zeros of the upper right are left out.
 
-BLAS has such products, XLA has none. From `SMALLEST` rows on a triangle is cut into `BANDS` bands, each a rectangle
-that ends at its diagonal block: four take five eighths of a whole product. Rules of derivatives are written so that
-their transposes, which are what a gradient computes, are in bands too: arrays with a derivative are cut by
+BLAS has such products, XLA has none. From `SMALLEST_TRIANGLE` rows on a triangle is cut into `BANDS` bands, each a
+rectangle that ends at its diagonal block: four take five eighths of a whole product. Rules of derivatives are written
+so that their transposes, which are what a gradient computes, are in bands too: arrays with a derivative are cut by
 `jax.lax.split`, whose transpose joins.
 """
 
@@ -20,7 +20,7 @@ from numpyro_gp.arrays import Array
 from numpyro_gp.linalg import add_to_diagonal, cholesky, congruence, identity_like, matmul, moved, nothing, outer_square
 
 # Smaller products lose in speed what they save, and more bands run slower than what they leave out.
-SMALLEST = 512
+SMALLEST_TRIANGLE = 512
 BANDS = 4
 # Below `LARGE` rows in double precision, where four save little and hold more: with 512 inducing inputs a step of 1024
 # rows stays below the 32 MiB above which glibc takes memory from the system anew at each call of a compiled function.
@@ -29,7 +29,7 @@ FEW, LARGE = 2, 1024
 
 def bands_of(size: int, count: int = BANDS) -> list[tuple[int, int]]:
     """First row, and the row after the last, of each band: multiples of 16; one band where a triangle stays whole."""
-    if size < SMALLEST or jax.default_backend() != "cpu":
+    if size < SMALLEST_TRIANGLE or jax.default_backend() != "cpu":
         return [(0, size)]
     rows = -(-size // (16 * count)) * 16
     return [(start, min(start + rows, size)) for start in range(0, size, rows)]
@@ -152,17 +152,17 @@ def quadratic_forms(inner: Float[Array, "*batch M M"], rows: Float[Array, "M N"]
 
 
 # Numbers of a block of ``k(Z, X)``: two of them and a quarter of a triangle fit into a processor's own cache.
-BLOCK = 2**18
+CROSS_NUMBERS = 2**18
 # Blocks of rows of a triangle, each multiplied with the columns that are not zero: ten of sixteen parts of a product.
-PARTS = 4
+TRIANGLE_PARTS = 4
 # Relative to the prior variance, what makes ``I - S`` positive definite where the data say nothing.
 SLACK = {8: 1e-12, 4: 2e-6}
 # Relative to the prior variance, what rounding errors are a tenth of or less.
-ROUNDED = {8: 1e-9, 4: 3e-4}
+ROUNDED_PRIOR = {8: 1e-9, 4: 3e-4}
 
 Vector = Float[Array, "*batch M"]
 Factor = Float[Array, "*batch M M"]
-Moments = tuple[Float[Array, "*batch N"], Float[Array, "*batch N"]]
+RowMoments = tuple[Float[Array, "*batch N"], Float[Array, "*batch N"]]
 
 
 class TriangleRows(NamedTuple):
@@ -214,14 +214,14 @@ def triangle_rows(
     return TriangleRows(joined, signs, jnp.where(is_lower, slack, 0), is_lower)
 
 
-def _in_one(rows: TriangleRows, cross: Float[Array, "M N"]) -> Moments:
+def _in_one(rows: TriangleRows, cross: Float[Array, "M N"]) -> RowMoments:
     products = matmul(rows.matrix, cross)
     return products[..., -1, :], jnp.sum(rows.signs[..., None] * products[..., :-1, :] ** 2, axis=-2)
 
 
-def _in_parts(rows: TriangleRows, cross: Float[Array, "M N"]) -> Moments:
+def _in_parts(rows: TriangleRows, cross: Float[Array, "M N"]) -> RowMoments:
     size = cross.shape[0]
-    ends = [-(-size * part // PARTS) for part in range(1, PARTS)]
+    ends = [-(-size * part // TRIANGLE_PARTS) for part in range(1, TRIANGLE_PARTS)]
     limits = pairwise([0, *ends, size + 1])
     *others, last = [matmul(rows.matrix[..., start:end, :end], cross[:end]) for start, end in limits]
     parts = jnp.stack([jnp.sum(part**2, axis=-2) for part in (*others, last[..., :-1, :])])
@@ -229,7 +229,7 @@ def _in_parts(rows: TriangleRows, cross: Float[Array, "M N"]) -> Moments:
 
 
 @custom_vmap
-def _products_in_parts(rows: TriangleRows, cross: Float[Array, "M N"]) -> Moments:
+def _products_in_parts(rows: TriangleRows, cross: Float[Array, "M N"]) -> RowMoments:
     """``m^T W k`` and ``sum_i sign_i (B k)_i^2``, in parts of a triangle if it is one."""
     return lax.cond(rows.is_lower, _in_parts, _in_one, rows, cross)
 
@@ -237,7 +237,7 @@ def _products_in_parts(rows: TriangleRows, cross: Float[Array, "M N"]) -> Moment
 @_products_in_parts.def_vmap
 def _products_of_each(
     size: int, is_mapped: tuple[TriangleRows, bool], rows: TriangleRows, cross: Array
-) -> tuple[Moments, tuple[bool, bool]]:
+) -> tuple[RowMoments, tuple[bool, bool]]:
     """One product for each member: of a choice that they make apart, `vmap` would compute both sides."""
     axes = jax.tree.map(lambda mapped: 0 if mapped else None, is_mapped)
     return jax.vmap(_in_one, axes, axis_size=size)(rows, cross), (True, True)
@@ -249,7 +249,7 @@ def at_blocks(
     X: Float[Array, "N D"],
     size: int,
     in_full: Callable[[Array, Array], Array],
-) -> Moments:
+) -> RowMoments:
     """Mean and variance at all rows, for ``at(X) = k(Z, X), diag k(X, X)`` and ``size`` inducing points.
 
     Where a variance is near its rounding errors, those of its block are computed again in their plain form, by
@@ -257,14 +257,14 @@ def at_blocks(
     stay there.
     """
 
-    def moments(points: Array) -> Moments:
+    def moments(points: Array) -> RowMoments:
         cross, prior = at(points)
         mean, change = (_products_in_parts if jax.default_backend() == "cpu" else _in_one)(rows, cross)
         variance = jnp.broadcast_to((1 + rows.slack) * prior, change.shape) + change
-        is_small = jnp.any(variance < ROUNDED[variance.dtype.itemsize] * jnp.broadcast_to(prior, variance.shape))
+        is_small = jnp.any(variance < ROUNDED_PRIOR[variance.dtype.itemsize] * jnp.broadcast_to(prior, variance.shape))
         return mean, lax.cond(is_small, in_full, lambda *_: variance, cross, prior)
 
-    count = -(-len(X) * size // BLOCK) if jax.default_backend() == "cpu" else 1
+    count = -(-len(X) * size // CROSS_NUMBERS) if jax.default_backend() == "cpu" else 1
     if count == 1:
         return moments(X)
     length = -(-len(X) // count)

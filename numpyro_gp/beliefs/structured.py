@@ -29,10 +29,10 @@ from numpyro_gp.linalg import factorise, flipped, half_log_det, inverse_factor, 
 # Factors of components, as beliefs of additive sites hold them: their checks, and sums over them.
 
 
-Blocks = tuple[Array, ...] | Stacked
+DiagonalBlocks = tuple[Array, ...] | Stacked
 # What a mean of an additive belief must be, and the cure.
 OF_ALL = "of shape (M,), whitened values of all components", "Stack them in component order."
-BlocksField = Converted[Blocks, Mapping[str, ArrayLike] | Sequence[ArrayLike]]
+BlocksField = Converted[DiagonalBlocks, Mapping[str, ArrayLike] | Sequence[ArrayLike]]
 
 
 def stacked_rows(stacks: Sequence[Array]) -> Float[Array, "R N"]:
@@ -108,7 +108,7 @@ class InBlocks(AbstractBelief):
         store(self, mean=mean, names=names, **{self.factors: blocks})
 
     @property
-    def blocks(self) -> Blocks:
+    def blocks(self) -> DiagonalBlocks:
         """The factors of the components."""
         return getattr(self, self.factors)
 
@@ -313,7 +313,7 @@ class BlockLowRank(InBlocks, LowRankBelief):
         return inverses, shared, factor
 
     def whitened(self, basis: AbstractBasis | None = None) -> Whitened:  # noqa: ARG002
-        def factor(W: Array, blocks: Blocks) -> Array:
+        def factor(W: Array, blocks: DiagonalBlocks) -> Array:
             stacks = Stacks.of(blocks)
             squares = [matmul(P, jnp.swapaxes(P, -1, -2)) for P in stacks.stacked(blocks)]
             return inverse_factor(stacks.diagonal(squares) + matmul(W, W.T))
@@ -366,10 +366,10 @@ class BlockLowRank(InBlocks, LowRankBelief):
 # --------------------------------------------------------------------------------------
 # The rank that a belief of low rank needs, by the spectrum of what it holds beyond its blocks.
 
-LowRank = TypeVar("LowRank", Structured, BlockLowRank)
+AnyLowRank = TypeVar("AnyLowRank", Structured, BlockLowRank)
 
 
-def truncate(belief: LowRank, nats: float = 0.5) -> LowRank:
+def truncate(belief: AnyLowRank, nats: float = 0.5) -> AnyLowRank:
     """A belief of low rank without the columns that matter least: fit a generous rank, and see which one is enough.
 
     With the singular values ``s_i`` of ``W`` (of ``P^-1 W`` for `BlockLowRank`) leaving out a direction moves the
@@ -399,17 +399,17 @@ def truncate(belief: LowRank, nats: float = 0.5) -> LowRank:
     check_positive("nats", nats)
     cure = 'Pass guide.beliefs(params)["f"].'
     check_type("belief", belief, (Structured, BlockLowRank), "a Structured or a BlockLowRank", cure)
-    blocks: Blocks = belief.precision_trils if isinstance(belief, BlockLowRank) else ()
+    blocks: DiagonalBlocks = belief.precision_trils if isinstance(belief, BlockLowRank) else ()
     sizes = Stacks.of(blocks)
 
-    def by_blocks(W: Array, factors: Blocks, invert: bool) -> Array:
+    def by_blocks(W: Array, factors: DiagonalBlocks, invert: bool) -> Array:
         """``P W``, or ``P^-1 W``, with the factors of all components on a diagonal; ``W`` itself without factors."""
         if not factors:
             return W
         stacks = (inverse_lower(P) if invert else P for P in sizes.stacked(factors))
         return sizes.together([matmul(P, rows) for P, rows in zip(stacks, sizes.apart(W), strict=True)])
 
-    def spectrum(W: Array, factors: Blocks) -> tuple[Array, Array]:
+    def spectrum(W: Array, factors: DiagonalBlocks) -> tuple[Array, Array]:
         vectors, values, _ = jnp.linalg.svd(by_blocks(W, factors, True), full_matrices=False)
         return by_blocks(vectors * values[None], factors, False), 0.5 * (values**2 - jnp.log1p(values**2))
 

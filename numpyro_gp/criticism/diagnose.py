@@ -30,8 +30,8 @@ from numpyro_gp.rows.call import call_of
 # shape.
 
 
-MOST = 10
-DRAWS = 200
+MOST_FINDINGS = 10
+JUDGED_DRAWS = 200
 # In the order of how much they spoil.
 LOOKS: tuple[Callable[[Case], Iterator[Finding]], ...] = (
     fit_checks.r_hat,
@@ -70,7 +70,7 @@ def verdict(
     *data: object,
     key: Array | None = None,
     other: Posterior | None = None,
-    num_samples: int = DRAWS,
+    num_samples: int = JUDGED_DRAWS,
     **kwargs: object,
 ) -> tuple[Finding, ...]:
     """What is wrong with a fit: at most ten sentences, the gravest first, each with the next thing to try.
@@ -136,7 +136,7 @@ def findings(case: Case) -> tuple[Finding, ...]:
         """Return how far a number is from its threshold, on either side: of several processes the worst is told."""
         return abs(np.log(max(finding.number, 1e-300) / finding.threshold)) if finding.threshold else finding.number
 
-    return tuple(max(same, key=distance) for same in each if same)[:MOST]
+    return tuple(max(same, key=distance) for same in each if same)[:MOST_FINDINGS]
 
 
 __all__ = [

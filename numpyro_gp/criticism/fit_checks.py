@@ -15,7 +15,7 @@ from numpyro_gp.rows.call import Call
 
 # Particles whose spread is a smaller part of the posterior's are told. A few under one distance have not all of it in
 # more than some ten coordinates, and their predictions are still those of a mean.
-NARROW = 0.3
+NARROW_SPREAD = 0.3
 WIDER = "take ngp.stein.auto, whose kernels keep the spread in its coordinates, or NUTS"
 
 # --------------------------------------------------------------------------------------
@@ -156,9 +156,9 @@ def stranded(case: Case) -> Iterator[Finding]:
 def narrow(case: Case) -> Iterator[Finding]:
     """Particles all of which lie much closer to each other than draws, as the fit found them."""
     known = {} if case.posterior is None else case.posterior.extra_fields
-    if np.size(spread := known.get("spread", ())) and (share := float(np.ravel(spread)[0])) < NARROW:
+    if np.size(spread := known.get("spread", ())) and (share := float(np.ravel(spread)[0])) < NARROW_SPREAD:
         text = f"The particles lie within {100 * share:.0f} % of the posterior's standard deviations"
-        yield Finding("narrow particles", text, share, NARROW, WIDER)
+        yield Finding("narrow particles", text, share, NARROW_SPREAD, WIDER)
 
 
 def no_numbers(case: Case) -> Iterator[Finding]:

@@ -35,7 +35,7 @@ from numpyro_gp.training import FitResult
 from numpyro_gp.training.fit import shows_bars
 
 # Draws of the hyper-parameters behind tables and figures of many terms: each computes the features of all of them.
-FEW = 25
+DRAWS_OF_MANY_TERMS = 25
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -138,7 +138,7 @@ class Fit:
     def _some(self, num_draws: int | None) -> Draws:
         """Draws for what is averaged over them: fewer by themselves where terms are many."""
         is_few = num_draws is None and sum(self.model.sizes) > JOINT and self.engine == "svi"
-        return self._draws(FEW if is_few else num_draws)
+        return self._draws(DRAWS_OF_MANY_TERMS if is_few else num_draws)
 
     def _rng(self, number: int) -> np.random.Generator:
         return np.random.default_rng([number, *np.ravel(jax.random.key_data(self.key)).tolist()])

@@ -44,7 +44,7 @@ from numpyro_gp.rows.call import Arguments, named_arguments, shapes_in_words
 from numpyro_gp.sites import Belief, Site, Trace, fits, is_latent, role, standard_normal, unwrap
 
 # Sites whose values are asked for after a fit: all but the noise of functions drawn in the model.
-KINDS = ("gp", "latent", None)
+ASKED_ROLES = ("gp", "latent", None)
 
 
 class AutoGP(AutoGuide):
@@ -289,7 +289,7 @@ class AutoGP(AutoGuide):
         """Distribution of each of this guide's own sites, or of some, at given parameters, over the whole plate."""
         found: dict[str, dist.Distribution] = {}
         for name, site in (self._mine() if sites is None else sites).items():
-            if role(site) not in KINDS:
+            if role(site) not in ASKED_ROLES:
                 continue
             with handlers.block(), handlers.seed(rng_seed=0), handlers.substitute(substitute_fn=params.of_site):
                 found[name] = self._distribution(name, site, args, kwargs)

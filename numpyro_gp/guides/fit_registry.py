@@ -21,7 +21,7 @@ from numpyro_gp.primitives.neighbours.row_sites import RowPrior
 from numpyro_gp.sites import Trace, is_latent, role, unwrap
 
 # Fits of one guide that are remembered, the last.
-MOST = 64
+MOST_FITS = 64
 
 
 @dataclass(eq=False)
@@ -64,7 +64,7 @@ def begin(owner: object, guide: object, inducing: Inducing, is_again: bool = Fal
         return fits[-1]
     found = FitRecord(guide, inducing)
     fits.append(found)
-    del fits[:-MOST]
+    del fits[:-MOST_FITS]
     return found
 
 

@@ -87,7 +87,7 @@ def by_field(**checks: Check) -> Mapping[str, Check]:
     return checks
 
 
-NUMBERS = (int, float, np.ndarray, np.generic, jax.Array)  # what scales a kernel
+SCALE_TYPES = (int, float, np.ndarray, np.generic, jax.Array)  # what scales a kernel
 
 
 class KernelLike(Protocol):
@@ -188,10 +188,10 @@ class Kernel(abc.ABC):
         return self if isinstance(other, int) and other == 0 else Sum(other, self)  # type: ignore[arg-type]
 
     def __mul__(self, other: "KernelLike | ArrayLike") -> "Kernel":
-        return Scaled(self, other) if isinstance(other, NUMBERS) else Product(self, other)  # type: ignore[arg-type]
+        return Scaled(self, other) if isinstance(other, SCALE_TYPES) else Product(self, other)  # type: ignore[arg-type]
 
     def __rmul__(self, other: "KernelLike | ArrayLike") -> "Kernel":
-        return Scaled(self, other) if isinstance(other, NUMBERS) else Product(other, self)  # type: ignore[arg-type]
+        return Scaled(self, other) if isinstance(other, SCALE_TYPES) else Product(other, self)  # type: ignore[arg-type]
 
 
 KernelField = Converted[Kernel, KernelLike]

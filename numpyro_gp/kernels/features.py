@@ -38,7 +38,7 @@ from numpyro_gp.linalg import matmul
 
 
 # Each of shape (N, G, R): G independent groups, 1 where nothing is random, of R functions.
-Blocks = tuple[Array, ...]
+FeatureBlocks = tuple[Array, ...]
 
 
 def _monomials(kernel: Polynomial, X: Array) -> Float[Array, "N R"]:
@@ -71,12 +71,12 @@ FINITE: dict[type, Callable[..., Float[Array, "N R"]]] = {
 }
 
 
-def _finite(kernel: Kernel, X: Array) -> Blocks:
+def _finite(kernel: Kernel, X: Array) -> FeatureBlocks:
     make = next(make for kind, make in FINITE.items() if isinstance(kernel, kind))
     return (make(kernel, X)[:, None, :],)
 
 
-FeatureMap = Callable[[Array], Blocks]
+FeatureMap = Callable[[Array], FeatureBlocks]
 
 
 @singledispatch
@@ -121,11 +121,11 @@ def _of_sum(kernel: Sum | Product, key: Array, num: int, points: Float[Array, "N
     return None if None in parts else Partial(_sum_blocks if isinstance(kernel, Sum) else _product_blocks, *parts)
 
 
-def _sum_blocks(first: FeatureMap, second: FeatureMap, X: Array) -> Blocks:
+def _sum_blocks(first: FeatureMap, second: FeatureMap, X: Array) -> FeatureBlocks:
     return (*first(X), *second(X))
 
 
-def _product_blocks(first: FeatureMap, second: FeatureMap, X: Array) -> Blocks:
+def _product_blocks(first: FeatureMap, second: FeatureMap, X: Array) -> FeatureBlocks:
     """Every block with every other: group by group, as groups are independent, or all groups with the exact one."""
     return tuple(_outer(a, b) for a in first(X) for b in second(X))
 
@@ -150,7 +150,7 @@ def _of_one_kernel(
     return None if part is None else Partial(_one_kernel, kernel, part)
 
 
-def _one_kernel(kernel: Scaled | Modulated | Active | OfFunctionals, part: FeatureMap, X: Array) -> Blocks:
+def _one_kernel(kernel: Scaled | Modulated | Active | OfFunctionals, part: FeatureMap, X: Array) -> FeatureBlocks:
     if isinstance(kernel, Active):
         return part(kernel._columns(X))
     if isinstance(kernel, OfFunctionals):
@@ -196,7 +196,9 @@ def _frequencies(
     return normal * jnp.sqrt(ratio)[:, None]
 
 
-def _plane_waves(kernel: stationary._Stationary, centre: Array, frequencies: Float[Array, "G E"], X: Array) -> Blocks:
+def _plane_waves(
+    kernel: stationary._Stationary, centre: Array, frequencies: Float[Array, "G E"], X: Array
+) -> FeatureBlocks:
     return (jnp.sqrt(kernel.variance) * stationary.waves(inner_products(kernel._scaled(X, centre), frequencies)),)
 
 
@@ -206,7 +208,7 @@ HARMONICS = 256
 
 def _harmonics(
     kernel: stationary.Periodic, centre: Float[Array, "1 1"], numbers: Float[Array, " C"], X: Float[Array, "N 1"]
-) -> Blocks:
+) -> FeatureBlocks:
     """``exp((cos t - 1) / l^2) = sum_n c_n cos(n t)``; the coefficients by the trapezoid rule, exact to rounding."""
     count = numbers.shape[0] - 1
     precision = jnp.reshape(kernel.lengthscale, ()) ** -2
@@ -227,7 +229,7 @@ def _of_cosine(kernel: stationary.Cosine, key: Array, num: int, points: Float[Ar
     return Partial(_cosine, kernel, stationary._centre(points))
 
 
-def _cosine(kernel: stationary.Cosine, centre: Array, X: Array) -> Blocks:
+def _cosine(kernel: stationary.Cosine, centre: Array, X: Array) -> FeatureBlocks:
     angles = 2 * math.pi * jnp.sum((X - centre) / per_input("lengthscale", kernel.lengthscale, X), axis=1)
     return (jnp.sqrt(kernel.variance) * stationary.waves(angles)[:, None, :],)
 
@@ -243,7 +245,7 @@ def _of_spectral_mixture(kernel: SpectralMixture, key: Array, num: int, points: 
     return Partial(_spectral_waves, kernel, stationary._centre(points), normal, sign)
 
 
-def _spectral_waves(kernel: SpectralMixture, centre: Array, normal: Array, sign: Array, X: Array) -> Blocks:
+def _spectral_waves(kernel: SpectralMixture, centre: Array, normal: Array, sign: Array, X: Array) -> FeatureBlocks:
     frequencies = 2 * math.pi * (sign * kernel.means[:, None, :] + kernel.scales[:, None, :] * normal)
     angles = jnp.stack([inner_products(X - centre, component) for component in frequencies], axis=-1)
     return ((stationary.waves(angles) * jnp.sqrt(kernel.weights)[None, None, :, None]).reshape(*angles.shape[:2], -1),)
@@ -261,7 +263,7 @@ def _of_zero_mean(kernel: ZeroMean, key: Array, num: int, points: Float[Array, "
     return Partial(_zero_mean, jnp.sqrt(kernel.kernel.variance), made)
 
 
-def _zero_mean(scale: Array, parts: list[Callable[[Array], Array]], X: Array) -> Blocks:
+def _zero_mean(scale: Array, parts: list[Callable[[Array], Array]], X: Array) -> FeatureBlocks:
     block = parts[0](X[:, :1])
     for d, part in enumerate(parts[1:], start=1):
         block = _outer(block, part(X[:, d : d + 1]))
@@ -313,7 +315,7 @@ def _of_category_delta(kernel: CategoryDelta, key: Array, num: int, points: Floa
     return Partial(_delta, kernel, jax.random.uniform(key, (num, points.shape[1]), points.dtype, 0, 2 * math.pi))
 
 
-def _delta(kernel: CategoryDelta, frequencies: Array, X: Array) -> Blocks:
+def _delta(kernel: CategoryDelta, frequencies: Array, X: Array) -> FeatureBlocks:
     whole = jnp.all(jnp.round(X) == X, axis=1)
     waves = jnp.sqrt(kernel.variance) * stationary.waves(inner_products(X, frequencies))
     return (jnp.where(whole[:, None, None], waves, jnp.nan),)
@@ -325,7 +327,7 @@ def _of_arc_cosine(kernel: ArcCosine, key: Array, num: int, points: Float[Array,
     return Partial(_units, kernel, jax.random.normal(key, (num, points.shape[1] + 1), points.dtype))
 
 
-def _units(kernel: ArcCosine, directions: Array, X: Array) -> Blocks:
+def _units(kernel: ArcCosine, directions: Array, X: Array) -> FeatureBlocks:
     scaled = X * jnp.sqrt(per_input("weight_variance", kernel.weight_variance, X))
     bias = jnp.full((X.shape[0], 1), jnp.sqrt(kernel.bias_variance), scaled.dtype)
     inside = inner_products(jnp.concatenate([scaled, bias], axis=1), directions)

@@ -19,7 +19,7 @@ from numpyro_gp.checks import check_nonnegative, fail
 from numpyro_gp.linalg import Square, add_to_diagonal, factor_of, factorise, factorise_from
 
 # Where the search begins, by bytes of a number. In float32 rounding errors of a factor grow by `PER_ROW` with its rows.
-LEAST = {8: 1e-6, 4: 1e-5}
+FIRST_JITTER = {8: 1e-6, 4: 1e-5}
 PER_ROW = 8e-8
 # Where a failure would be worse than noise: draws inside of a step, preconditioners.
 AMPLE = {8: 1e-6, 4: 1e-4}
@@ -39,7 +39,7 @@ class Steady(NamedTuple):
 
 def least_jitter(dtype: np.dtype, size: int) -> float:
     """Relative jitter that the search begins with: 1e-6 in float64; in float32 1e-5, and with the rows up to 1e-4."""
-    least = LEAST[dtype.itemsize]
+    least = FIRST_JITTER[dtype.itemsize]
     return least if dtype.itemsize == 8 else min(1e-4, max(least, PER_ROW * size))
 
 

@@ -15,7 +15,7 @@ from numpyro_gp.kernels.nonstationary import Coregion, Linear, Polynomial
 from numpyro_gp.kernels.stationary import SpectralMixture
 
 # The field of a kernel whose number of axes never varies, and that number; "variance", a scalar, for all others.
-FIXED: dict[type, tuple[str, int]] = {
+FIXED_AXES: dict[type, tuple[str, int]] = {
     Scaled: ("factor", 0),
     Polynomial: ("offset", 0),
     SpectralMixture: ("weights", 1),
@@ -83,7 +83,7 @@ def batch_shape(kernel: Kernel) -> tuple[int, ...]:
 
 def _shapes(kernel: Kernel) -> set[tuple[int, ...]]:
     shapes = {shape for part in kernel.parts.values() for shape in _shapes(part)}
-    name, axes = FIXED.get(type(kernel), ("variance", 0))
+    name, axes = FIXED_AXES.get(type(kernel), ("variance", 0))
     if isinstance(kernel, Linear):
         axes = int(kernel.per_column)
     leaf: Any = getattr(kernel, name, None)
@@ -137,7 +137,7 @@ def at_columns(form: Kernel, columns: tuple[int, ...]) -> Kernel:
 
 
 @value_type(static=("names", "columns"))
-class Batch:
+class KernelBatch:
     """Kernels of one form, ``kernel_c(X1, X2) = form_c(X1[:, columns_c], X2[:, columns_c])``.
 
     Attributes
@@ -174,7 +174,7 @@ class KernelBatches(Mapping[str, Kernel]):
     """
 
     names: tuple[str, ...]
-    batches: tuple[Batch, ...]
+    batches: tuple[KernelBatch, ...]
 
     def __getitem__(self, name: str) -> Kernel:
         for batch in self.batches:
@@ -191,7 +191,7 @@ class KernelBatches(Mapping[str, Kernel]):
 
 def kernel_batch_of(
     names: Sequence[str], columns: Sequence[tuple[int, ...]], make: Callable[..., Kernel], *arguments: object
-) -> Batch:
+) -> KernelBatch:
     """One batch of kernels that ``make(*own)`` builds on columns 0, 1, ... from what is each one's own.
 
     Parameters
@@ -213,7 +213,7 @@ def kernel_batch_of(
 
     batch = jax.vmap(form)(*arguments)
     places = read or tuple(range(count))
-    return Batch(tuple(names), tuple(tuple(each[at] for at in places) for each in columns), batch)
+    return KernelBatch(tuple(names), tuple(tuple(each[at] for at in places) for each in columns), batch)
 
 
 def stacked(values: Sequence[object], dtype: np.dtype) -> object:

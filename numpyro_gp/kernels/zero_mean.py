@@ -38,12 +38,12 @@ CLOSED_FORM_BELOW = 0.2
 NODES = 20
 
 
-Profile = Callable[[Array], Array]
+OfDistance = Callable[[Array], Array]
 
 # d = kappa - 1 as a function of s = (t / lengthscale)^2, with the closed derivative in s.
 
 
-def _deviation_in_squares(kind: type, factor: float, slope: Profile) -> Profile:
+def _deviation_in_squares(kind: type, factor: float, slope: OfDistance) -> OfDistance:
     @jax.custom_jvp
     def d(squares: Array) -> Array:
         found: Array = deviation_of(kind, jnp.sqrt(factor * squares))[0]
@@ -53,7 +53,7 @@ def _deviation_in_squares(kind: type, factor: float, slope: Profile) -> Profile:
     return d
 
 
-_DEVIATIONS: dict[type, Profile] = {
+_DEVIATIONS: dict[type, OfDistance] = {
     RBF: lambda squares: deviation_of(RBF, squares)[0],
     Matern12: _deviation_in_squares(Matern12, 1, slope_12),
     Matern32: _deviation_in_squares(Matern32, 3, lambda squares: -1.5 * exponential_12(3 * squares)),
@@ -64,7 +64,7 @@ _DEVIATIONS: dict[type, Profile] = {
 # Closed forms on [0, 1]: G(t) / lengthscale as an odd function of t / lengthscale.
 
 
-def _odd_integral(kind: type) -> Profile:
+def _odd_integral(kind: type) -> OfDistance:
     """``g(x) = int_0^x kappa``, odd; its derivative is ``kappa``, also at 0."""
 
     @jax.custom_jvp
@@ -75,7 +75,7 @@ def _odd_integral(kind: type) -> Profile:
     return g
 
 
-_INTEGRALS: dict[type, Profile] = {RBF: partial(integral, RBF)}
+_INTEGRALS: dict[type, OfDistance] = {RBF: partial(integral, RBF)}
 _INTEGRALS |= {kind: _odd_integral(kind) for kind in (Matern12, Matern32, Matern52)}
 
 

@@ -20,7 +20,7 @@ SHIFT = 8
 # Series of log(1 + u) - u for small u, of ten terms: right to 2e-13 of itself up to 0.05.
 SMALL, TERMS = 0.05, 10
 # Quantities that differ by less than this part are compared by their difference, others by their logarithms.
-NEAR = 0.5
+SIMILAR = 0.5
 
 
 def stirling(x: Array) -> Array:
@@ -66,13 +66,13 @@ def _log_of(count: Array) -> Array:
 
 def _part_of(gap: Array, whole: Array) -> Array:
     """``gap / whole`` where that is near zero, else infinite: no derivative divides by a whole that rounds to zero."""
-    is_near = jnp.abs(gap) < NEAR * whole
+    is_near = jnp.abs(gap) < SIMILAR * whole
     return jnp.where(is_near, jnp.where(is_near, gap, 0.0) / jnp.where(is_near, whole, 1.0), jnp.inf)
 
 
 def _log1p_or(u: Array, log: Array) -> Array:
     """``log(1 + u)``, taken as it is unless ``u`` is small."""
-    is_near = jnp.abs(u) < NEAR
+    is_near = jnp.abs(u) < SIMILAR
     return jnp.where(is_near, jnp.log1p(jnp.where(is_near, u, 0.0)), log)
 
 
@@ -84,7 +84,7 @@ def poisson_deviance(mean: Array, variance: Array, count: Array, exposure: Array
     ``count (log(1 + u) - u - variance / 2)``, never positive.
     """
     gap, change, log_rate = _poisson_parts(mean, variance, count, exposure)
-    is_near = jnp.abs(change) < NEAR
+    is_near = jnp.abs(change) < SIMILAR
     near = log1p_excess(jnp.where(is_near, change, 0.0)) - 0.5 * variance
     return jnp.where(is_near, count * near, count * (log_rate - _log_of(count)) - gap)
 
@@ -109,7 +109,7 @@ def _poisson_deviance_jvp(primals: tuple[Array, ...], tangents: tuple[Array, ...
 
 def balanced(first: Array, second: Array, changes: tuple[Array, Array], logs: tuple[Array, Array]) -> Array:
     """``a log(1 + u) + b log(1 + v)`` where ``a u + b v = 0``: no linear terms while both are small."""
-    is_near = jnp.maximum(jnp.abs(changes[0]), jnp.abs(changes[1])) < NEAR
+    is_near = jnp.maximum(jnp.abs(changes[0]), jnp.abs(changes[1])) < SIMILAR
     small = [log1p_excess(jnp.where(is_near, change, 0.0)) for change in changes]
     large = [_log1p_or(change, log) for change, log in zip(changes, logs, strict=True)]
     return jnp.where(is_near, first * small[0] + second * small[1], first * large[0] + second * large[1])
@@ -135,7 +135,7 @@ def _negative_binomial_deviance_jvp(
     # Closed: the derivative in f, r (y - e^f) / (r + e^f), falls with f in every form. Quadrature asks for it alone.
     (f, count, size), (f_dot, count_dot, size_dot) = primals, tangents
     (change, change_rest), (log_ratio, log_rest) = _negative_binomial_parts(*primals)
-    odds, is_near = f - jnp.log(size), jnp.abs(change_rest) < NEAR
+    odds, is_near = f - jnp.log(size), jnp.abs(change_rest) < SIMILAR
     near = jnp.where(is_near, change_rest, 0.0)
     part = jnp.where(is_near, near, count / size * sigmoid(-odds) - sigmoid(odds))
     tangent = jnp.zeros_like(f)

@@ -38,7 +38,7 @@ Cuts = Places | None
 Which = Bool[Array, "*batch"] | None
 NEAR = 3.0  # a mode as far away leaves 5 standard deviations within reach beyond it
 FARTHEST = 24.0  # single precision has no range for a bulk and a peak farther apart
-NARROW = 0.5  # a peak that is wider joins the bulk
+NARROW_PEAK = 0.5  # a peak that is wider joins the bulk
 HALVINGS = 14
 WIDTHS = (-30.0, -10.0, -3.0, -1.0, 0.0, 1.0, 3.0, 10.0, 30.0)
 
@@ -209,7 +209,7 @@ def log_expect(
     if heavy:
         (far, width), scale = _cut_centres(still_mean, still_variance, given_cuts), jnp.sqrt(still_variance)
         far, width = lax.stop_gradient((far[..., 0], width[..., 0]))
-        spans = (jnp.abs(far) > NEAR) & (jnp.abs(far) < FARTHEST) & (width < NARROW) & (scale > 0)
+        spans = (jnp.abs(far) > NEAR) & (jnp.abs(far) < FARTHEST) & (width < NARROW_PEAK) & (scale > 0)
         tilt = jnp.where(spans, 0.5 * far / jnp.where(spans, scale, 1.0), tilt)
         cuts = jnp.where(spans[..., None], given_cuts, cuts)
 

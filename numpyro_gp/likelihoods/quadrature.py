@@ -30,9 +30,9 @@ CUTS = (-4.0, -2.0, 0.0, 2.0, 4.0)
 REACH = 8.0  # a standard normal has 1e-15 of its mass outside
 BULK = (-6.5, -3.0, 0.0, 3.0, 6.0)  # edges about a bulk whose nodes go on to a peak far away
 LIFT = 60.0  # a logarithm: weights so much larger leave single precision no narrower on its upper side
-FIXED = (-REACH, *CUTS, REACH)
-SMALLEST = 1e-12  # a width in standard deviations
-LEAST = 30.0  # widths that the graded rule goes to at least
+EDGES = (-REACH, *CUTS, REACH)
+SMALLEST_WIDTH = 1e-12  # a width in standard deviations
+LEAST_WIDTHS = 30.0  # widths that the graded rule goes to at least
 # Its cuts, as parts of the way to two standard deviations, in the logarithm of the distance.
 GRADES = (-0.9, -0.7, -0.45, -0.2, 0.0, 0.2, 0.45, 0.7, 0.9)
 
@@ -98,7 +98,7 @@ def composite_rule(
     >>> z.shape
     (56,)
     """
-    fixed = jnp.broadcast_to(jnp.asarray(np.array(FIXED), cuts.dtype), (*cuts.shape[:-1], len(FIXED)))
+    fixed = jnp.broadcast_to(jnp.asarray(np.array(EDGES), cuts.dtype), (*cuts.shape[:-1], len(EDGES)))
     z, weights = legendre_pieces(_edges(lax.stop_gradient(cuts), fixed))
     density = jnp.exp(-0.5 * z**2) / np.sqrt(2.0 * np.pi).item()
     return z, weights * density
@@ -121,7 +121,7 @@ def graded_rule(
     """
     is_near = jnp.abs(centre) < REACH
     centre, width = (lax.stop_gradient(part)[..., None] for part in (centre, width))
-    fixed = jnp.expand_dims(jnp.asarray(np.array(FIXED), centre.dtype), range(centre.ndim - 1))
+    fixed = jnp.expand_dims(jnp.asarray(np.array(EDGES), centre.dtype), range(centre.ndim - 1))
     lift = jnp.zeros_like(centre)
     if spans is not None:
         is_near = is_near | spans
@@ -129,10 +129,11 @@ def graded_rule(
         lift = jnp.where(spans[..., None], LIFT, lift)
     # Of a centre without mass about it the rule knows nothing: any other serves.
     centre, width = jnp.where(is_near[..., None], centre, 0.0), jnp.where(is_near[..., None], width, 1.0)
-    width = jnp.clip(width, SMALLEST, 1.0)  # one that is wide needs no grading, and z would be a difference of much
+    # One that is wide needs no grading, and z would be a difference of much.
+    width = jnp.clip(width, SMALLEST_WIDTH, 1.0)
     grades = jnp.expand_dims(jnp.asarray(np.array(GRADES), centre.dtype), range(centre.ndim - 1))
     # Sorted as values of t: before the sort the compiler would take an inverse of sinh for each node.
-    cuts = grades * jnp.arcsinh(jnp.maximum(CUTS[-2] / width, LEAST))
+    cuts = grades * jnp.arcsinh(jnp.maximum(CUTS[-2] / width, LEAST_WIDTHS))
     t, weights = legendre_pieces(_edges(cuts, jnp.arcsinh((fixed - centre) / width)))
     rising, falling = 0.5 * jnp.exp(t), 0.5 * jnp.exp(-t)
     z = centre + width * (rising - falling)
@@ -177,7 +178,7 @@ def spread_points(
 
 TENSOR_LIMIT = 3
 # A standard deviation of as many roundings of the mean spreads points no more than rounding does.
-FLAT = 32
+FLAT_ROUNDINGS = 32
 # Standard deviations at which the peak of a product is looked for, and edges of pieces about it.
 SEARCHED = np.concatenate([-np.geomspace(40.0, 8.5, 12), np.linspace(-8.0, 8.0, 33), np.geomspace(8.5, 40.0, 12)])
 PEAK = np.concatenate([-np.geomspace(10.0, 1e-4, 11), [0.0], np.geomspace(1e-4, 10.0, 11)])
@@ -245,7 +246,7 @@ def at_points(
     """
     size = jnp.sqrt(jnp.diagonal(latent.covariance, axis1=-2, axis2=-1)) if latent.covariance is not None else None
     size = jnp.sqrt(latent.variance) if size is None else size
-    is_flat = jax.lax.stop_gradient(size <= FLAT * jnp.finfo(size.dtype).eps * jnp.abs(latent.mean))
+    is_flat = jax.lax.stop_gradient(size <= FLAT_ROUNDINGS * jnp.finfo(size.dtype).eps * jnp.abs(latent.mean))
     still = jax.tree.map(jax.lax.stop_gradient, latent)
     variance = jnp.where(is_flat, still.variance, latent.variance)
     covariance, either = latent.covariance, is_flat
@@ -296,7 +297,7 @@ def _peak_nodes(function: Callable[[Array], Array], latent: Latent) -> tuple[Arr
     for _ in range(5):
         low, high = around(low + steps * (high - low))
     edges = [0.5 * (low + high) + _column_like(PEAK, mean, mean.ndim)]
-    edges.append(jnp.broadcast_to(_column_like(np.array(FIXED), mean, mean.ndim), (len(FIXED), *mean.shape)))
+    edges.append(jnp.broadcast_to(_column_like(np.array(EDGES), mean, mean.ndim), (len(EDGES), *mean.shape)))
     sorted_edges = jnp.moveaxis(jnp.sort(jnp.concatenate(edges), axis=0), 0, -1)
     z, weights = (jnp.moveaxis(part, -1, 0) for part in legendre_pieces(sorted_edges))
     log_weights = jnp.log(weights) - 0.5 * z**2

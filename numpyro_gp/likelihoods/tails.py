@@ -170,7 +170,7 @@ def _from_the_last(step: Callable[[Array, Array], Array], last: Array) -> Array:
 
 Tails = tuple[Array, Array]
 LOG_2 = float(np.log(2.0))
-CENSORED = (dist.LeftCensoredDistribution, dist.RightCensoredDistribution)
+ONE_SIDED = (dist.LeftCensoredDistribution, dist.RightCensoredDistribution)
 # Draws of a distribution that has neither moments nor quantiles, and how many at a time.
 DRAWS, TOGETHER = 1024, 16
 
@@ -319,7 +319,7 @@ def moments_of(distribution: object) -> tuple[Array, Array]:
 
     Those of NumPyro's censored distributions are of what is censored, as their draws are.
     """
-    while isinstance(distribution, CENSORED):
+    while isinstance(distribution, ONE_SIDED):
         distribution = distribution.base_dist
     own = _moments_of_angles if isinstance(distribution, dist.VonMises) else lambda d: (d.mean, d.variance)
     for rule in (own, _moments_by_quantiles, _moments_by_draws):

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 # Rows whose distances are held at a time: at most so many, and so many distances.
-BLOCK = 256
-HELD = 2**25
+HELD_ROWS = 256
+HELD_DISTANCES = 2**25
 GROUP = 16  # rows of a group
 TREE_COLUMNS = 6  # columns in which a tree is quicker whatever the number of rows
 ROWS_PER_LEAF = 100  # in more of them it asks for so many rows in each corner of the space
@@ -51,7 +51,7 @@ def earlier(
         stop = min(len(turn), start + _rows_at_once(size))
         if _has_tree(size, columns):
             first = sorted_places[start]
-            stop = int(np.searchsorted(sorted_places, max(2 * first, first + BLOCK), side="right"))
+            stop = int(np.searchsorted(sorted_places, max(2 * first, first + HELD_ROWS), side="right"))
         at = sorted_places[start:stop]
         last = at[-1] + 1
         places = _before(rows[:last], at, count, None if kinds is None else kinds[:last], columns)
@@ -81,7 +81,7 @@ def _has_tree(size: int, columns: float) -> bool:
 
 
 def _rows_at_once(size: int) -> int:
-    return int(max(1, min(BLOCK, HELD // size)))
+    return int(max(1, min(HELD_ROWS, HELD_DISTANCES // size)))
 
 
 def _before(rows: np.ndarray, asked: np.ndarray, count: int, kinds: np.ndarray | None, columns: float) -> np.ndarray:
@@ -95,7 +95,7 @@ def _before(rows: np.ndarray, asked: np.ndarray, count: int, kinds: np.ndarray |
     while len(left):
         wanted = min(wanted, len(rows))
         at = asked[left]
-        if len(left) * wanted > max(HELD // 8, 4 * (count + 4) * len(asked)):
+        if len(left) * wanted > max(HELD_DISTANCES // 8, 4 * (count + 4) * len(asked)):
             # Many rows equal these: all distances take less than a tree's answers, and do not grow in memory.
             for start in range(0, len(left), step):
                 some = left[start : start + step]
@@ -122,7 +122,7 @@ def nearest(scaled: np.ndarray, new: np.ndarray, count: int, without: np.ndarray
     wanted, tree = count + (without is not None), None
     if _has_tree(len(scaled), _dimension(scaled)):
         tree = Tree(scaled)
-    step, parts = BLOCK * GROUP if tree is not None else _rows_at_once(len(scaled)), []
+    step, parts = HELD_ROWS * GROUP if tree is not None else _rows_at_once(len(scaled)), []
     for at in range(0, len(new), step):
         rows = new[at : at + step]
         places = _by_distances(rows, scaled, wanted) if tree is None else tree.query(rows, wanted)
@@ -153,8 +153,8 @@ def around(scaled: np.ndarray, count: int, twins: np.ndarray | None, asked: np.n
     # Of kinds as far as another, as on both sides of a row, some of each: a number that they share.
     ranks = np.cumsum(np.diff(apart, axis=1, prepend=0) > EQUAL * apart, axis=1)
     rng = np.random.default_rng(2)
-    for at in range(0, len(asked), BLOCK):
-        some, some_ranks = kinds[back[at : at + BLOCK]], ranks[back[at : at + BLOCK]]
+    for at in range(0, len(asked), HELD_ROWS):
+        some, some_ranks = kinds[back[at : at + HELD_ROWS]], ranks[back[at : at + HELD_ROWS]]
         many = np.arange(min(count, int(sizes[some].max())))
         turn = some_ranks[:, :, None] + rng.random((*some.shape, len(many)))
         turn[many >= sizes[some][:, :, None]] = np.inf
@@ -163,7 +163,7 @@ def around(scaled: np.ndarray, count: int, twins: np.ndarray | None, asked: np.n
         turn, rows = turn.reshape(len(some), -1), rows.reshape(len(some), -1)
         best = np.argsort(turn, axis=1)[:, :count]
         listed = np.where(np.isfinite(np.take_along_axis(turn, best, 1)), np.take_along_axis(rows, best, 1), -1)
-        index[at : at + BLOCK, : listed.shape[1]] = listed
+        index[at : at + HELD_ROWS, : listed.shape[1]] = listed
     return index
 
 

@@ -21,9 +21,9 @@ from numpyro_gp.plots.functions import AROUND_ZERO, DEVIATIONS, aspect_of, mark,
 from numpyro_gp.plots.style import COLOURS, INK, STYLES, Axes, Figure, band, date_ticks, finish, names_below, rug
 from numpyro_gp.posterior.posterior import Posterior
 
-WIDTH = 4
+PANEL_COLUMNS = 4
 # Panels whose place is found from their labels, in a time that grows with their square; more have fixed margins.
-MOST = 24
+MOST_PANELS = 24
 # Inches around and between those: left, right, bottom, top, across, down.
 MARGINS = (0.9, 0.2, 0.6, 0.7, 1.0, 0.8)
 # How far partial residuals are followed beyond the bands, in heights of all bands: those of labels are far away.
@@ -31,7 +31,7 @@ BEYOND = 1.5
 # Bands count for the height of a panel but for one of so many rows at each end, and this share of it is left free.
 FAR, EDGE = 50, 0.04
 # Levels whose curves have both bands and a roomy legend.
-FEW_LEVELS = 6
+LEVELS_WITH_BANDS = 6
 # Darkness of the bands of a curve: for each value, which lies on the other, and for the whole curve.
 DARK, LIGHT = 0.35, 0.18
 # Inches that an entry of the legend takes, and most of them in a row.
@@ -61,7 +61,7 @@ def draw_terms(
     constant: float,
     sharey: bool = True,
     deviations: bool = True,
-    columns: int = WIDTH,
+    columns: int = PANEL_COLUMNS,
     others: int = 0,
     title: str = "",
 ) -> "Figure":
@@ -76,7 +76,8 @@ def draw_terms(
     width = min(columns, count)
     height = math.ceil(count / width)
     size = 3.4 * width, 2.9 * height
-    layout = None if count > MOST else "compressed" if surfaces else "constrained"  # maps have a shape of their own
+    # Maps have a shape of their own.
+    layout = None if count > MOST_PANELS else "compressed" if surfaces else "constrained"
     figure, axes = plt.subplots(height, width, figsize=size, squeeze=False, layout=layout)
     if layout is None:  # margins as shares of the figure, and of a panel
         left, right, bottom, top, across, down = MARGINS
@@ -160,7 +161,7 @@ def _set_heights(panels: Sequence["_Panel"], sharey: bool) -> None:
     low, high = min((end for end, _ in ranges), default=0.0), max((end for _, end in ranges), default=1.0)
     for draw, (bottom, top) in zip(panels, ranges, strict=True):
         end, rows = (low, high) if sharey else (bottom, top), -(-draw.num_curves // draw.columns)
-        room = 0.055 * rows if draw.num_curves > FEW_LEVELS else 0.0
+        room = 0.055 * rows if draw.num_curves > LEVELS_WITH_BANDS else 0.0
         tops.append(max(end[1], end[0] + (top - end[0]) / max(1 - room, 0.3)))
     for draw, (bottom, _), top in zip(panels, ranges, tops, strict=True):
         draw.axis.set_ylim(low if sharey else bottom, max(tops) if sharey else top)
@@ -188,7 +189,7 @@ class _Panel(NamedTuple):
         effect, x = self.effect, self.effect.axes[number]
         mean, scale = (np.moveaxis(value, number, -1).reshape(-1, len(x)) for value in (effect.mean, effect.scale))
         names = _level_names(effect) if len(mean) > 1 else [None]
-        is_few = len(mean) <= FEW_LEVELS
+        is_few = len(mean) <= LEVELS_WITH_BANDS
         shades = list(zip(self.bands if is_few else self.bands[:1], (DARK, LIGHT) if is_few else (0.08,), strict=False))
         has_residuals = self.residuals is not None
         if self.residuals is not None:
@@ -238,7 +239,7 @@ class _Panel(NamedTuple):
 
     def explain(self) -> None:
         """Names of the curves, and how many residuals are beyond; names of many in a room that the layout leaves."""
-        if self.num_curves > FEW_LEVELS:
+        if self.num_curves > LEVELS_WITH_BANDS:
             legend = self.axis.legend(
                 loc="upper center", ncols=self.columns, fontsize=5, frameon=False, labelspacing=0.2, columnspacing=1.0
             )

@@ -32,7 +32,7 @@ from numpyro_gp.rows.call import Call
 
 
 # Numbers in the features of rows that are looked at together.
-TOGETHER = 2**22
+FEATURES_OF_ROWS = 2**22
 
 
 @value_type(static=("columns",))
@@ -73,7 +73,7 @@ class LocalDraw:
             at = data.factors(own, index)
             return self.path(own) - at.z / at.x[:, -1]
 
-        together = max(1, TOGETHER // (X.index.shape[1] ** 2 + self.prior.weights.shape[-1]))
+        together = max(1, FEATURES_OF_ROWS // (X.index.shape[1] ** 2 + self.prior.weights.shape[-1]))
         found: Array = by_parts(some, own, X.index, at_once=together, together=together)
         return level_at(self.level, own) + found
 
@@ -117,7 +117,7 @@ def drawn_together(process: LocalProcess, rows: JointRows, key: Array, num: int)
 
 
 # Numbers that the features of some functions at all rows may take together.
-HELD = 2**24
+FEATURES_OF_FUNCTIONS = 2**24
 
 
 @value_type()
@@ -180,7 +180,7 @@ def _each_process(method: object, functions: Functions, X: Functional | ArrayLik
         required = f"of shape (N, D), or ({len(functions)}, {of_each}) with inputs for each function"
         fail("X", required, f"shape {rows.shape}", "Reshape the rows: f(X.reshape(-1, D)), and the values back.")
     features = sum(prior.weights.shape[-1] for prior in functions.draws.priors)
-    together = max(1, min(len(functions), HELD // (features * rows.shape[-2])))
+    together = max(1, min(len(functions), FEATURES_OF_FUNCTIONS // (features * rows.shape[-2])))
     return _evaluated_functions(functions.draws, rows, method=method, together=together, is_own=is_own)
 
 
@@ -255,7 +255,7 @@ def _local(asked: AskedProcess, draws: Draw, num_features: int) -> LocalFunction
         data = replace(data, jitter=jnp.asarray(data.jitter, inputs.dtype), shared=shared)
         level = settled(process.data.level, process.columns, inputs.dtype)
         found = LocalDraw(data, prior, correction, level, process.columns)
-        rows = max(1, TOGETHER // prior.weights.shape[-1])
+        rows = max(1, FEATURES_OF_ROWS // prior.weights.shape[-1])
         drawn = by_parts(found.path, inputs, at_once=rows, together=rows)
         noise = jnp.sqrt(data.noise_at(jnp.arange(data.near.size), inputs)) * normal("noise", data.y.shape)
         left = data.y - (drawn if data.scale is None else data.scale * drawn) - noise

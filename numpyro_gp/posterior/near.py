@@ -25,7 +25,7 @@ from numpyro_gp.rows.batches import some_rows
 # a block for every row.
 FEW_DRAWS = 16
 # Neighbours of a row that is drawn together with others, where nobody says how many.
-TOGETHER = 64
+NEIGHBOURS_TOGETHER = 64
 # Of "auto": the least number and the most, what more must gain in nats per row, and how many rows are left out to see.
 LEAST, MOST, WORTH, LEFT_OUT = 16, 1024, 0.005, 300
 
@@ -110,7 +110,7 @@ def joint_rows_of(
         cure = "Draw functions outside of compiled programs, or take posterior.functions(key, ...)."
         fail("X", "known where rows have neighbours", "a traced array", cure, TypeError)
     found = near_in_units(asked, key, index)
-    return None if found is None else joint_rows(found[0], X, TOGETHER if count is None else count, found[1])
+    return None if found is None else joint_rows(found[0], X, NEIGHBOURS_TOGETHER if count is None else count, found[1])
 
 
 def processes_of(process: tracing.ModelProcess) -> tuple[GaussianProcess | LocalProcess, ...]:

@@ -412,17 +412,17 @@ class Prediction:
 
 # What a prediction holds, as the pytree that it is: arrays, and what is fixed.
 ARRAYS = ("_held", "_key", "level", "mean", "variance", "function_mean", "function_variance")
-FIXED = ("_sizes", "_axis", "num_draws", "_data_axes", "_by_numpy", "_labels")
+STATIC_FIELDS = ("_sizes", "_axis", "num_draws", "_data_axes", "_by_numpy", "_labels")
 
 
 def _parts_of_prediction(prediction: Prediction) -> tuple[tuple[object, ...], tuple[object, ...]]:
     held = vars(prediction) | {"_held": list(prediction._chunks)}
-    return tuple(held[name] for name in ARRAYS), tuple(getattr(prediction, name) for name in FIXED)
+    return tuple(held[name] for name in ARRAYS), tuple(getattr(prediction, name) for name in STATIC_FIELDS)
 
 
 def _prediction_of(fixed: tuple[Any, ...], arrays: tuple[Any, ...]) -> Prediction:
     found = object.__new__(Prediction)
-    vars(found).update(zip(ARRAYS + FIXED, (*arrays, *fixed), strict=True))
+    vars(found).update(zip(ARRAYS + STATIC_FIELDS, (*arrays, *fixed), strict=True))
     return found
 
 

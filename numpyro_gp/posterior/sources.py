@@ -121,7 +121,7 @@ def _run_autoguide(guide: AutoGuide) -> None:
 
 
 # How often a particle of average weight is repeated: a weight is then right to a twentieth of that of one particle.
-COPIES = 10
+REPEATS = 10
 
 
 @value_type(static=("guide",))
@@ -315,9 +315,9 @@ def of_particles(
         if w.shape != (size,) or not (w >= 0).all() or not np.isclose(w.sum(), 1.0, atol=1e-3):
             required, got = f"{size} numbers from 0 on that add up to 1", f"shape {w.shape} and sum {w.sum():.4g}"
             fail("weights", required, got, "Pass ngp.stein.weights(key, svgd, params, *args).weights.")
-        wanted = w / w.sum() * COPIES * size
+        wanted = w / w.sum() * REPEATS * size
         counts = np.floor(wanted).astype(int)
-        counts[np.argsort(counts - wanted, kind="stable")[: COPIES * size - counts.sum()]] += 1
+        counts[np.argsort(counts - wanted, kind="stable")[: REPEATS * size - counts.sum()]] += 1
         index = np.repeat(np.arange(size), counts)
         return stored({name: values[index] for name, values in particles.items()}, shared), {}
     if found is None:

@@ -4,7 +4,7 @@ import json
 import os
 import pickle
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -12,14 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from numpyro_gp.checks import fail
-from numpyro_gp.programs.files import check_place, read_whole, write_whole
+from numpyro_gp.programs.files import SEQUENCES, check_place, read_whole, write_whole
 
-FORMAT = "numpyro_gp posterior 1"
+POSTERIOR_FORMAT = "numpyro_gp posterior 1"
 # Kinds of arrays that are numbers to NumPy, and of those whose types it forgets.
-NUMBERS = "biufcV"
+NUMBER_KINDS = "biufcV"
 # Kind, groups of arrays, notes, and whether numbers of a fit in double precision became those of single precision.
 Decoded = tuple[str, dict[str, dict[str, object]], object, bool]
-SEQUENCES: dict[str, Callable[..., Any]] = {"list": list, "tuple": tuple}
 
 
 class Absent(NamedTuple):
@@ -61,7 +60,9 @@ def write_arrays(path: str | os.PathLike, kind: str, groups: Mapping[str, Mappin
             # NumPy's files forget the names of types such as bfloat16.
             description.append([list(keys), str(array.dtype)])
             entries[f"array_{len(entries)}"] = array
-    header = json.dumps({"format": FORMAT, "kind": kind, "arrays": description, "sequences": sequences, "notes": notes})
+    header = json.dumps(
+        {"format": POSTERIOR_FORMAT, "kind": kind, "arrays": description, "sequences": sequences, "notes": notes}
+    )
     write_whole(target, header=np.asarray(header), **entries)
 
 
@@ -70,7 +71,7 @@ def read_arrays(path: str | os.PathLike) -> tuple[str, dict[str, dict[str, objec
     cure = "Check the path, or save it anew: posterior.save(path)."
     form, found = read_whole(Path(path), "path", "a file written by Posterior.save", cure, _decoded)
     if found is None:
-        fail("path", f"a file of format {FORMAT!r}", f"{form!r}", "Save it anew: posterior.save(path).")
+        fail("path", f"a file of format {POSTERIOR_FORMAT!r}", f"{form!r}", "Save it anew: posterior.save(path).")
     kind, groups, notes, is_narrowed = found
     if is_narrowed:
         refuse_narrowed("path", "a file ", f"{str(path)!r}, of float64")
@@ -90,13 +91,13 @@ def refuse_narrowed(argument: str, what: str, got: str) -> NoReturn:
 def _decoded(stored: dict[str, np.ndarray]) -> tuple[object, Decoded | None]:
     """The format of a file, and what it holds where it is ours."""
     header = json.loads(str(stored["header"]))
-    if header["format"] != FORMAT:
+    if header["format"] != POSTERIOR_FORMAT:
         return header["format"], None
     is_narrowed = False
     groups: dict[str, dict[str, Any]] = {}
     for number, (keys, dtype) in enumerate(header["arrays"]):
         array = stored[f"array_{number}"]
-        if array.dtype.kind not in NUMBERS:
+        if array.dtype.kind not in NUMBER_KINDS:
             raise ValueError(f"array {number} holds {array.dtype}, and not {dtype}")
         at: dict[str, Any] = groups
         for key in keys[:-1]:
@@ -111,7 +112,7 @@ def _decoded(stored: dict[str, np.ndarray]) -> tuple[object, Decoded | None]:
             at = at.setdefault(key, {})
         own = at.get(keys[-1], {})
         at[keys[-1]] = SEQUENCES[kind](own[str(number)] for number in range(size))
-    return FORMAT, (header["kind"], groups, header["notes"], is_narrowed)
+    return POSTERIOR_FORMAT, (header["kind"], groups, header["notes"], is_narrowed)
 
 
 def _leaves(tree: object, keys: tuple[str, ...], sequences: list[object]) -> list[tuple[tuple[str, ...], object]]:

@@ -20,8 +20,6 @@ from numpyro_gp.primitives.neighbours.local_process import LocalProcess
 from numpyro_gp.programs.compiled import compiled
 from numpyro_gp.sites import Observation, normal_of
 
-CURE = "Call posterior.predict_at with the line of all rows: it smooths."
-
 
 @compiled
 def _told(ends: LineEnd, rows: Array, gaps: Array, y: Array, variances: Array) -> LineEnd:
@@ -100,7 +98,8 @@ class LineStream:
         given = given[None] if given.ndim == 1 and columns == 2 else given
         rows = read_rows(argument, given, columns, last)
         if (first := rows[:, 0].min()) < last[0]:
-            fail(argument, f"times behind the last datum, at {last[0]:.12g}", f"{first:.12g}", CURE)
+            cure = "Call posterior.predict_at with the line of all rows: it smooths."
+            fail(argument, f"times behind the last datum, at {last[0]:.12g}", f"{first:.12g}", cure)
         return rows
 
     def _variances(self, given: ArrayLike | None, count: int) -> Array:

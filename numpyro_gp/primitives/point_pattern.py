@@ -14,7 +14,7 @@ from numpyro_gp.primitives.observe import observe
 from numpyro_gp.primitives.process import GaussianProcess
 
 # Points at which an intensity is evaluated together: one shape, and so one program, whatever their number.
-TOGETHER = 1024
+POINTS_TOGETHER = 1024
 
 
 def point_pattern(
@@ -126,8 +126,8 @@ def thinned(
         return (start + size * rng.uniform(size=(count, len(size)))).astype(start.dtype)
 
     def intensity(points: np.ndarray) -> np.ndarray:
-        full = np.concatenate([points, np.repeat(points[-1:], -len(points) % TOGETHER, axis=0)])
-        pieces = [log_intensity(jnp.asarray(piece)) for piece in np.split(full, len(full) // TOGETHER)]
+        full = np.concatenate([points, np.repeat(points[-1:], -len(points) % POINTS_TOGETHER, axis=0)])
+        pieces = [log_intensity(jnp.asarray(piece)) for piece in np.split(full, len(full) // POINTS_TOGETHER)]
         with np.errstate(over="ignore"):
             found: np.ndarray = np.exp(np.concatenate([np.asarray(piece, float) for piece in pieces])[: len(points)])
         if not np.isfinite(found).all():  # candidates at such a rate would be none, or never end
@@ -136,7 +136,7 @@ def thinned(
         return found
 
     highest = 0.0 if bound is None else float(check_nonnegative("bound", bound))
-    rate, done = max(float(intensity(uniform(TOGETHER)).max()), highest), 0.0
+    rate, done = max(float(intensity(uniform(POINTS_TOGETHER)).max()), highest), 0.0
     points, heights, values = uniform(0), np.zeros(0), np.zeros(0)
     # A Poisson process under the graph of the intensity: points with heights, uniform between the rates before and now.
     while rate > done:

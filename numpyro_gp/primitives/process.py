@@ -31,7 +31,7 @@ from numpyro_gp.programs.compiled import one_program
 from numpyro_gp.sites import Certain, normal_of, standard_normal
 
 # Numbers of a belief or a factor that are gathered for rows at a time.
-HELD = 2**22
+GATHERED_NUMBERS = 2**22
 
 
 @value_type()
@@ -142,7 +142,7 @@ class GaussianProcess:
             mean, variance = of_row.marginals(at, x[None])
             return mean[..., 0], variance[..., 0]
 
-        together = max(1, HELD // basis.size**2)
+        together = max(1, GATHERED_NUMBERS // basis.size**2)
         if len(codes) <= together:
             mean, variance = jax.vmap(row)((codes, inputs))
         else:

@@ -4,7 +4,7 @@ import math
 import warnings
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NoReturn, TypeVar, overload
+from typing import Any, NoReturn, overload
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ import numpyro.distributions as dist
 from jaxtyping import Float
 from numpyro.distributions import constraints
 
-from numpyro_gp.arrays import Array, ArrayLike, Shape, over_axes
+from numpyro_gp.arrays import Array, ArrayLike, Shape, T, over_axes
 from numpyro_gp.beliefs.base import Point, Process, above_rounding
 from numpyro_gp.beliefs.basis import (
     Basis,
@@ -62,9 +62,6 @@ from numpyro_gp.primitives.process import GaussianProcess
 # The distribution of Gaussian data with the function integrated out, exactly or by the collapsed bound.
 
 
-Result = TypeVar("Result")
-
-
 @jax.custom_jvp
 def gaussian_log_density(residual: Float[Array, " N"], covariance: Float[Array, "N N"]) -> Float[Array, ""]:
     """``log N(r; 0, S)`` for one vector and its covariance (mathematics.md section 1.4).
@@ -105,7 +102,7 @@ class Marginal(dist.Distribution):
         self.name, self.loc, self.spread, self.lead = name, loc, spread, jax.tree.leaves(spread)[0].shape[:-2]
         super().__init__((), loc.shape[-1:])
 
-    def each(self, function: Callable[..., Result], *arrays: Array) -> Result:
+    def each(self, function: Callable[..., T], *arrays: Array) -> T:
         """``function(loc, spread, *arrays)`` of each member; ``arrays`` ``(..., N)`` have the axes of the plates."""
         if jax.tree.leaves(self.spread)[0].ndim - 2 > len(self.lead):  # what `scan` stacks: one for each of its steps
             return jax.vmap(lambda step, *arrays: step.each(function, *arrays))(self, *arrays)

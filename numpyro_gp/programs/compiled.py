@@ -29,9 +29,9 @@ from numpyro_gp.programs.trace import WHOLE, as_function, bytes_of, is_traced, s
 # longer to compile than it will ever run, so that the compiler optimises it less.
 
 
-NUMBERS = (jax.Array, np.ndarray, np.generic, float, int)
+ARGUMENT_TYPES = (jax.Array, np.ndarray, np.generic, float, int)
 # Numbers in the arguments of a program that is optimised less: an array of all pairs of them runs for milliseconds.
-FEW = 2000
+FEW_NUMBERS = 2000
 
 
 @value_type(static=("checks",))
@@ -62,9 +62,9 @@ def one_program(function: Function) -> Function:
     @functools.wraps(function)
     def call(*arguments: object) -> Any:
         leaves, structure = jax.tree.flatten(arguments)
-        if not (all(isinstance(leaf, NUMBERS) for leaf in leaves) and is_of_library(structure)):
+        if not (all(isinstance(leaf, ARGUMENT_TYPES) for leaf in leaves) and is_of_library(structure)):
             return function(*arguments)
-        is_few = not is_traced() and sum(map(np.size, leaves)) <= FEW  # options are of a whole program
+        is_few = not is_traced() and sum(map(np.size, leaves)) <= FEW_NUMBERS  # options are of a whole program
         outcome = (quick() if is_few else compiled)(*arguments)
         for check, values in zip(outcome.checks, outcome.values, strict=True):
             when_known(check, *values)
@@ -94,7 +94,7 @@ def _holds_function(fixed: object) -> bool:
 # Arrays inside of a program count by their numbers up to this size in bytes, larger ones by identity.
 COMPARED = 2**16
 # Types of most parameters of operations.
-PLAIN = frozenset({int, bool, str, type(None)})
+PLAIN_TYPES = frozenset({int, bool, str, type(None)})
 
 
 def program_key(program: Jaxpr, constants: Iterable[object] = (), seen: dict[int, object] | None = None) -> Hashable:
@@ -127,7 +127,7 @@ def _literal(atom: Literal) -> object:
 
 def _parameter(value: object, seen: dict[int, object]) -> object:
     kind = type(value)
-    if kind in PLAIN:
+    if kind in PLAIN_TYPES:
         return kind, value
     if isinstance(value, ClosedJaxpr):
         if id(value) not in seen:

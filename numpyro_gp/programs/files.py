@@ -12,6 +12,9 @@ import numpy as np
 from numpyro_gp.arrays import T
 from numpyro_gp.checks import fail
 
+# Lists and tuples by the words that files have for them.
+SEQUENCES: dict[str, Callable[..., Any]] = {"list": list, "tuple": tuple}
+
 
 def check_place(path: str | os.PathLike[str]) -> Path:
     """The path of a file to be written: refused where its folder does not exist, or where a folder has its name."""

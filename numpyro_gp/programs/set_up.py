@@ -37,10 +37,10 @@ NEEDS_VALUES = (
     jax.errors.TracerIntegerConversionError,
     jax.errors.UnexpectedTracerError,
 )
-NUMBERS = (int, float, complex, bool, np.dtype, np.generic, np.ndarray, jax.Array)
+NUMBER_TYPES = (int, float, complex, bool, np.dtype, np.generic, np.ndarray, jax.Array)
 # What is looked at of a statement of a model.
 SITE_FIELDS = ("name", "type", "infer", "cond_indep_stack", "is_observed", "fn", "value", "args")
-ATOMS = (*NUMBERS, str, bytes, type(None), type, types.ModuleType)
+ATOMS = (*NUMBER_TYPES, str, bytes, type(None), type, types.ModuleType)
 _set_up: ContextVar[object] = ContextVar("_set_up", default=None)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpyro_gp.arrays import Array, Merge, is_array, is_key, split_arrays
 from numpyro_gp.checks import check_digits, fail
 from numpyro_gp.neighbours.value import Mark, Neighbours
+from numpyro_gp.programs.files import SEQUENCES
 
 # That of a function without a signature.
 ANYTHING = inspect.signature(lambda *args, **kwargs: None)  # noqa: ARG005
@@ -211,8 +212,7 @@ def check_not_empty(call: Call) -> None:
 
 # What stands in a file as it is.
 PLAIN = (bool, int, float, str, type(None))
-MOST = 100  # arrays, numbers and strings
-SEQUENCES = {"tuple": tuple, "list": list}
+MOST_WORDS = 100  # arrays, numbers and strings
 
 
 def shapes_in_words(given: Arguments) -> dict[str, Any] | None:
@@ -220,7 +220,7 @@ def shapes_in_words(given: Arguments) -> dict[str, Any] | None:
 
     Nor have lists of many numbers words: they are data, which a file of shapes is not to hold.
     """
-    if len(jax.tree.leaves(tuple(given))) > MOST:
+    if len(jax.tree.leaves(tuple(given))) > MOST_WORDS:
         return None
     found = {"args": _words(tuple(given.args)), "kwargs": _words(dict(given.kwargs))}
     return None if None in found.values() else found

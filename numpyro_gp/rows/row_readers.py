@@ -64,9 +64,10 @@ class Visitor(ABC):
 # What is known of a value: it holds 0, 1, 2, ... in its order, or it is False everywhere.
 COUNTING, NEVER = "counting", "never"
 RESHAPES = frozenset({"broadcast_in_dim", "reshape", "squeeze", "expand_dims"})
-COPIES = frozenset({"copy", "device_put"})  # of jnp.array, and of jnp.asarray with JAX 0.7
+COPYING = frozenset({"copy", "device_put"})  # of jnp.array, and of jnp.asarray with JAX 0.7
 # Operations that leave rows rows: they put them beside each other, or into another place or type.
-PLACING = RESHAPES | COPIES | {"concatenate", "transpose", "convert_element_type", "select_n", "clamp", "stop_gradient"}
+PLACING = RESHAPES | COPYING | {"concatenate", "transpose", "convert_element_type", "select_n", "clamp"}
+PLACING |= {"stop_gradient"}
 
 
 class RowFact(NamedTuple):
@@ -172,7 +173,7 @@ def _learnt(equation: JaxprEqn, before: list[RowFact]) -> RowFact:
         equation.primitive.name,
         before[0]._replace(plates=frozenset(), is_rows=False) if before else RowFact(),
     )
-    if name in COPIES and len(before) == 1:
+    if name in COPYING and len(before) == 1:
         return first
     # A callback has no result.
     if not equation.outvars or (name != "iota" and first.holds != COUNTING):

@@ -17,17 +17,17 @@ from numpyro_gp.stein.kernels import RBF, Moments, ParticleKernel, Radial, check
 
 # Coordinates with the particle axis first: one array, or one for each site.
 Particles = ArrayLike | Mapping[str, ArrayLike]
-Values = Array | dict[str, Array]
+SiteArrays = Array | dict[str, Array]
 
 
 class Forces(NamedTuple):
     """The two parts of the direction, shaped like the particles: ``phi = attraction + repulsion``."""
 
-    attraction: Values
-    repulsion: Values
+    attraction: SiteArrays
+    repulsion: SiteArrays
 
 
-def svgd_direction(particles: Particles, scores: Particles, kernel: ParticleKernel = RBF()) -> Values:  # noqa: B008
+def svgd_direction(particles: Particles, scores: Particles, kernel: ParticleKernel = RBF()) -> SiteArrays:  # noqa: B008
     """One step of Stein variational gradient descent: the direction that raises the target fastest for a kernel.
 
     ``phi_i = (1/n) sum_j [ k(x_j, x_i) s_j + grad_{x_j} k(x_j, x_i) ]`` (mathematics.md section 9.1); step *along* it.
@@ -163,7 +163,7 @@ def bandwidth(kernel: Radial, squared: Array, healthy: Array | None = None) -> A
 
 def split_blocks(
     particles: Particles, scores: Particles, kernel: ParticleKernel
-) -> tuple[list[tuple[Array, Array, Radial]], Callable[[list[Array]], Values]]:
+) -> tuple[list[tuple[Array, Array, Radial]], Callable[[list[Array]], SiteArrays]]:
     """Tables ``(n, d)`` of coordinates and scores for each block, and the function that undoes the division."""
     single = not isinstance(particles, Mapping)
     trees = (tree if isinstance(tree, Mapping) else {"particles": tree} for tree in (particles, scores))
@@ -184,7 +184,7 @@ def split_blocks(
     def table(tree: Mapping[str, Array], names: tuple[str, ...]) -> Array:
         return jnp.concatenate([tree[name].reshape(tree[name].shape[0], -1) for name in names], 1)
 
-    def join(parts: list[Array]) -> Values:
+    def join(parts: list[Array]) -> SiteArrays:
         joined = {}
         for block, part in zip(blocks, parts, strict=True):
             widths = [math.prod(jnp.shape(x[name])[1:]) for name in block.sites]

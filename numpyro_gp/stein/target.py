@@ -15,7 +15,7 @@ from numpyro.infer.util import log_density
 
 from numpyro_gp.arrays import Array, split_arrays
 from numpyro_gp.checks import axes_of_sharding, fail, known
-from numpyro_gp.criticism.fit_checks import NARROW, WIDER
+from numpyro_gp.criticism.fit_checks import NARROW_SPREAD, WIDER
 from numpyro_gp.programs.private import mask_of, model_and_guide_keys
 from numpyro_gp.rows.batch_plates import keyed_rows
 
@@ -240,7 +240,7 @@ class Judgement(NamedTuple):
                 f"up to {gaps[far].max():.0f} nats below the median; draws of a posterior with as many coordinates "
                 f"({self.coordinates}) differ by about {max(math.sqrt(self.coordinates / 2), 1):.0f}. {CURE}"
             )
-        if self.spread < NARROW:
+        if self.spread < NARROW_SPREAD:
             return (
                 f"The {gaps.size} particles are narrow: they lie within {100 * self.spread:.0f} % of the posterior's "
                 f"standard deviations ({self.coordinates} coordinates), and intervals do, too: {WIDER}."

@@ -20,7 +20,7 @@ from numpyro_gp.stein.svgd import SVGD
 DEGREES = 5.0  # of freedom: the tails of the proposal are heavier than those of a posterior
 # Points between two particles at which a valley of the density is looked for, and nats that make one.
 BETWEEN, VALLEY = 7, 0.1
-FEWEST = 100  # draws that count: the masses of two modes are then right to 0.05
+FEWEST_EFFECTIVE = 100  # draws that count: the masses of two modes are then right to 0.05
 
 
 class Weights(NamedTuple):
@@ -121,10 +121,10 @@ def weights(
         return Weights(masses, 1 / jnp.sum(share**2), logsumexp(log_weight)), links
 
     result, links = run(weigh, key, free, shared, arrays)
-    if not float(result.effective_sample_size) >= FEWEST:
+    if not float(result.effective_sample_size) >= FEWEST_EFFECTIVE:
         got = f"{float(result.effective_sample_size):.0f} of {count}, of {judgement.coordinates} coordinates"
         cure = "Take num_draws=20000, run the particles longer, or leave the weights equal."
-        fail("the number of draws that count", f"at least {FEWEST}", got, cure)
+        fail("the number of draws that count", f"at least {FEWEST_EFFECTIVE}", got, cure)
     # Number of the mode of each particle, by the links of a tree ``(n - 1, 2)``.
     pairs, is_linked = map(np.asarray, links)
     mode = np.arange(size)

@@ -111,7 +111,7 @@ def compiled_loop(
 
 
 # Shares of the steps after which neighbours are found anew.
-SHARES = (0.15, 0.5)
+REFRESH_SHARES = (0.15, 0.5)
 
 
 class Renewal:
@@ -130,7 +130,7 @@ class Renewal:
     def __init__(self, engine: object, feed: Feed, num_steps: int, done: int) -> None:
         self.engine, self.feed = engine, feed
         has_any = not feed.changes and bool(neighbours_in(feed.call.arguments))
-        marks = sorted({int(share * num_steps) for share in SHARES} - {0, num_steps}) if has_any else []
+        marks = sorted({int(share * num_steps) for share in REFRESH_SHARES} - {0, num_steps}) if has_any else []
         passed = [mark for mark in marks if mark <= done]
         self.marks = [*([done] if passed and done < num_steps else []), *marks[len(passed) :]]
 

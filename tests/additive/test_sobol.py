@@ -146,7 +146,6 @@ LINE, ZERO = np.linspace(0, 1, 3)[:, None], ZeroMean(RBF(1.0, 1.0), Uniform(0.0,
 
 
 def single(kernel, value=1.0):
-    """A process of one component."""
     return process(jnp.full(3, value), {"a": kernel}, {"a": LINE})
 
 

@@ -17,17 +17,19 @@ from tests.beliefs.test_moments import plain, values_of
 def many():
     """As few inducing points and rows as the eigendecomposition is used for, smooth enough to need the jitter."""
     rng = np.random.default_rng(0)
-    return rng.uniform(-1, 1, (module.SMALLEST, 2)), rng.uniform(-1, 1, (module.ROWS_TO_REPAY * module.SMALLEST, 2))
+    return rng.uniform(-1, 1, (module.FEWEST_INDUCING, 2)), rng.uniform(
+        -1, 1, (module.ROWS_TO_REPAY * module.FEWEST_INDUCING, 2)
+    )
 
 
 def belief(kind, batch=(), dtype=float):
     """A belief that data have narrowed, that of no data (``S = I``), and one that is wider than the prior somewhere."""
-    mean, factor = values_of(batch, float, module.SMALLEST)
+    mean, factor = values_of(batch, float, module.FEWEST_INDUCING)
     if kind == "narrowed":
-        precision = np.eye(module.SMALLEST) + np.asarray(factor @ jnp.swapaxes(factor, -1, -2))
+        precision = np.eye(module.FEWEST_INDUCING) + np.asarray(factor @ jnp.swapaxes(factor, -1, -2))
         factor = jnp.asarray(np.linalg.cholesky(np.linalg.inv(precision)))
     elif kind == "prior":
-        factor = jnp.broadcast_to(jnp.eye(module.SMALLEST), factor.shape)
+        factor = jnp.broadcast_to(jnp.eye(module.FEWEST_INDUCING), factor.shape)
     return mean.astype(dtype), factor.astype(dtype)
 
 
@@ -49,7 +51,7 @@ def at_rows(form, many, dtype, jitter, kind, batch=()):
 )
 def test_one_product_over_many_rows(many, kind, batch, jitter, monkeypatch):
     """K has condition 1e5 to 1e12; ``W^T (S - I) W`` would be off by 1e-4 at the last. Blocks leave a short one."""
-    monkeypatch.setattr(many_rows, "BLOCK", 100 * module.SMALLEST)
+    monkeypatch.setattr(many_rows, "CROSS_NUMBERS", 100 * module.FEWEST_INDUCING)
     found, wanted = (at_rows(form, many, float, jitter, kind, batch) for form in (whitened_marginals, plain))
     for one, other in zip(found, wanted, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9 * np.abs(other).max())
@@ -81,7 +83,7 @@ def test_one_product_loses_no_more_of_float32_than_two(many, kind):
 def test_many_rows_are_differentiated_as_few_are(many, rng):
     """The eigenvectors of ``S - I = 0`` have no derivative, and none is asked of them."""
     Z, X = (jnp.asarray(part) for part in many)
-    eye = jnp.eye(module.SMALLEST)
+    eye = jnp.eye(module.FEWEST_INDUCING)
 
     def total(form, lengthscale, factor):
         mean, variance = form(Basis.build(RBF(1.0, lengthscale), Z, 1e-3), X, eye[0], factor)

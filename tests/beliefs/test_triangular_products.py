@@ -16,7 +16,7 @@ LOWER = np.tril(LOWER)
 
 @pytest.fixture(params=["bands", "few bands", "whole"])
 def cut(request, monkeypatch):
-    monkeypatch.setattr(bands, "SMALLEST", 1000 if request.param == "whole" else 16)
+    monkeypatch.setattr(bands, "SMALLEST_TRIANGLE", 1000 if request.param == "whole" else 16)
     monkeypatch.setattr(bands, "LARGE", 1000 if request.param == "few bands" else 16)
     assert bands.bands_of(SIZE) == ([(0, 40)] if request.param == "whole" else [(0, 16), (16, 32), (32, 40)])
 
@@ -52,7 +52,7 @@ def test_products_and_their_transposes_are_those_of_numpy():
 @pytest.mark.long
 def test_two_derivatives_of_the_marginals_are_those_of_the_plain_form(monkeypatch, rng):
     """A block that is forgotten is an error of a tenth and more."""
-    monkeypatch.setattr(bands, "SMALLEST", 16)
+    monkeypatch.setattr(bands, "SMALLEST_TRIANGLE", 16)
     Z, X = (jnp.asarray(rng.normal(size=(n, 2))) for n in (SIZE, 30))
     arguments = (jnp.asarray(0.7), Z, X, *values_of((2,), size=SIZE))
 

@@ -90,7 +90,6 @@ def predictions_are_dense(case: Case) -> None:
 
 
 def moments(found: Any) -> dict[str, np.ndarray]:
-    """Of a prediction."""
     return {
         name: np.asarray(getattr(found, name)) for name in ("mean", "variance", "function_mean", "function_variance")
     }

@@ -39,7 +39,6 @@ NET: dict[str, Relation] = {}
 
 
 def relation(applies: Callable[[Composition], bool] = lambda c: True, share: float = 1.0) -> Callable[..., Any]:
-    """Add a relation to the net."""
 
     def add(check: Callable[[Case], None]) -> Callable[[Case], None]:
         NET[check.__name__] = Relation(check, applies, share)
@@ -163,7 +162,6 @@ def tolerance_of(c: Composition) -> float:
 
 
 def log_priors(c: Composition, hyper: Any) -> dict[str, float]:
-    """Log densities of the hyper-parameters."""
     if c.hyper != "sampled":
         return {}
     return {name: lognorm(0.5, scale=START[name]).logpdf(value).sum() for name, value in hyper.items()}
@@ -185,7 +183,6 @@ def members_equal_a_loop(case: Case) -> None:
 
 
 def member_of(case: Case, member: int) -> dict[str, Any]:
-    """The data of one member."""
     data = {name: value for name, value in case.data.items() if name != "Z"}
     if case.c.process == "named":
         return jax.tree.map(lambda leaf: leaf[data["table"]["group"] == member], data)
@@ -194,7 +191,6 @@ def member_of(case: Case, member: int) -> dict[str, Any]:
 
 
 def _own(c: Composition, name: str, value: np.ndarray, member: int) -> np.ndarray:
-    """The parameter of one member."""
     is_own = name.startswith("f/") or (c.has_own_scale and name.startswith("scale"))
     shared = ("Z_alpha", "Z_gamma", "Z_mean")
     if not is_own or name.endswith(shared) or not np.ndim(value):

@@ -76,7 +76,6 @@ class Case:
         return values | {name: np.asarray(self.others) for name in found if name.endswith("inducing_mean")}
 
     def new_guide(self, model: Any = None, recipe: Any = None, scope: str = "") -> Any:
-        """A guide that has seen nothing."""
         rest = {"rest": narrow} if self.c.rest == "normal" else {}
         recipe = recipe or recipe_of(self.c.belief, self.others)
         return ngp.AutoGP(model or self.model, {f"{scope}f": recipe}, **rest)
@@ -129,13 +128,11 @@ class Case:
 
     @property
     def sampled(self) -> dict[str, Any]:
-        """The draws as a sampler gives them."""
         draws, v = self.chain
         return arrays({"f": v, **(draws if self.c.hyper == "sampled" else {})})
 
     @cached_property
     def new(self) -> dict[str, Any]:
-        """Arguments of a prediction."""
         return {**{name: x for name, x in self.made_up(ROWS).items() if name != "y"}, "Z": self.data["Z"]}
 
     def svi(self, guide: Any) -> SVI:

@@ -161,7 +161,6 @@ def swelling(X: Any) -> Any:
 
 
 def part_of(name: str, scale: Any) -> Any:
-    """One kernel of one column."""
     own = ngp.kernels
     made: dict[str, Callable[[], Any]] = {
         "RationalQuadratic": lambda: own.RationalQuadratic(1.0, scale, 1.5),
@@ -193,7 +192,6 @@ def kernel_of(c: Composition, variance: Any, scale: Any) -> Any:
 
 
 def likelihood_of(name: str, noise: Any, rows: Mapping[str, Any]) -> Any:
-    """The likelihood, with the arrays of the rows at hand."""
     own, normal = ngp.likelihoods, ngp.likelihoods.Gaussian(noise)
     made: dict[str, Callable[[], Any]] = {
         "gaussian": lambda: normal,
@@ -218,7 +216,6 @@ def likelihood_of(name: str, noise: Any, rows: Mapping[str, Any]) -> Any:
 
 
 def recipe_of(kind: str, others: np.ndarray) -> Any:
-    """The recipe of one site."""
     own = ngp.guides
     if kind.startswith("layer"):
         return own.decoupled_layer(others, mean=kind.removeprefix("layer "))
@@ -230,17 +227,14 @@ def recipe_of(kind: str, others: np.ndarray) -> Any:
 
 
 def slope(X: Any) -> Any:
-    """A mean function."""
     return 0.3 * X[..., 0]
 
 
 def inputs_of(rng: np.random.Generator, count: int) -> np.ndarray:
-    """Rows of two numbers and a category."""
     return np.c_[rng.normal(size=(count, 2)), rng.integers(0, LEVELS, count)]
 
 
 def targets_of(c: Composition, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    """Data in the support of the likelihood."""
     if c.likelihood in ("poisson", "negative binomial"):
         return rng.poisson(2.0, shape)
     if c.likelihood in ("bernoulli", "probit", "ordinal", "softmax"):

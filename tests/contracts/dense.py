@@ -21,7 +21,6 @@ CORRELATED = np.outer([0.5, -0.4, 0.8], [0.5, -0.4, 0.8]) + np.diag([0.5, 0.4, 0
 
 
 def part(name: str, x: np.ndarray, y: np.ndarray, scale: float) -> np.ndarray:
-    """A kernel of one column at all pairs."""
     a, b = x[:, None], y[None]
     t = (a - b) / scale
     r = np.abs(t)
@@ -74,7 +73,6 @@ def readings(c: Composition, X: np.ndarray) -> list[tuple[float, np.ndarray]]:
 
 
 def mean(c: Composition, X: np.ndarray) -> np.ndarray:
-    """The mean function."""
     return {"none": 0.0, "number": 0.4, "slope": 0.3 * X[..., 0]}[c.mean] * np.ones(X.shape[:-1])
 
 

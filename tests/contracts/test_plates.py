@@ -56,7 +56,6 @@ def many(kind, likelihood, X, y, hyper, dim=-2):
 
 
 def one(kind, likelihood, X, y, hyper):
-    """One of them."""
     f = process(kind, ngp.kernels.Matern52(hyper["variance"], hyper["lengthscale"]))
     with numpyro.plate("data", N):
         ngp.observe("y", f(X), likelihood, obs=y)

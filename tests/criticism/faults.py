@@ -32,7 +32,6 @@ def model(X, y=None, *, Z):
 
 
 def around(value, spread=0.1, seed=0):
-    """Draws about a positive value."""
     return value * np.exp(spread * np.random.default_rng(seed).standard_normal(DRAWS))
 
 

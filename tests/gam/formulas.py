@@ -101,7 +101,6 @@ def terms_of(rng: np.random.Generator) -> list[str]:
 
 
 def case_of(seed: int) -> Case:
-    """What a seed makes."""
     rng = np.random.default_rng(seed)
     size, family = int(rng.integers(60, 121)), str(rng.choice(FAMILIES))
     data, formula = table_of(rng, size), "y ~ " + " + ".join(terms_of(rng))

@@ -6,7 +6,7 @@ from scipy import stats
 from scipy.special import expit
 
 from numpyro_gp.gam.model import families as own
-from numpyro_gp.gam.model.families import AT_ONCE, NARROW
+from numpyro_gp.gam.model.families import NARROW, NODE_ROWS
 
 RNG = np.random.default_rng(4)
 # Variances over the squared distance of a singular point: on both sides of each limit of a rule, and far beyond.
@@ -54,7 +54,7 @@ def test_the_value_is_the_integral_for_any_spread(case):
 
 def test_data_of_more_rows_than_fit_at_once_are_those_of_each():
     """Numbers of draws and rows broadcast."""
-    y, mean, k = RNG.uniform(0.1, 0.9, AT_ONCE + 5), np.array([[0.3], [-0.2]]), np.array([[2.0], [30.0]])
+    y, mean, k = RNG.uniform(0.1, 0.9, NODE_ROWS + 5), np.array([[0.3], [-0.2]]), np.array([[2.0], [30.0]])
     found = own.beta_value(y, mean, np.full(1, 1e-3), k)
-    some = [0, AT_ONCE - 1, AT_ONCE, -1]
+    some = [0, NODE_ROWS - 1, NODE_ROWS, -1]
     np.testing.assert_allclose(found[:, some], own.beta_value(y[some], mean, np.full(1, 1e-3), k), rtol=1e-13)

@@ -77,7 +77,7 @@ def test_terms_add_up_to_a_prediction_and_a_row_that_misses_a_value_is_nan(fit):
 def test_more_rows_than_are_looked_at_together_are_those_of_each(fit, monkeypatch):
     table = {"t": np.arange(10.0), "g": ["a"] * 10, "x": np.linspace(0.1, 0.9, 10)}
     wanted = fit.predict(table, num_samples=2)
-    monkeypatch.setattr(draws, "TOGETHER", 4)
+    monkeypatch.setattr(draws, "NEW_ROWS_TOGETHER", 4)
     found = fit.predict(table, num_samples=2)
     np.testing.assert_allclose(found.mean, wanted.mean, rtol=1e-9)
     np.testing.assert_allclose(found.variance, wanted.variance, rtol=1e-7)

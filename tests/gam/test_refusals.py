@@ -47,7 +47,6 @@ def start(family, rows=4):
 TABLE = [
     # Families
     (lambda: as_family("gaussian(log)"), "family must be one of .*but got 'gaussian[(]log[)]'. Counts take 'poisson'"),
-    (model("n ~ s(x)", "gaussian(log)"), "Counts take 'poisson' or 'negative_binomial'"),
     (lambda: as_family("poison"), "Check the spelling"),
     (lambda: as_family("Normal"), r"but got 'Normal'\. Write 'gaussian'\."),
     (lambda: as_family("logistic"), r"Write 'bernoulli'\."),
@@ -62,7 +61,6 @@ TABLE = [
         model("y ~ s(x)", ngp.likelihoods.Censored(ngp.likelihoods.Gaussian(1.0), right=DATA["y"] > 1)),
         "family must be a likelihood that new rows have too, but got Censored, with a number for each row. Pass the likelihood of",
     ),
-    (lambda: as_family(3), "a name, a likelihood, or a function without arguments"),
     (
         start(ngp.likelihoods.Gamma(np.ones(5))),
         "shape of Gamma must be one number, or one for each of 4 rows, but got 5",
@@ -112,8 +110,6 @@ TABLE = [
     (laid("y ~ factor(g) + s(e) + g"), r"but got \['factor\(g\)'\] twice"),
     # Tables and their columns
     (model("y ~ s(w)"), "data must be a table with the column 'w', which s.w. reads, but got"),
-    (laid("y ~ w"), "data must be a table with the column 'w'"),
-    (laid("y ~ e", weights=[1, 1, 1, 1, -2]), "weights must be finite, and zero or positive, but got -2"),
     (laid("y ~ e", weights=[1]), r"weights must be of shape \(5,\)"),
     (laid("y ~ e", e=[1.0]), "columns must be of one length"),
     (laid("y ~ offset(log(e))"), r"offset\(log\(e\)\) must be finite, but got -inf"),
@@ -122,12 +118,7 @@ TABLE = [
     (laid("y ~ e", "log(y)", y=np.arange(5.0) - 1), r"log\(y\) must be .* but got y = -1, 1 of 5 rows"),
     (lambda: lay_out(formula("y ~ e"), {"y": [], "e": []}, "y", None), "data must be of one row or more, but got none"),
     (model("y ~ s(g)"), "column 'g' must be numbers"),
-    (model("y ~ s(c)", data=DATA | {"c": np.ones(ROWS)}), "column 'c' must be one that varies"),
     (model("y ~ x", data=DATA | {"y": np.full(ROWS, np.inf)}), "response 'y' must be finite"),
-    (
-        model("y ~ s(x, by=w)", data={name: RNG.normal(size=1000) for name in "xyw"}),
-        "by 'w' must be a category of at most 50 levels, but got 1000 numbers",
-    ),
     (
         model("y ~ s(x)", data=DATA | {"y": np.full(ROWS, 3.0)}),
         "response 'y' must be of values that differ, but got 3 in all 20 rows",

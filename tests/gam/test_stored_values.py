@@ -9,7 +9,7 @@ import numpyro.distributions as dist
 import pytest
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.answers.saved import CLASSES, KERNELS, decoded, encoded
+from numpyro_gp.gam.answers.saved import CLASSES, KERNEL_OF, decoded, encoded
 from numpyro_gp.gam.table import terms
 from tests.gam.test_result import DATA
 
@@ -61,7 +61,7 @@ def test_words_of_files_stand_for_all_that_a_class_holds():
     for kind, words in CLASSES.values():
         fields = getattr(kind, "_fields", None) or [one.name for one in dataclasses.fields(kind)]
         assert sorted(words.split()) == sorted(fields)
-    assert set(KERNELS.values()) == set(terms.KERNELS.values())
+    assert set(KERNEL_OF.values()) == set(terms.KERNELS.values())
 
 
 def test_words_that_are_not_known_are_refused_with_the_cure():

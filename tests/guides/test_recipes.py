@@ -16,15 +16,9 @@ from numpyro.infer.autoguide import AutoMultivariateNormal, AutoNormal
 from scipy.stats import multivariate_normal
 
 import numpyro_gp as ngp
-from numpyro_gp.beliefs import Basis
 from numpyro_gp.guides.natural import NATURAL_MARK, lower_factor
-from numpyro_gp.sites import InducingPrior
+from tests.guides.test_decoupled import prior
 from tests.precision import x64
-
-
-def prior(outputs=None, dtype=jnp.float64):
-    basis = Basis.build(ngp.kernels.RBF(jnp.asarray(1.0, dtype), 1.0), jnp.linspace(0.0, 2.0, 3, dtype=dtype)[:, None])
-    return InducingPrior("f", basis, (3,) if outputs is None else (outputs, 3))
 
 
 @pytest.mark.parametrize("outputs", [None, 2])

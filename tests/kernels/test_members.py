@@ -13,7 +13,7 @@ from scipy import stats
 from numpyro_gp import gp_regression
 from numpyro_gp import kernels as k
 from numpyro_gp.kernels import RBF, Constant
-from numpyro_gp.kernels.members import Batch, KernelBatches, batch_shape, kernel_batch_of, stack
+from numpyro_gp.kernels.members import KernelBatch, KernelBatches, batch_shape, kernel_batch_of, stack
 from tests.contracts.test_kernels import REGISTRY
 
 VARIANCE, LENGTHSCALE = jnp.array([1.0, 2.0, 0.5]), jnp.ones((3, 2))
@@ -95,7 +95,7 @@ def product(variance, lengths):
 
 def batches():
     three = kernel_batch_of(tuple(COLUMNS), tuple(COLUMNS.values()), product, VARIANCES, LENGTHS)
-    return KernelBatches(NAMES, (three, Batch(("constant",), (), Constant(9.0))))
+    return KernelBatches(NAMES, (three, KernelBatch(("constant",), (), Constant(9.0))))
 
 
 def one_by_one():

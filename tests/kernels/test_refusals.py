@@ -86,7 +86,6 @@ OURS = [name for name in REGISTRY if name != "own" and not name.startswith("core
 
 
 def parts_of(kernel):
-    """A kernel and those that it is made of."""
     inner = (getattr(kernel, field.name) for field in dataclasses.fields(kernel))
     return [kernel] + [part for own in inner if isinstance(own, k.Kernel) for part in parts_of(own)]
 

@@ -90,17 +90,6 @@ def test_derivatives_at_zero_distance_are_the_closed_ones(family):
             np.testing.assert_allclose(hessian, -2.0 * curvature / 0.25 * np.eye(2), rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("columns", [2, 4])
-def test_the_choice_of_centre_carries_no_gradient(columns, rng):
-    """X2 moves both a point and the centre of all: its gradient must be that of direct differences."""
-    X1, X2 = rng.normal(size=(4, columns)), rng.normal(size=(3, columns))
-    weights = rng.normal(size=(4, 3))
-    got = jax.grad(lambda B: jnp.sum(weights * RBF(1.0, 0.8).matrix(X1, B)))(X2)
-    differences = X1[:, None] - X2[None]
-    values = weights * np.exp(-0.5 * np.sum(differences**2, axis=-1) / 0.64)
-    np.testing.assert_allclose(got, np.sum(values[..., None] * differences / 0.64, axis=0), rtol=1e-11, atol=1e-12)
-
-
 def test_the_spectral_mixture_in_two_inputs(rng):
     weights, means = np.array([0.5, 0.9]), np.array([[0.3, 0.1], [0.8, 0.2]])
     scales = np.array([[0.2, 0.3], [0.1, 0.5]])

@@ -17,7 +17,6 @@ POSTERIORS = ("structured", "meanfield", "full", "blocklowrank")
 
 
 def count(case: dict[str, Any]) -> int:
-    """Number of components."""
     return len({key.split("/")[0] for key in case if key.startswith("component") and "/" in key and key[9].isdigit()})
 
 

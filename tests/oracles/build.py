@@ -13,7 +13,6 @@ CLASSES = {"rbf": kernels.RBF, "matern12": kernels.Matern12, "matern32": kernels
 
 
 def kernel_of(case: dict[str, Any], prefix: str = "", dtype: Any = jnp.float64) -> kernels.Kernel:
-    """The kernel that a case describes."""
     variance = jnp.asarray(case[prefix + "variance"], dtype)
     return CLASSES[str(case[prefix + "kernel"])](variance, jnp.asarray(case[prefix + "lengthscale"], dtype))
 

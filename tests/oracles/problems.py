@@ -22,7 +22,6 @@ class Regression(NamedTuple):
 
 
 def gram(X: np.ndarray, variance: float, lengthscale: float) -> np.ndarray:
-    """Matern-3/2 Gram matrix, typed out."""
     r = np.sqrt(3.0) * np.abs(X[:, 0][:, None] - X[:, 0]) / lengthscale
     return variance * (1 + r) * np.exp(-r)
 

@@ -168,7 +168,7 @@ def test_one_row_far_away_does_not_stretch_the_axis():
 
 def test_many_panels_have_fixed_margins_in_which_no_label_meets_another(monkeypatch):
     """Thirteen panels are four rows, the last of them with one."""
-    monkeypatch.setattr(terms, "MOST", 12)
+    monkeypatch.setattr(terms, "MOST_PANELS", 12)
     x, rng = np.linspace(0.0, 1.0, 20), np.random.default_rng(0)
     draws = rng.normal(size=(30, 20))
     names = [f"s(x{at})" for at in range(13)]

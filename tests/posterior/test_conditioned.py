@@ -74,7 +74,6 @@ SHAPES = {
 
 
 def past(shape, seed):
-    """What some data say of whitened values."""
     rng = np.random.default_rng(seed)
     root = rng.normal(size=(*shape, shape[-1]))
     return ngp.PseudoData(Z, rng.normal(size=shape), root @ np.swapaxes(root, -1, -2))

@@ -41,7 +41,7 @@ def test_rows_that_name_their_output_or_member(kind, in_plate, kernels, monkeypa
     levels, each, X = jnp.array([3.0, -3.0]), jnp.array([1, 0, 0, 1, 1]), jnp.linspace(-0.2, 1.2, 5)[:, None]
     options = {"mean": levels} if in_plate else {"mean": ngp.means.Constant(levels), "outputs": 2}
     if in_plate:
-        monkeypatch.setattr("numpyro_gp.primitives.process.HELD", 2 * 4**2)
+        monkeypatch.setattr("numpyro_gp.primitives.process.GATHERED_NUMBERS", 2 * 4**2)
 
     def moments(kernels, chosen):
         with numpyro.plate("group", 2) if in_plate else nullcontext():

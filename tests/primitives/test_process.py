@@ -12,46 +12,12 @@ from numpyro import handlers
 from numpyro.infer.util import log_density
 
 import numpyro_gp as ngp
-from tests.oracles.build import kernel_of
-from tests.oracles.vectors import cases
 
 
 def process(value, kernel, Z, **options):
     """The process that a model sees when its site holds ``value``."""
     with handlers.seed(rng_seed=0), handlers.substitute(data={"f": value}):
         return ngp.gp("f", kernel, Z, **options)
-
-
-LIKELIHOODS = {
-    "gaussian": (lambda case: ngp.likelihoods.Gaussian(np.sqrt(case["noise"])), "y", 1e-9),
-    "bernoulli_probit": (lambda case: ngp.likelihoods.Bernoulli("probit"), "labels", 1e-6),
-    "poisson": (lambda case: ngp.likelihoods.Poisson(), "counts", 1e-6),
-}
-
-
-def check_density(case, likelihood, value, expected):
-    make, name, atol = LIKELIHOODS[likelihood]
-
-    def model():
-        f = ngp.gp("f", kernel_of(case), case["Z"], jitter=0.0)
-        with numpyro.plate("data", len(case[name])):
-            ngp.observe("y", f(case["X"]), make(case), obs=case[name])
-
-    np.testing.assert_allclose(log_density(model, (), {}, {"f": value})[0], expected, atol=atol)
-
-
-@pytest.mark.parametrize("case", cases("svgp"))
-@pytest.mark.parametrize("likelihood", ["gaussian", "bernoulli_probit"])
-def test_model_at_a_belief_is_the_bound(case, likelihood):
-    """log density of the model at a belief = ELBO; forgetting the KL or the variance term is off by > 0.1."""
-    belief = ngp.beliefs.Coupled(jnp.asarray(case["m"]), jnp.asarray(case["S_chol"]))
-    check_density(case, likelihood, belief, case[f"elbo_{likelihood}"])
-
-
-@pytest.mark.parametrize("case", cases("sparse_mcmc"))
-@pytest.mark.parametrize("likelihood", ["bernoulli_probit", "poisson"])
-def test_model_at_a_point_is_the_sparse_mcmc_target(case, likelihood):
-    check_density(case, likelihood, jnp.asarray(case["v"]), case[f"{likelihood}/target"])
 
 
 def test_as_many_values_of_a_mean_as_outputs_are_no_values_of_as_many_rows():

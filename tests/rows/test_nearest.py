@@ -30,7 +30,7 @@ def test_rows_that_lie_in_few_of_many_columns_are_found_by_a_tree(rng):
 
 def test_many_equal_rows_take_no_more_memory(rng, monkeypatch):
     """Answers of a tree would grow up to all pairs of rows; then all distances are computed, some rows at a time."""
-    monkeypatch.setattr(nearest_rows, "HELD", 2**12)
+    monkeypatch.setattr(nearest_rows, "HELD_DISTANCES", 2**12)
     rows, order, asked = np.repeat(rng.normal(size=(4, 1)), 60, axis=0), rng.permutation(240), np.arange(240)
     twins, most = twins_of(rows), []
     tree = nearest_rows.Tree(rows)

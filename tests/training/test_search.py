@@ -17,7 +17,7 @@ from scipy.optimize import minimize
 from scipy.stats import lognorm, multivariate_normal
 
 import numpyro_gp as ngp
-from numpyro_gp.gam.search.engines import BLOCK
+from numpyro_gp.gam.search.engines import LOOK_STEPS
 from numpyro_gp.rows.call import Arguments
 from numpyro_gp.rows.feeds import feed_of
 from numpyro_gp.training.first_state import LENGTHSCALES, NOISES, SHORT, best_start, directions, movable
@@ -231,7 +231,7 @@ def test_a_search_compiles_once_and_is_left_out_of_short_fits_and_those_that_go_
 
 
 def test_a_bound_rises_or_has_arrived():
-    noise = RNG.normal(size=BLOCK)
-    assert not still_rises(100 + noise, BLOCK)
-    assert still_rises(100 + noise - 0.02 * np.arange(BLOCK), BLOCK)
-    assert still_rises(100 + noise[: BLOCK // 2], BLOCK)  # of so few steps nobody can say
+    noise = RNG.normal(size=LOOK_STEPS)
+    assert not still_rises(100 + noise, LOOK_STEPS)
+    assert still_rises(100 + noise - 0.02 * np.arange(LOOK_STEPS), LOOK_STEPS)
+    assert still_rises(100 + noise[: LOOK_STEPS // 2], LOOK_STEPS)  # of so few steps nobody can say

@@ -7,33 +7,32 @@ no mask anywhere else. All is read off ``x = L^-T e_last``: ``x_last = 1 / sd``,
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Bool, Float, Int
 
-from numpyro_gp.arrays import Array, ArrayLike
+from numpyro_gp.arrays import Array, ArrayLike, T
 from numpyro_gp.kernels.base import Kernel
 from numpyro_gp.linalg import add_to_diagonal
 from numpyro_gp.programs.trace import ANY_POINT
 
-Rows = TypeVar("Rows")
 # Blocks of more rows leave the cache of a processor: then so many at a time. A minibatch is not computed twice.
-TOGETHER = 128
-AT_ONCE = 256
+BLOCKS_TOGETHER = 128
+BLOCKS_AT_ONCE = 256
 # Numbers in the blocks of new rows that are looked at together.
-NUMBERS = 2**21
+NUMBERS_TOGETHER = 2**21
 # Least noise of a datum by bytes of a number, in units of the kernel's variance there.
 LEAST_NOISE = {8: 1e-8, 4: 1e-4}
 # Least number on a diagonal, in smallest numbers of the type: no pivot is zero where a process has no variance, as a
 # Wiener process at its origin.
-TINY = 1e6
+LEAST_PIVOT = 1e6
 HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
 
-class Blocks(NamedTuple):
+class NeighbourBlocks(NamedTuple):
     """Rows of the data behind their neighbours.
 
     Attributes
@@ -51,7 +50,7 @@ class Blocks(NamedTuple):
     taken: Bool[Array, "B K"]
 
     @classmethod
-    def of(cls, inputs: Array, index: Array, own: Array) -> "Blocks":
+    def of(cls, inputs: Array, index: Array, own: Array) -> "NeighbourBlocks":
         """Those of rows ``own`` ``(B, D)``, whose neighbours are the rows ``index`` ``(B, K)`` of ``inputs``."""
         rows = jnp.maximum(index, 0)
         return cls(jnp.concatenate([inputs[rows], own[:, None]], axis=1), rows, index >= 0)
@@ -73,7 +72,7 @@ class Blocks(NamedTuple):
         scales = self.behind(jnp.ones(self.taken.shape, gram.dtype), 1.0) if scale is None else scale
         gram = gram * scales[:, :, None] * scales[:, None, :]
         added = noise + jitter * jnp.diagonal(gram, axis1=-2, axis2=-1)
-        return add_to_diagonal(gram, jnp.maximum(added, TINY * jnp.finfo(gram.dtype).tiny))
+        return add_to_diagonal(gram, jnp.maximum(added, LEAST_PIVOT * jnp.finfo(gram.dtype).tiny))
 
 
 def least_noise(dtype: Any) -> float:
@@ -129,7 +128,9 @@ def row_after_row(
     return values.T.reshape(white.shape)
 
 
-def by_parts(function: Callable[..., Rows], *rows: Array, at_once: int = AT_ONCE, together: int = TOGETHER) -> Rows:
+def by_parts(
+    function: Callable[..., T], *rows: Array, at_once: int = BLOCKS_AT_ONCE, together: int = BLOCKS_TOGETHER
+) -> T:
     """``function`` of arrays with B rows each, some rows at a time and again for derivatives; results have B rows.
 
     Memory then does not grow with B, but by what goes in and what comes out.

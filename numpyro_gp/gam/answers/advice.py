@@ -18,7 +18,7 @@ from numpyro_gp.gam.model.term_kernels import CURVE, MOST_TOGETHER, SMOOTH
 # Standard deviations by which importance weights may move the mean of f, and factors of these themselves, unsaid.
 MOVED, WIDER = 0.25, 1.25
 # Part of the draws that importance weights rest on, of which they say something.
-FEWEST = 0.1
+LEAST_EFFECTIVE = 0.1
 # Degrees of freedom of a surface in parts of its inducing inputs, above which more of these would say more.
 USED = 0.5
 # Another family for data that do not fall where one says.
@@ -159,7 +159,7 @@ def on_normal_posterior(at: RowDraws, weights: Weights) -> list[Finding]:
     log_weights = weights.log_weights.reshape(len(at.mean), -1)
     share = np.exp(smoothed(np.logaddexp.reduce(log_weights, axis=1)[:, None]).log_weights[:, 0])
     text = "The scales and lengthscales have no normal posterior, which this engine takes it for, so intervals "
-    if np.sum(share**2) * FEWEST * len(share) > 1:  # what so few draws say is no number
+    if np.sum(share**2) * LEAST_EFFECTIVE * len(share) > 1:  # what so few draws say is no number
         text += f"may be too narrow or too wide (Pareto k {weights.pareto_k:.2f}, above {POOR})"
         return [Finding("Pareto k", text, weights.pareto_k, POOR, "")] if weights.pareto_k > POOR else []
     means = at.mean.mean(axis=0), share @ at.mean

@@ -20,7 +20,7 @@ from numpyro_gp.arrays import Array
 from numpyro_gp.checks import check_count, check_key, fail
 from numpyro_gp.criticism.leave_one_out import psis_left_out
 from numpyro_gp.gam.answers.coefficients import Coefficients, coefficients_of
-from numpyro_gp.gam.answers.draws import Dense, Draws, Normal
+from numpyro_gp.gam.answers.draws import Dense, Draws, TermNormal
 from numpyro_gp.gam.answers.effects import Row, Shares, TermMoments, effects_of, moments_at
 from numpyro_gp.gam.answers.summary import looked_at
 from numpyro_gp.gam.model.classes import contrasts, size_of_contrast
@@ -31,7 +31,7 @@ from numpyro_gp.rows.batches import some_rows
 # Nodes of the functions of a row at each draw, at least; and draws of probabilities behind an interval.
 NODES, SAMPLES = 64, 2000
 # Probabilities that are held at once.
-AT_ONCE = 500_000
+PROBABILITIES_AT_ONCE = 500_000
 
 
 def by_class(half: np.ndarray, classes: int) -> np.ndarray:
@@ -39,10 +39,10 @@ def by_class(half: np.ndarray, classes: int) -> np.ndarray:
     return half.reshape(len(half), classes, half.shape[1] // classes)
 
 
-class OfClass(Sequence[Normal]):
+class OfClass(Sequence[TermNormal]):
     """The whitened values of one class less the average of all, scaled to a standard normal prior, at each draw."""
 
-    def __init__(self, joint: Sequence[Normal], part: np.ndarray) -> None:
+    def __init__(self, joint: Sequence[TermNormal], part: np.ndarray) -> None:
         self.joint, self.part = joint, part
 
     def __len__(self) -> int:
@@ -137,7 +137,7 @@ def in_chunks(draws: Draws, X: np.ndarray, each: int) -> Iterator[tuple[np.ndarr
     count = min(max(each // 2, 1), half)
     places = (np.arange(draws.size)[:, None] * count + np.arange(count)) % half
     nodes = every[np.concatenate([places, places + half], axis=1)]
-    step = max(1, AT_ONCE // (nodes.size + 2 * draws.size * count))
+    step = max(1, PROBABILITIES_AT_ONCE // (nodes.size + 2 * draws.size * count))
     for rows in draws.cuts(len(X)):
         lost = np.isnan(X[rows]).any(axis=1)
         known = np.where(lost[:, None], draws.model.rows.X[0], X[rows])

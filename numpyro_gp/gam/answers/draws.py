@@ -16,7 +16,7 @@ from numpyro_gp.beliefs import BlockLowRank, Conditional
 from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.beliefs.members import Stacks
 from numpyro_gp.checks import check_count
-from numpyro_gp.gam.answers.exact_rows import TOGETHER, ExactRows
+from numpyro_gp.gam.answers.exact_rows import NEW_ROWS_TOGETHER, ExactRows
 from numpyro_gp.gam.model.censoring import sides_at, with_sides
 from numpyro_gp.gam.model.families import Start
 from numpyro_gp.gam.model.family import at_places, has_numbers, trials_at, with_trials
@@ -134,7 +134,7 @@ class BlocksAndLowRank:
         return -0.5 * squares + self.half_log - 0.5 * len(away) * np.log(2 * np.pi)
 
 
-Normal = Dense | BlocksAndLowRank
+TermNormal = Dense | BlocksAndLowRank
 
 
 # --------------------------------------------------------------------------------------
@@ -145,10 +145,10 @@ Normal = Dense | BlocksAndLowRank
 
 
 # Draws of hyper-parameters where nobody says how many.
-DRAWS = 100
+HYPERPARAMETER_DRAWS = 100
 
 
-class OfPseudoData(Sequence[Normal]):
+class OfPseudoData(Sequence[TermNormal]):
     """What pseudo-data say of the whitened values at each draw of the hyper-parameters (mathematics.md section 14.1).
 
     Each is found once: from the factor ``L (M, M)`` that features at rows come with or, asked for before these, from
@@ -160,7 +160,7 @@ class OfPseudoData(Sequence[Normal]):
     ) -> None:
         self.term_features, self.shift, self.precision = term_features, shift, precision
         self.scales, self.lengths = np.asarray(found.scales, float), np.asarray(found.lengths, float)
-        self._found: list[Normal | None] = [None] * len(self.scales)
+        self._found: list[TermNormal | None] = [None] * len(self.scales)
 
     def __len__(self) -> int:
         return len(self._found)
@@ -168,7 +168,7 @@ class OfPseudoData(Sequence[Normal]):
     def __getitem__(self, number: Any) -> Any:
         return self.at(number)
 
-    def at(self, number: int, factor: np.ndarray | None = None) -> Normal:
+    def at(self, number: int, factor: np.ndarray | None = None) -> TermNormal:
         """That at a draw, whose factor may be known."""
         if (own := self._found[number]) is not None:
             return own
@@ -199,7 +199,7 @@ class Draws(NamedTuple):
         Its leaves have the draws on their first axis.
     values : dict of array (S, ...)
         Hyper-parameters by name.
-    term_posteriors : sequence of Normal
+    term_posteriors : sequence of TermNormal
         Of the whitened values, at each draw.
     log_ratio : array (S,), optional
         Log density of the hyper-parameters under their prior, less that under the fit; None where the fit has none.
@@ -210,7 +210,7 @@ class Draws(NamedTuple):
     lengths: np.ndarray
     likelihood: Likelihood
     values: dict[str, np.ndarray]
-    term_posteriors: Sequence[Normal]
+    term_posteriors: Sequence[TermNormal]
     log_ratio: np.ndarray | None
 
     @property
@@ -233,7 +233,7 @@ class Draws(NamedTuple):
 
     def cuts(self, count: int) -> list[slice]:
         """New rows that are looked at together."""
-        step = self.term_features.step if self.exact is None else TOGETHER
+        step = self.term_features.step if self.exact is None else NEW_ROWS_TOGETHER
         return [slice(low, min(low + step, count)) for low in range(0, count, step)]
 
     def likelihood_at(self, X: np.ndarray, places: np.ndarray) -> Likelihood:
@@ -247,7 +247,7 @@ class Draws(NamedTuple):
             return found
         return with_sides(found, np.broadcast_to(sides, shape))
 
-    def at(self, X: np.ndarray) -> Iterator[tuple[Normal, ScaledFeatures]]:
+    def at(self, X: np.ndarray) -> Iterator[tuple[TermNormal, ScaledFeatures]]:
         """The distribution of the whitened values of each draw, and the features that they have at encoded rows."""
         features_at, known = self.term_features.at(X), self.term_posteriors
         for number, (scales, lengths) in enumerate(zip(self.scales, self.lengths, strict=True)):
@@ -305,7 +305,7 @@ def sample_posterior(
         All that are stored; of a guide 100, or one where hyper-parameters are known.
     """
     model, known = term_features.model, params or {}
-    term_posteriors: Sequence[Normal]
+    term_posteriors: Sequence[TermNormal]
     # The normal distribution that parameters of ``ngp.gam``'s own guides are.
     loc = root = None
     shapes = vector_layout_of(model).shapes if known else {}
@@ -327,7 +327,7 @@ def sample_posterior(
         else:
             term_posteriors = [Dense.point(np.asarray(values, float)) for values in whitened]
     else:
-        count = (DRAWS if len(loc) else 1) if num_draws is None else check_count("num_draws", num_draws)
+        count = (HYPERPARAMETER_DRAWS if len(loc) else 1) if num_draws is None else check_count("num_draws", num_draws)
         result = guide_draws(model, key, loc, root, count)
         log_ratio = np.asarray(result.log_density)
         said = [f"f{NATURAL_MARK}{name}" for name in ("shift", "precision")]
@@ -369,7 +369,9 @@ def _process_reader(
     return belief, lambda: jax.tree.map(np.asarray, at_each_draw(one, posterior, draws, call.arrays))
 
 
-def _of_belief(term_features: TermFeatures, at: ModelValues[np.ndarray], belief: AbstractBelief) -> Sequence[Normal]:
+def _of_belief(
+    term_features: TermFeatures, at: ModelValues[np.ndarray], belief: AbstractBelief
+) -> Sequence[TermNormal]:
     """The normal distribution of the whitened values at each draw, by a belief that is the same at all."""
     if isinstance(belief, Conditional):
         return OfPseudoData(term_features, at, *(np.asarray(part, float) for part in belief.said))

@@ -9,7 +9,7 @@ from numpyro_gp.additive.columns import grid_points, size_of_axis
 from numpyro_gp.additive.component_kernels import Squares, shares_of
 from numpyro_gp.additive.effects import Effect, Effects, MixtureMoments
 from numpyro_gp.beliefs.members import Stacks
-from numpyro_gp.gam.answers.draws import Draws, Normal
+from numpyro_gp.gam.answers.draws import Draws, TermNormal
 from numpyro_gp.gam.model.features import ScaledFeatures, TermFeatures
 from numpyro_gp.gam.model.model import CONSTANT, Model
 from numpyro_gp.gam.table.layout import ReadTerm
@@ -18,7 +18,7 @@ from numpyro_gp.rows.batches import some_rows
 # How much finer the grid of a cycle is, which may turn as often as the series has rows.
 WAVES_TO_SEE = 4
 # Draws of each function over which a band is simultaneous, in all.
-FUNCTIONS = 1000
+BAND_FUNCTIONS = 1000
 
 
 class TermMoments(NamedTuple):
@@ -78,7 +78,7 @@ def side_by_side(grids: dict[str, tuple[np.ndarray, tuple[int, ...]]]) -> tuple[
     return np.concatenate(parts), places
 
 
-def components(term_posterior: Normal, scaled: ScaledFeatures, blocks: Stacks) -> tuple[np.ndarray, np.ndarray]:
+def components(term_posterior: TermNormal, scaled: ScaledFeatures, blocks: Stacks) -> tuple[np.ndarray, np.ndarray]:
     """Mean and variance ``(C, N)`` of each component at rows: ``A_c^T m_c`` and ``k_c - |A_c|^2 + a_c^T S_cc a_c``."""
     own, A = term_posterior.block_covariances(blocks), blocks.apart(scaled.A)
     means = [np.einsum("cm,cmn->cn", m, a) for m, a in zip(blocks.apart(term_posterior.mean), A, strict=True)]
@@ -123,7 +123,7 @@ def effects_of(draws: Draws, size: int, rng: np.random.Generator) -> tuple[Effec
     grids = {part.name: grid_of(model, part, size) for part in parts}
     points = {part.name: (grids[part.name][1], part.columns) for part in parts}
     X, places = side_by_side(points) if points else (np.zeros((1, model.rows.X.shape[1])), {})
-    each, sums, functions = -(-FUNCTIONS // draws.size), MixtureMoments(), list[np.ndarray]()
+    each, sums, functions = -(-BAND_FUNCTIONS // draws.size), MixtureMoments(), list[np.ndarray]()
     exact = None if draws.exact is None else draws.exact.at(X, is_split=True)
     for term_posterior, scaled in draws.at(X):
         mean, variance = said = components(term_posterior, scaled, blocks)
@@ -217,7 +217,7 @@ class Shares:
         self.expected, self.shares, self.means, self.traces = (list[np.ndarray]() for _ in range(4))
         self.within, self.constant, self.at_few = np.zeros((parts, parts)), MixtureMoments(), list[np.ndarray]()
 
-    def add(self, term_posterior: Normal, scaled: ScaledFeatures, left: np.ndarray, drawn: np.ndarray) -> None:
+    def add(self, term_posterior: TermNormal, scaled: ScaledFeatures, left: np.ndarray, drawn: np.ndarray) -> None:
         """One draw: ``D_c = v_c^T G_c v_c + k_c - tr G_c`` with the covariance ``G_c`` of features over rows.
 
         ``left (C, N)`` is what inducing inputs leave open, ``drawn (M, K)`` are draws of the whitened values.

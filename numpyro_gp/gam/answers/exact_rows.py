@@ -11,10 +11,10 @@ from scipy.linalg.lapack import dpotrf, dpotrs, dtrtrs
 
 from numpyro_gp.gam.model.model import Model, places_of_lengths
 from numpyro_gp.gam.search.bound import Data
-from numpyro_gp.gam.search.series_evidence import LEAST_NOISE, MOST_ROWS, at_rows, has_evidence, merged
+from numpyro_gp.gam.search.series_evidence import LEAST_NOISE_OF_SERIES, MOST_ROWS, at_rows, has_evidence, merged
 
 # New rows that are looked at together.
-TOGETHER = 1024
+NEW_ROWS_TOGETHER = 1024
 
 
 class ExactRows:
@@ -32,7 +32,7 @@ class ExactRows:
         self.model, self.data, self.scales = model, merged(Data.of(model)).data, scales
         each = np.append(lengths, np.ones((len(lengths), 1)), axis=1)
         self.lengths = each[:, places_of_lengths(model)]
-        least = (LEAST_NOISE * float(model.start.size)) ** 2
+        least = (LEAST_NOISE_OF_SERIES * float(model.start.size)) ** 2
         self.variances = (np.asarray(noise, float)[:, None] ** 2 + least) / self.data.weights
 
     @staticmethod

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from numpyro_gp.additive.columns import FUNCTIONS, Column, as_moments, frame_of, keys_of
+from numpyro_gp.additive.columns import COLUMN_FUNCTIONS, Column, as_moments, frame_of, keys_of
 from numpyro_gp.arrays import ArrayLike
 from numpyro_gp.checks import check_count, check_level, fail
 from numpyro_gp.gam.answers.predictions import EVEN, check_levels
@@ -21,7 +21,7 @@ from numpyro_gp.posterior import Prediction
 # Days over which a series of working days has seen a weekend, and times that a figure shows for each of a forecast.
 FORTNIGHT, SHOWN = 14, 4
 # Times that differ by less of their range are one time, rounded.
-SAME = 1e-6
+SAME_TIME = 1e-6
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -150,7 +150,7 @@ def next_rows(model: Model, steps: int, data: Any) -> tuple[str, dict[str, Any],
     missing = []
     for number, one in enumerate(columns):
         name = one.name  # of a function of a column the table must have that column
-        while name not in table and (call := re.fullmatch(r"(\w+)\((.*)\)", name)) and call[1] in FUNCTIONS:
+        while name not in table and (call := re.fullmatch(r"(\w+)\((.*)\)", name)) and call[1] in COLUMN_FUNCTIONS:
             name = call[2]
         if name not in table and name not in missing and number != model.layout.censored:
             missing.append(name)
@@ -169,7 +169,7 @@ def next_times(column: Column, past: np.ndarray, steps: int) -> np.ndarray:
     """
     times, ahead = np.unique(past), np.arange(1, steps + 1)
     if not column.is_date:
-        times = times[np.append(True, np.diff(times) > SAME * np.ptp(times))]  # 0.3 and 3 * 0.1 are one time
+        times = times[np.append(True, np.diff(times) > SAME_TIME * np.ptp(times))]  # 0.3 and 3 * 0.1 are one time
         many, _ = _step(column, np.diff(times), times)
         exact = times[-1] + (times[-1] - times[0]) / many * ahead
         digits = max(12, 5 + int(np.log10(max(np.abs(exact).max() * many / np.ptp(times), 1))))  # some behind a step

@@ -203,7 +203,7 @@ def ends_of_mean(model: Model, X: np.ndarray, mean: np.ndarray, variance: np.nda
 
 
 # How far beyond the ends of a column a row may lie, in ranges of it: of a random split some rows always do.
-NEAR = 0.05
+PART_BEYOND = 0.05
 # How far gaps of a series may be from whole multiples of the least one.
 EVEN = 1e-3
 
@@ -233,7 +233,7 @@ def warn_outside(model: Model, X: np.ndarray, stacklevel: int) -> None:
     for at, own in readers.items():
         low, high, column = model.rows.X[:, at].min(), model.rows.X[:, at].max(), model.layout.columns[at]
         beyond = np.maximum(X[:, at] - high, low - X[:, at])
-        if rows := int((beyond > NEAR * (high - low)).sum()):
+        if rows := int((beyond > PART_BEYOND * (high - low)).sum()):
             furthest = float(column.decode(X[int(np.argmax(beyond)), at]))
             ends = f"beyond {_written(column, column.low)} to {_written(column, column.high)}"
             said.append(f"{rows} of {len(X)} rows have {column.name} up to {_written(column, furthest)}, {ends}")
@@ -328,9 +328,9 @@ class TermAtRow:
 # know.
 
 
-# Directions of 1 - S that are left out: the variance of f is at least (1 - LEAST) of that in one of them, and so no
-# variance is off by more than this part of it.
-LEAST = 1e-6
+# Directions of 1 - S that are left out: the variance of f is at least (1 - LEFT_OUT_PART) of that in one of them, and
+# so no variance is off by more than this part of it.
+LEFT_OUT_PART = 1e-6
 
 
 class RowPrediction:
@@ -386,7 +386,7 @@ class TableRowPredictor:
                 cure = "Take fit.predict(data), which knows fits of many terms too."
                 fail("a fit with a predictor", required, "one of low rank", cure)
             values, vectors = np.linalg.eigh(np.eye(len(posterior.mean)) - posterior.half.T @ posterior.half)
-            known = values > LEAST
+            known = values > LEFT_OUT_PART
             root = np.sqrt(values[known])[:, None] * vectors[:, known].T
             W = term_features.roots(draws.scales[at], draws.lengths[at])[1]
             self.weights[at] = posterior.mean @ W

@@ -8,7 +8,7 @@ import dataclasses
 import datetime
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -28,7 +28,7 @@ from numpyro_gp.gam.table.layout import ReadTerm, TableLayout, TableRows
 from numpyro_gp.gam.table.terms import Term, Terms
 from numpyro_gp.kernels import RBF, Empirical, Gaussian, Kernel, Matern12, Matern32, Matern52, Uniform
 from numpyro_gp.posterior import Posterior
-from numpyro_gp.programs.files import check_place, read_whole, write_whole
+from numpyro_gp.programs.files import SEQUENCES, check_place, read_whole, write_whole
 
 # What files say, which no renaming may change: a word of a file is one for good, and another one is another format.
 # A class by the word for it, and the words for its attributes.
@@ -55,9 +55,8 @@ DEFAULTS: dict[str, dict[str, object]] = {
     "Rows": {"reasons": ()},
     "Family": {"classes": None},
 }
-KERNELS: dict[str, type[Kernel]] = {"RBF": RBF, "Matern12": Matern12, "Matern32": Matern32, "Matern52": Matern52}
-WORDS_OF = {kind: word for word, (kind, _) in CLASSES.items()} | {kind: word for word, kind in KERNELS.items()}
-SEQUENCES: dict[str, Callable[[Any], Any]] = {"tuple": tuple, "list": list}
+KERNEL_OF: dict[str, type[Kernel]] = {"RBF": RBF, "Matern12": Matern12, "Matern32": Matern32, "Matern52": Matern52}
+WORDS_OF = {kind: word for word, (kind, _) in CLASSES.items()} | {kind: word for word, kind in KERNEL_OF.items()}
 DATES: dict[str, object] = {one.__name__: one for one in (datetime.date, datetime.datetime)}
 PICKLE = "Keep this fit by pickle: pickle.dump(fit, file)."
 
@@ -122,7 +121,7 @@ def decoded(value: object, arrays: list[np.ndarray]) -> Any:
         check_words(f"fields of {own}", words.split(), fields)
         return of_class(**fields)
     if kind == "kernel":
-        return _meaning(own, KERNELS, "kernel")
+        return _meaning(own, KERNEL_OF, "kernel")
     return _meaning(kind, DATES, "kind of value").fromisoformat(own)
 
 
@@ -150,7 +149,7 @@ def refuse_word(what: str, words: Iterable[str], got: str) -> NoReturn:
 
 # What a file begins with, and its version: another one where files say something else, or in other words.
 KIND, VERSION = "numpyro_gp gam", 1
-FORMAT = f"{KIND} {VERSION}"
+GAM_FORMAT = f"{KIND} {VERSION}"
 
 
 # What a file holds: the fit's model, engine, steps, notes and key; parameters and losses of a variational fit and of
@@ -171,7 +170,7 @@ def write(path: str | os.PathLike[str], content: dict[str, Any]) -> None:
         "precision": jnp.result_type(float).name,
     }
     arrays: list[np.ndarray] = []
-    text = json.dumps({"format": FORMAT, "content": encoded(content, arrays)})
+    text = json.dumps({"format": GAM_FORMAT, "content": encoded(content, arrays)})
     named = {f"array_{number}": array for number, array in enumerate(arrays)}
     write_whole(target, header=np.asarray(text), **named)
 
@@ -180,11 +179,11 @@ def read(path: str | os.PathLike[str], family: object = None) -> dict[str, Any]:
     """What `write` wrote. ``family`` is that of the fit, where it had no name."""
     cure = "Check the path, or save it anew: fit.save(path)."
     found, text, arrays = read_whole(Path(path), "path", "a file written by fit.save of ngp.gam", cure, _parts_of)
-    if found.startswith(KIND) and found != FORMAT:
-        refuse_word("format", [repr(FORMAT)], repr(found))
-    if found != FORMAT:
+    if found.startswith(KIND) and found != GAM_FORMAT:
+        refuse_word("format", [repr(GAM_FORMAT)], repr(found))
+    if found != GAM_FORMAT:
         cure = "Read a posterior with ngp.Posterior.load."
-        fail("path", f"a file of format {FORMAT!r}", f"{found!r}", cure)
+        fail("path", f"a file of format {GAM_FORMAT!r}", f"{found!r}", cure)
     content = decoded(text, arrays)
     check_words("parts", PARTS, content)
     precision, now = content.pop("precision"), jnp.result_type(float).name

@@ -35,7 +35,7 @@ from numpyro_gp.likelihoods.quadrature import Latent, gauss_hermite
 
 
 # Rows whose nodes are handled at once: larger arrays are read from memory, where these stay in the cache.
-AT_ONCE = 2048
+NODE_ROWS = 2048
 # Nodes of Gauss and Hermite, and up to which variance over the squared distance of the nearest singular point.
 NARROW = ((1, 0.0), (2, 5e-7), (4, 4e-4), (8, 8e-3))
 # The trapezoidal rule: its step where the spread of f is one or less, and where it ends.
@@ -57,7 +57,7 @@ def over_nodes(
     """Expectations ``(K, ..., N)``, of so many rows at a time that their nodes stay in the cache."""
     (nodes, weights), parts = rule, []
     at_nodes = nodes.reshape(-1, *(1,) * mean.ndim)
-    step = max(1, AT_ONCE * mean.shape[-1] // max(mean.size, 1))
+    step = max(1, NODE_ROWS * mean.shape[-1] // max(mean.size, 1))
     for start in range(0, mean.shape[-1], step):
         rows = np.s_[..., start : start + step]
         f = mean[rows] + np.sqrt(variance[rows]) * at_nodes

@@ -70,7 +70,7 @@ def size_of_counts(likelihood: object, count: int) -> np.ndarray:
 
 
 # What to do with responses of which a bound is known.
-CENSORED = 'Pass the likelihood of the response itself, and the column of what is censored: censored="cens".'
+CURE_OF_CENSORED = 'Pass the likelihood of the response itself, and the column of what is censored: censored="cens".'
 # What to do with successes among trials.
 TRIALS = "Successes among trials take family='binomial' and the column of trials, trials='n'; labels take 'bernoulli'."
 
@@ -179,7 +179,7 @@ def as_family(family: Any) -> Family:
 # Of the size of f: what lines leave of labels is as large whatever they hide, and a probit is a logit over 1.7.
 SIZES = {"log": (0.3, 2.0), "logit": (1.5, 3.0), "probit": (0.9, 1.8)}
 # How far from the constant the lines may go.
-REACH = {"log": 4.0, "logit": 4.0, "probit": 2.4}
+LINE_REACH = {"log": 4.0, "logit": 4.0, "probit": 2.4}
 # The ridge of the quick GLM, of standardised columns.
 RIDGE = 1e-3
 # Shapes of gamma data: lines may leave a curve, or nothing.
@@ -227,7 +227,7 @@ def quick_glm(family: Family, lines: np.ndarray, y: np.ndarray, offset: np.ndarr
         working = eta - offset + (y - mean_of(family.link, eta)) / slope
         ridged = (A * mass[:, None]).T @ A + RIDGE * mass.sum() * np.eye(A.shape[1])
         fitted = A @ np.linalg.solve(ridged, A.T @ (mass * working))
-        reach = REACH[family.link]
+        reach = LINE_REACH[family.link]
         eta = np.clip(fitted, constant - reach, constant + reach) + offset
     centred = working - np.average(working, weights=mass)
     noise = np.sum(weights) / np.sum(mass)
@@ -334,7 +334,7 @@ def check_any_rows(family: Family, count: int) -> None:
         return
     if family.look(lambda own: own.uncensored is not own and any(are_per_row(own, count, 0))):
         cure = "Write the model yourself, as the page of censored data does: its predictions are of values as they are."
-        cure = CENSORED if family.name == Censored.__name__ else cure
+        cure = CURE_OF_CENSORED if family.name == Censored.__name__ else cure
         fail("family", "a likelihood that new rows have too", f"{family.name}, with a number for each row", cure)
     if isinstance(family.spec, Likelihood):
         return

@@ -40,7 +40,7 @@ from numpyro_gp.gam.model.term_kernels import MEASURES, KernelData, count_length
 from numpyro_gp.gam.table.layout import TableLayout, TableRows, as_labels, lay_out
 from numpyro_gp.gam.table.terms import TIME, Terms
 from numpyro_gp.kernels import Constant
-from numpyro_gp.kernels.members import Batch, KernelBatches
+from numpyro_gp.kernels.members import KernelBatch, KernelBatches
 from numpyro_gp.likelihoods import Gaussian, Likelihood
 from numpyro_gp.primitives.gp import AdditiveGP, additive_gp
 from numpyro_gp.primitives.observe import observe
@@ -179,7 +179,7 @@ class Model:
         """Sample the hyper-parameters of the terms: their kernels, and that of the constant."""
         scales, lengths = self.scales_and_lengths(dtype)
         found = self.kernel_data.kernels(scales**2, lengths)
-        constant = Batch((CONSTANT,), (), Constant((SD_OF_CONSTANT * self._numbers(dtype).size) ** 2))
+        constant = KernelBatch((CONSTANT,), (), Constant((SD_OF_CONSTANT * self._numbers(dtype).size) ** 2))
         names, batches = (*found.names, CONSTANT), (*found.batches, constant)
         classes = [""] if self.classes is None else [f"{own}: " for own in self.classes]
         copies = [

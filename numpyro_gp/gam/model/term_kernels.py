@@ -41,7 +41,7 @@ TURN = 0.5
 TIE = 1e-14
 TIE_OF_GAPS = 1e-9  # values lie far from zero beside their gaps, as years do
 # How far beyond its ends a row may be, in periods: numbers in single precision are so far off.
-SLACK = 1e-6
+SLACK_OF_PERIOD = 1e-6
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -219,7 +219,7 @@ def _period(part: ReadTerm, layout: TableLayout, X: np.ndarray) -> tuple[float, 
         is_whole = bool(np.all(np.abs(raw - whole) <= rounding)) and np.ptp(whole) < 2**53
         if is_whole:  # the last is a step long: of 0, 10, ... 350 ten
             high += float(np.gcd.reduce(np.diff(np.unique(whole)).astype(np.int64)))
-    least = SLACK * (high - low)
+    least = SLACK_OF_PERIOD * (high - low)
     if column.low < low - least or column.high > high + least:
         cure = "Give ends that hold all rows: cyclic=(0, 24)."
         got = f"{(low, high)} for {column.low} to {column.high}"

@@ -53,7 +53,7 @@ HARDLY = 1e-4
 # from where a round began the logarithm of a hyper-parameter may go: a flat direction leads to where exp overflows.
 WALL, FAR = 1e6, 30.0
 # Gaussian noise has a part of at least so many sizes of f: of data on a line no other noise is the likeliest.
-LEAST_NOISE = 1e-6
+LEAST_NOISE_OF_BOUND = 1e-6
 # No hyper-parameter is less certain than this many units of its logarithm, where the bound is flat.
 WIDEST = 2.0
 # Standard deviations of f by which it may follow one of a parameter of the likelihood.
@@ -217,7 +217,7 @@ class Bound:
                     one = bounds.summed(features, self.data.weights[rows], self.residual[rows])
                 sums = one if sums is None else bounds.Sums(*(a + b for a, b in zip(sums, one, strict=True)))
             assert sums is not None
-            noise = float(np.hypot(values.noise, LEAST_NOISE * self.parts.model.start.size))
+            noise = float(np.hypot(values.noise, LEAST_NOISE_OF_BOUND * self.parts.model.start.size))
             result = bounds.gaussian_bound(sums, *self.response, values.scales, noise, self.parts.sizes)
             result = result._replace(of_noise=result.of_noise * float(values.noise) / noise)
         else:

@@ -46,7 +46,7 @@ MOSTLY = 0.9
 # Seconds after which a search shows a bar: most have ended before.
 DELAY = 2.0
 # Steps between two looks at the bound, and passes through the rows that stochastic steps from a start take.
-BLOCK, PASSES = 400, 4
+LOOK_STEPS, PASSES = 400, 4
 
 
 class EngineResult(NamedTuple):
@@ -162,7 +162,7 @@ def by_stochastic_steps(
     some = batch if batch is not None else (BATCH if rows > MANY_ROWS else None)
     some = None if some is None or some >= rows else some
     first, last, rate = 0.1, 0.01, 0.05
-    block, most = (BLOCK, 2000) if num_steps is None else (num_steps, num_steps)
+    block, most = (LOOK_STEPS, 2000) if num_steps is None else (num_steps, num_steps)
     start = None
     if is_joint(model) and some is None:
         first, last = 0.3, 0.03
@@ -187,7 +187,7 @@ def by_stochastic_steps(
     result = fit_until(key, svi, model.arguments, options, **asked)
     steps = len(result.losses)
     posterior = Posterior.from_svi(model, guide, result.params)
-    return EngineResult(result, steps, still_rose(steps, not still_rises(result.losses, BLOCK)), posterior, guide)
+    return EngineResult(result, steps, still_rose(steps, not still_rises(result.losses, LOOK_STEPS)), posterior, guide)
 
 
 def chains(key: Array, model: Model, num_samples: int | None, progress: bool, first: EngineResult) -> EngineResult:

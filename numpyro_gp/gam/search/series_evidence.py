@@ -50,7 +50,7 @@ STEPS_OF_MEMORY, TURNS, LESS = (3, 12), 4, 2.0
 MEMORIES, PERIODS = (1 / 3, 1, 3), (1 / 2.2, 1 / 1.5, 1, 1.5, 2.2)
 # No noise is below this many standard deviations of the response: of a line without any there is no mode, and the
 # covariance of the rows has no factor.
-LEAST_NOISE = 1e-5
+LEAST_NOISE_OF_SERIES = 1e-5
 # Inducing inputs of a cycle for each memory, and times of a season; phases of a season whose wiggle is one; the part of
 # the noise that inputs of a trend may leave open, and up to how many of all terms the others have more.
 PER_MEMORY, PER_CIRCLE, OPEN, TOGETHER = 3, 8, 0.01, 700
@@ -167,7 +167,7 @@ def series_pseudo_data(parts: BoundParts, data: Data, free: np.ndarray) -> tuple
     What inducing values leave open of a row is noise that it has alone.
     """
     values, M = parts.evaluator(free).values, int(parts.sizes.sum())
-    noise = float(values.noise) ** 2 + (LEAST_NOISE * float(parts.model.start.size)) ** 2
+    noise = float(values.noise) ** 2 + (LEAST_NOISE_OF_SERIES * float(parts.model.start.size)) ** 2
     scale, gram, projected, gap = np.repeat(values.scales, parts.sizes)[:, None], np.zeros((M, M)), np.zeros(M), 0.0
     for rows, row_features in row_chunks(parts.model, data.X):
         features, inverse = row_features(values.lengths)
@@ -190,7 +190,7 @@ class SeriesEvidence(Bound):
         self.parts, self.tables, self.is_exact, data = parts, None, True, rows.data
         self.data, self.within = data, float(rows.within.sum())
         self.others = float(data.weights.sum()) - len(data.y)
-        self.least_variance = (LEAST_NOISE * float(parts.model.start.size)) ** 2
+        self.least_variance = (LEAST_NOISE_OF_SERIES * float(parts.model.start.size)) ** 2
         self.start, self.losses, self.last, self.mode = parts.evaluator.start, [], None, None
         self.pseudo_data = RowPseudoData(np.zeros(0), np.zeros(0))  # rows say exactly what they say
         self.kernels = [at_rows(parts.model, part, data.X) for part in parts.model.layout.read_terms]
@@ -334,7 +334,7 @@ def weighted(bound: Bound, free: np.ndarray, root: np.ndarray) -> tuple[np.ndarr
 
 
 # Gaps that differ by less, as a part of the longest one, are rounding.
-TIE_OF_GAPS = 1e-12
+TIE_OF_TIMES = 1e-12
 
 
 class KernelAtRows(NamedTuple):
@@ -411,7 +411,7 @@ def _of_gaps(kind: str, given: Any, x: np.ndarray, first: int) -> KernelAtRows:
     some, of_some = np.unique(np.append(x[:first], points), return_inverse=True)
     times, of_all = np.unique(np.append(x, points), return_inverse=True)
     every, place = np.unique(np.abs(some[:, None] - times), return_inverse=True)
-    is_next = np.diff(every, prepend=-1.0) > TIE_OF_GAPS * every[-1]
+    is_next = np.diff(every, prepend=-1.0) > TIE_OF_TIMES * every[-1]
     gaps, place = every[is_next], (np.cumsum(is_next) - 1)[place.reshape(len(some), -1)]
     count, rows, all_rows = len(gaps), of_some.reshape(-1), of_all.reshape(-1)
     between_rows = place[np.ix_(rows[:first], all_rows[:size])].ravel()

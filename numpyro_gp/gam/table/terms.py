@@ -434,11 +434,11 @@ def cycle(column: str, *, num_inducing: int | None = None) -> Term:
 # terms.
 
 
-FUNCTIONS: dict[str, Callable[..., Term]] = {
+TERM_FUNCTIONS: dict[str, Callable[..., Term]] = {
     make.__name__: make for make in (s, te, ti, re, linear, factor, offset, trend, season, cycle)
 }
 # All arguments but the columns, which are first.
-OPTIONS = {name: list(inspect.signature(function).parameters)[1:] for name, function in FUNCTIONS.items()}
+TERM_OPTIONS = {name: list(inspect.signature(function).parameters)[1:] for name, function in TERM_FUNCTIONS.items()}
 EXAMPLE = "y ~ s(age) + s(hour, cyclic=True) + te(lon, lat) + re(site) + offset(log(exposure))"
 LIKE = f"Write one like {EXAMPLE!r}."
 
@@ -530,7 +530,7 @@ def _parsed(part: str, line: str) -> ast.expr:
 
 def _read_term(line: str, node: ast.expr) -> Term:
     called = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else None
-    if called not in FUNCTIONS:  # the name of a column, or a function of one
+    if called not in TERM_FUNCTIONS:  # the name of a column, or a function of one
         return Term("column", (_column_name(line, node),))
     assert isinstance(node, ast.Call)
     columns = [_column_name(line, argument) for argument in node.args]
@@ -545,7 +545,7 @@ def _read_term(line: str, node: ast.expr) -> Term:
                 options[word.arg] = ast.literal_eval(word.value)
             except ValueError:
                 _refuse_formula(line, word.value.col_offset - 1, f"{ast.unparse(word.value)!r} for {word.arg}")
-    known, place = OPTIONS[called], node.col_offset - 1
+    known, place = TERM_OPTIONS[called], node.col_offset - 1
     if called == "season" and "period" not in options:
         cure = f"Write season({', '.join(columns)}, period=12) of months, 365.25 of dates, which are days."
         _refuse_formula(line, place, "none", cure, "season(...)", "with a period")
@@ -559,7 +559,7 @@ def _read_term(line: str, node: ast.expr) -> Term:
         got = f"{len(columns)} of them, {columns}"
         _refuse_formula(line, place, got, _joint_terms(*columns[:2]), f"columns of {called}(...)", "one")
     try:
-        term: Term = FUNCTIONS[called](*columns, **options)
+        term: Term = TERM_FUNCTIONS[called](*columns, **options)
     except (TypeError, ValueError) as error:
         error.args = (f"{error}{_mark(line, place)}",)
         raise
@@ -575,7 +575,7 @@ def _column_name(line: str, node: ast.expr) -> str:
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and len(node.args) == 1 and not node.keywords:
         return f"{node.func.id}({_column_name(line, node.args[0])})"
     # What is written here for what formulas of other libraries write so.
-    names = [one.id for one in ast.walk(node) if isinstance(one, ast.Name) and one.id not in FUNCTIONS]
+    names = [one.id for one in ast.walk(node) if isinstance(one, ast.Name) and one.id not in TERM_FUNCTIONS]
     operator = type(node.op) if isinstance(node, ast.BinOp) else None
     cure = LIKE
     if operator is ast.Mult and len(names) == 2:

@@ -19,12 +19,12 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Float
 
 from numpyro_gp.arrays import Array
-from numpyro_gp.primitives.lines.states import Blocks, States, mm, rows_of, times, transposed, turned
+from numpyro_gp.primitives.lines.states import StateBlocks, States, mm, rows_of, times, transposed, turned
 
 MOST_CHUNKS = 256
 # ``F, c, C, J, h, k`` of the chunks.
 Said = tuple[Array, Array, Array, Array, Array, Array]
-Data = tuple[Blocks, Array, Array, Array, Array | None]
+ScannedRows = tuple[StateBlocks, Array, Array, Array, Array | None]
 
 
 class Rows(NamedTuple):
@@ -61,7 +61,7 @@ class Rows(NamedTuple):
         """``f`` of the states, ``(S, N)``, or ``(S, 1)`` for all rows."""
         return read_at(self.states.read, self.codes)
 
-    def data(self, y: Array, w: Array) -> Data:
+    def data(self, y: Array, w: Array) -> ScannedRows:
         """Moves, data, precisions and codes of all rows, cut into chunks."""
         return *self.moves(), self.cut(y), self.cut(w), None if self.codes is None else self.cut(self.codes)
 
@@ -77,9 +77,9 @@ class Rows(NamedTuple):
         whole = jnp.moveaxis(values, 0, -1)
         return whole.reshape(*whole.shape[:-2], -1)[..., : len(self.gaps)]
 
-    def moves(self) -> tuple[Blocks, Array]:
+    def moves(self) -> tuple[StateBlocks, Array]:
         """``A`` by its blocks, and ``Q (L, S, S, chunks)``, of all rows; missing ones have no gap, and stay."""
-        moves: tuple[Blocks, Array] = jax.vmap(self.states.move)(self.cut(self.gaps))
+        moves: tuple[StateBlocks, Array] = jax.vmap(self.states.move)(self.cut(self.gaps))
         return moves
 
 
@@ -96,16 +96,16 @@ def _mv(matrix: Array, vector: Array) -> Array:
     return jnp.sum(matrix * vector[None], axis=1)
 
 
-def _moved_state(A: Blocks, Q: Array, mean: Array, covariance: Array) -> tuple[Array, Array]:
+def _moved_state(A: StateBlocks, Q: Array, mean: Array, covariance: Array) -> tuple[Array, Array]:
     """A state ``N(c, C)`` after a move."""
     return _moved_mean(A, mean), times(A, transposed(times(A, covariance))) + Q
 
 
-def _moved_mean(A: Blocks, vector: Array) -> Array:
+def _moved_mean(A: StateBlocks, vector: Array) -> Array:
     return times(A, vector[:, None])[:, 0]
 
 
-def _dyads(A: Blocks, first: Array, second: Array) -> Blocks:
+def _dyads(A: StateBlocks, first: Array, second: Array) -> StateBlocks:
     """``first second^T`` of ``(S, T, n)``, where ``A`` has blocks."""
     pairs = zip(rows_of(A, first), rows_of(A, second), strict=True)
     return tuple(jnp.sum(one[:, :, None] * two[:, None], axis=3) for one, two in pairs)
@@ -132,11 +132,11 @@ class Datum(NamedTuple):
         return mean + gain * self.error[None], covariance - gain[:, None] * self.column[None]
 
 
-def _said(read: np.ndarray, A: Blocks, Q: Array, y: Array, w: Array, codes: Array | None) -> Said:
+def _said(read: np.ndarray, A: StateBlocks, Q: Array, y: Array, w: Array, codes: Array | None) -> Said:
     """``F, c, C, J, h, k`` of the chunks, whose axis is the first."""
     size, count, dtype = len(read), y.shape[-1], y.dtype
 
-    def step(carry: Said, row: Data) -> tuple[Said, None]:
+    def step(carry: Said, row: ScannedRows) -> tuple[Said, None]:
         F, c, C, J, h, k = carry
         A, Q, y, w, code = row
         F, (c, C) = times(A, F), _moved_state(A, Q, c, C)
@@ -210,12 +210,12 @@ def _told_later(said: Said) -> tuple[Array, Array]:
 
 
 def _filter(
-    read: np.ndarray, starts: tuple[Array, ...], A: Blocks, Q: Array, y: Array, w: Array, codes: Array | None
+    read: np.ndarray, starts: tuple[Array, ...], A: StateBlocks, Q: Array, y: Array, w: Array, codes: Array | None
 ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
     """States given the data up to the row before, and moved to the row: means and covariances ``(L, ..., chunks)``."""
 
     def step(
-        carry: tuple[Array, ...], row: Data
+        carry: tuple[Array, ...], row: ScannedRows
     ) -> tuple[tuple[Array, ...], tuple[tuple[Array, Array], tuple[Array, Array]]]:
         (m, P), (A, Q, y, w, code) = carry, row
         moved = _moved_state(A, Q, m, P)
@@ -231,7 +231,7 @@ def log_integral(rows: Rows, y: Float[Array, " N"], w: Float[Array, " N"]) -> Fl
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _log_integral(
-    read: np.ndarray, prior: Array, A: Blocks, Q: Array, y: Array, w: Array, codes: Array | None
+    read: np.ndarray, prior: Array, A: StateBlocks, Q: Array, y: Array, w: Array, codes: Array | None
 ) -> Array:
     return _starts(prior, _said(read, A, Q, y, w, codes))[0]
 
@@ -310,7 +310,7 @@ def filtered(rows: Rows, y: Array, w: Array) -> Filtered:
     _, starts, _ = _starts(rows.prior, said)
     mean, covariance = _filter(read, starts, *data)[1]
 
-    def back(later: tuple[Array, Array], row: Data) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+    def back(later: tuple[Array, Array], row: ScannedRows) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
         (h, J), (A, Q, y, w, code) = later, row
         return told_before(A, Q, *with_datum(read_at(read, code), h, J, y, w)), (h, J)
 
@@ -355,7 +355,7 @@ def with_datum(read: Array, h: Array, J: Array, y: Array, w: Array) -> tuple[Arr
     return h + (w * y)[None] * read, J + w[None, None] * (read[:, None] * read[None])
 
 
-def told_before(A: Blocks, Q: Array, h: Array, J: Array) -> tuple[Array, Array]:
+def told_before(A: StateBlocks, Q: Array, h: Array, J: Array) -> tuple[Array, Array]:
     """What ``exp(h . x - x . J x / 2)`` says of the state before the move that led to ``x``; axes ``n`` are last."""
     mixed = jnp.eye(len(h), dtype=h.dtype)[:, :, None] + mm(J, Q)
     right = jnp.concatenate([transposed(times(turned(A), J)), h[:, None]], axis=1)
@@ -415,16 +415,16 @@ def drawn_from_prior(rows: Rows, white: Float[Array, "S N"]) -> Float[Array, " N
     return _dot(rows.read, _accumulated(rows, A, push))
 
 
-def _accumulated(rows: Rows, A: Blocks, push: Float[Array, "S N"]) -> Float[Array, "S N"]:
+def _accumulated(rows: Rows, A: StateBlocks, push: Float[Array, "S N"]) -> Float[Array, "S N"]:
     """``x_i = A_i x_(i-1) + push_i`` at all rows, from zero."""
     pushes = rows.cut(push)
 
-    def within(x: Array, row: tuple[Blocks, Array]) -> tuple[Array, Array]:
+    def within(x: Array, row: tuple[StateBlocks, Array]) -> tuple[Array, Array]:
         A, push = row
         x = _moved_mean(A, x) + push
         return x, x
 
-    def product(whole: Array, A: Blocks) -> tuple[Array, None]:
+    def product(whole: Array, A: StateBlocks) -> tuple[Array, None]:
         return times(A, whole), None
 
     def over_chunks(x: Array, chunk: tuple[Array, Array]) -> tuple[Array, Array]:

@@ -32,7 +32,7 @@ from numpyro_gp.primitives.lines import filter as linear
 from numpyro_gp.primitives.lines.states import States, states_at
 from numpyro_gp.primitives.lines.value import Line, NewTimes
 from numpyro_gp.primitives.neighbours.local_process import LocalProcess
-from numpyro_gp.primitives.neighbours.row_sites import Moments, RowPrior, check_gaussian_data, check_one_process
+from numpyro_gp.primitives.neighbours.row_sites import RowPrior, SiteMoments, check_gaussian_data, check_one_process
 from numpyro_gp.primitives.opening import Plates, check_name, open_site, record, record_call
 from numpyro_gp.sites import Belief, Certain
 
@@ -305,7 +305,7 @@ class LinePrior(RowPrior):
             return evidence - jnp.sum(belief.expected_log(jnp.arange(self.size), *moments))
         return jnp.sum(-0.5 * jnp.square(jnp.asarray(value)) - HALF_LOG_2PI, axis=-1)
 
-    def _moments(self, belief: PseudoRows) -> tuple[Moments, Moments]:
+    def _moments(self, belief: PseudoRows) -> tuple[SiteMoments, SiteMoments]:
         others = lax.stop_gradient(self.data(lax.stop_gradient(belief)).without_own_datum())
         prior = lax.stop_gradient(self.kernel.diagonal(self.inputs))
         cavity = *others, jnp.zeros_like(others[0])

@@ -33,7 +33,7 @@ LIST = "Matern12, Matern32, Matern52, SHO, Periodic, Cosine, Constant, Linear, W
 
 
 # Blocks ``(count, size, size, n)`` of equal sizes, one after the other on the diagonal of a matrix.
-Blocks = tuple[Array, ...]
+StateBlocks = tuple[Array, ...]
 
 
 class States(NamedTuple):
@@ -54,7 +54,7 @@ class States(NamedTuple):
         Whether states stay as they start.
     """
 
-    move: Callable[[Array], tuple[Blocks, Array]]
+    move: Callable[[Array], tuple[StateBlocks, Array]]
     start: Callable[[Array], Array]
     read: np.ndarray
     block: int
@@ -77,7 +77,7 @@ def mm(first: Array, second: Array) -> Array:
     return times((first[None],), second)
 
 
-def times(blocks: Blocks, matrix: Array) -> Array:
+def times(blocks: StateBlocks, matrix: Array) -> Array:
     """A matrix of blocks on its diagonal times another."""
     pairs = zip(blocks, rows_of(blocks, matrix), strict=True)
     parts = [jnp.sum(block[:, :, :, None] * rows[:, None], axis=2) for block, rows in pairs]
@@ -85,7 +85,7 @@ def times(blocks: Blocks, matrix: Array) -> Array:
     return parts[0] if len(parts) == 1 else jnp.concatenate(parts)
 
 
-def rows_of(blocks: Blocks, matrix: Array) -> list[Array]:
+def rows_of(blocks: StateBlocks, matrix: Array) -> list[Array]:
     """Rows ``(count, size, ..., n)`` of a matrix, as they belong to these blocks."""
     parts, at = [], 0
     for count, size in (block.shape[:2] for block in blocks):
@@ -94,7 +94,7 @@ def rows_of(blocks: Blocks, matrix: Array) -> list[Array]:
     return parts
 
 
-def turned(blocks: Blocks) -> Blocks:
+def turned(blocks: StateBlocks) -> StateBlocks:
     """The transpose of a matrix of blocks."""
     return tuple(jnp.swapaxes(block, 1, 2) for block in blocks)
 
@@ -177,7 +177,7 @@ def _states_of_matern(kernel: Matern12 | Matern32 | Matern52) -> States:
     products *= [math.factorial(n) / 2 ** (n + 1) for n in range(2 * size - 1)]  # times the whole integrals
     products /= products[0, 0].sum()
 
-    def move(g: Array) -> tuple[Blocks, Array]:
+    def move(g: Array) -> tuple[StateBlocks, Array]:
         d = jnp.minimum(rate * g, 1e3)  # where nothing is left: powers of more overflow
         of_powers = jnp.exp(-d)[None] * jnp.stack([d**k for k in range(size)])
         parts = lost(2 * size - 1, 2 * d)
@@ -192,7 +192,7 @@ def _states_of_matern(kernel: Matern12 | Matern32 | Matern52) -> States:
 def _states_of_cosine(kernel: Cosine) -> States:
     variance, rate = kernel.variance, 2 * math.pi / _one_number(kernel, "lengthscale")
 
-    def move(g: Array) -> tuple[Blocks, Array]:
+    def move(g: Array) -> tuple[StateBlocks, Array]:
         c, s = jnp.cos(rate * g), jnp.sin(rate * g)
         return (_stack([[c, s], [-s, c]])[None],), jnp.zeros((2, 2, *g.shape), g.dtype)
 
@@ -215,7 +215,7 @@ def _states_of_periodic(kernel: Periodic) -> States:
     of_states = kernel.variance * jnp.repeat(of_waves, 2)
     read = np.tile(np.eye(2, 1), (len(order), 1))
 
-    def move(g: Array) -> tuple[Blocks, Array]:
+    def move(g: Array) -> tuple[StateBlocks, Array]:
         angles = order[:, None].astype(g.dtype) * (rate * g)[None]
         c, s = jnp.cos(angles), jnp.sin(angles)
         return (jnp.moveaxis(_stack([[c, s], [-s, c]]), 2, 0),), jnp.zeros((len(read), len(read), *g.shape), g.dtype)
@@ -248,7 +248,7 @@ def _states_of_sho(kernel: SHO) -> States:
     root = jnp.sqrt(jnp.where(is_slow, 0.25 * friction**2 - 1, 1))
     fast = 0.5 * friction + root
 
-    def move(g: Array) -> tuple[Blocks, Array]:
+    def move(g: Array) -> tuple[StateBlocks, Array]:
         d = rate * g
         c, s = damped(d, kernel.quality)
         transition = _stack([[c + 0.5 * friction * s, s], [-s, c - 0.5 * friction * s]])
@@ -284,7 +284,7 @@ def _since(kernel: Wiener | IntegratedWiener | IntegratedOU, t: Array) -> Array:
 def _states_of_level(kernel: Constant | Wiener) -> States:
     """A number that stays, or walks."""
 
-    def move(g: Array) -> tuple[Blocks, Array]:
+    def move(g: Array) -> tuple[StateBlocks, Array]:
         same = jnp.ones((1, 1, *g.shape), g.dtype)
         return (same[None],), kernel.variance * g[None, None] if isinstance(kernel, Wiener) else jnp.zeros_like(same)
 
@@ -304,7 +304,7 @@ def _states_of_slope(kernel: Linear | IntegratedWiener) -> States:
     def noise(g: Array) -> Array:
         return variance * _stack([[g**3 / 3, g**2 / 2], [g**2 / 2, g]])
 
-    def move(g: Array) -> tuple[Blocks, Array]:
+    def move(g: Array) -> tuple[StateBlocks, Array]:
         straight = _stack([[jnp.ones_like(g), g], [jnp.zeros_like(g), jnp.ones_like(g)]])
         return (straight[None],), noise(g) if isinstance(kernel, IntegratedWiener) else jnp.zeros_like(straight)
 
@@ -365,7 +365,7 @@ def _side_by_side(first: Array, second: Array) -> Array:
 def _states_of_sum(kernel: Sum) -> States:
     first, second = states_of(kernel.first), states_of(kernel.second)
 
-    def move(g: Array) -> tuple[Blocks, Array]:
+    def move(g: Array) -> tuple[StateBlocks, Array]:
         (a, q), (b, r) = first.move(g), second.move(g)
         return _joined(a + b), _side_by_side(q, r)
 
@@ -375,13 +375,13 @@ def _states_of_sum(kernel: Sum) -> States:
     return States(move, lambda t: _side_by_side(first.start(t), second.start(t)), read, block, both, is_still)
 
 
-def _joined(blocks: Blocks) -> Blocks:
+def _joined(blocks: StateBlocks) -> StateBlocks:
     """The same blocks, neighbours of one size as one array."""
     sizes = groupby(blocks, key=lambda block: block.shape[1])
     return tuple(jnp.concatenate(list(equal)) for _, equal in sizes)
 
 
-def _whole(blocks: Blocks) -> Array:
+def _whole(blocks: StateBlocks) -> Array:
     """The matrix ``(S, S, n)`` of its blocks."""
     each = (part for block in blocks for part in block)
     return reduce(_side_by_side, each)
@@ -405,7 +405,7 @@ def _states_of_product(kernel: Product) -> States:
         )
         fail("a product of kernels on a line", "one of stationary kernels", names, "Add them, or pass X.", TypeError)
 
-    def move(g: Array) -> tuple[Blocks, Array]:
+    def move(g: Array) -> tuple[StateBlocks, Array]:
         """``Q`` is ``P P' - A P A^T A' P' A'^T``, as a sum of positive terms."""
         (a, q), (b, r) = first.move(g), second.move(g)
         if first.block == 1:
@@ -431,7 +431,7 @@ def _states_of_product(kernel: Product) -> States:
 def _states_of_scaled(kernel: Scaled) -> States:
     states = states_of(kernel.kernel)
 
-    def move(g: Array) -> tuple[Blocks, Array]:
+    def move(g: Array) -> tuple[StateBlocks, Array]:
         blocks, noise = states.move(g)
         return blocks, kernel.factor * noise
 
@@ -462,7 +462,7 @@ def _states_of_codes(kernel: OfCodes) -> States:
     def fixed(matrix: Array, like: Array) -> Array:
         return jnp.broadcast_to(matrix[:, :, None], (size, size, *like.shape))
 
-    def move(g: Array) -> tuple[Blocks, Array]:
+    def move(g: Array) -> tuple[StateBlocks, Array]:
         return (jnp.ones((size, 1, 1, *g.shape), g.dtype),), fixed(0 * covariance, g)
 
     read = np.pad(np.eye(size), [(0, 0), (0, 1)], constant_values=np.nan)

@@ -25,7 +25,7 @@ from numpyro_gp.sites import normal_of
 # Neighbours of a new row where nobody says how many.
 NEIGHBOURS = 256
 # Distances that are held at a time where a program itself looks for neighbours.
-HELD = 2**22
+TRACED_DISTANCES = 2**22
 
 
 @value_type(static=("name", "columns"))
@@ -162,5 +162,5 @@ def new_rows_of(near: Neighbours | Line, X: NewRows | ArrayLike) -> NewRows:
         apart = jnp.sum(jnp.square(rows - point[None] / scale), axis=1)
         return lax.top_k(-apart, min(NEIGHBOURS, near.size))[1]
 
-    most = max(1, HELD // rows.size)
+    most = max(1, TRACED_DISTANCES // rows.size)
     return NewRows(points, lax.map(numbers_of, lax.stop_gradient(points), batch_size=most))

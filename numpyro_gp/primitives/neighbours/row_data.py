@@ -10,24 +10,24 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Float, Int
 
-from numpyro_gp.arrays import Array, ArrayLike, Shape, value_type
+from numpyro_gp.arrays import Array, ArrayLike, Shape, T, value_type
 from numpyro_gp.beliefs.base import Point
 from numpyro_gp.beliefs.basis import Basis
 from numpyro_gp.beliefs.coupled import Coupled
 from numpyro_gp.beliefs.gaussian_data import ridge_factor
 from numpyro_gp.beliefs.neighbours.blocks import (
-    AT_ONCE,
+    BLOCKS_AT_ONCE,
+    BLOCKS_TOGETHER,
     HALF_LOG_2PI,
-    NUMBERS,
-    TOGETHER,
-    Blocks,
+    NUMBERS_TOGETHER,
+    NeighbourBlocks,
     by_parts,
     of_rows,
     row_after_row,
@@ -41,9 +41,8 @@ from numpyro_gp.neighbours.value import JointRows, Neighbours, NewRows
 from numpyro_gp.primitives.function_draw import level_at
 from numpyro_gp.programs.compiled import one_program
 
-Result = TypeVar("Result")
 # Of a jitter that is taken back from a variance this part may be rounding.
-LEAST = 1e-2
+ROUNDED_PART = 1e-2
 
 
 @value_type()
@@ -86,11 +85,11 @@ class GlobalPart:
 
 
 class RowFactors(NamedTuple):
-    """Blocks of rows behind their neighbours: the last rows of their inverse factors, and what these say.
+    """NeighbourBlocks of rows behind their neighbours: the last rows of their inverse factors, and what these say.
 
     Attributes
     ----------
-    at : Blocks
+    at : NeighbourBlocks
     x : Array (B, K + 1)
         0 in places that are not taken.
     z : Array (B,)
@@ -99,7 +98,7 @@ class RowFactors(NamedTuple):
         ``A_B x``; None where nothing is global.
     """
 
-    at: Blocks
+    at: NeighbourBlocks
     x: Array
     z: Array
     b: Array | None
@@ -181,7 +180,7 @@ class RowData:
 
         Without ``value`` their residual is 0.
         """
-        at = Blocks.of(self.inputs, index, points)
+        at = NeighbourBlocks.of(self.inputs, index, points)
         scales = None if self.scale is None else at.behind(self.scale[at.rows], scale)
         noises = self.noise_of(at.rows)
         noises = noises.astype(jnp.result_type(noises, at.inputs))
@@ -214,10 +213,10 @@ class RowData:
     def _sizes(self, index: Array, is_new: bool = False) -> dict[str, int]:
         """How many blocks are looked at together; of new rows, which have many neighbours, as many as fit."""
         length, columns = index.shape[1] + 1, 0 if self.shared is None else self.shared.basis.size
-        most = max(1, NUMBERS // length // (length + columns))
+        most = max(1, NUMBERS_TOGETHER // length // (length + columns))
         if is_new or self.shared is not None:
             return {"at_once": most, "together": most}
-        return {"at_once": min(AT_ONCE, most), "together": min(TOGETHER, most)}
+        return {"at_once": min(BLOCKS_AT_ONCE, most), "together": min(BLOCKS_TOGETHER, most)}
 
     # ------------------------------------------------------------------------------------------------ densities
 
@@ -232,10 +231,10 @@ class RowData:
 
         return by_parts(some, rows, index, value, **self._sizes(index))
 
-    def _of_all(self, read: Callable[[RowFactors], Result]) -> Result:
+    def _of_all(self, read: Callable[[RowFactors], T]) -> T:
         """Read something off the factors of all rows of the data, some rows at a time."""
 
-        def some(points: Array, index: Array, value: Array, noise: Array) -> Result:
+        def some(points: Array, index: Array, value: Array, noise: Array) -> T:
             return read(self.factors(points, index, value, noise=noise))
 
         index, noise = jnp.asarray(self.near.index), self.noise_of(jnp.arange(self.near.size))
@@ -364,7 +363,7 @@ class RowData:
             weights = factors.at.taken * weights
             of_data = jnp.where(rows < size, weights, 0)
             left = jnp.square(spread) - least - jnp.sum(of_new[rows] * jnp.square(weights - of_data), axis=1)
-            mean, spread = jnp.sum(of_data * both.y[rows], axis=1), jnp.sqrt(jnp.maximum(left, LEAST * least))
+            mean, spread = jnp.sum(of_data * both.y[rows], axis=1), jnp.sqrt(jnp.maximum(left, ROUNDED_PART * least))
             if self.shared is None:
                 return weights - of_data, spread, mean, None
             scaled = of_data if both.scale is None else of_data * both.scale[rows]

@@ -45,7 +45,7 @@ from numpyro_gp.programs.private import active_handlers
 from numpyro_gp.sites import Belief, Certain
 
 # Mean and variance at rows.
-Moments = tuple[Array, Array]
+SiteMoments = tuple[Array, Array]
 ONE_SITE_EACH = "Open a site for each member, with neighbours of its own rows."
 # A weight of a term would leave what neighbours say of others as it was, and predictions.
 WEIGHED = "Pass the noise variance of each row of all the data, noise**2 / weights: neighbours count by it as well."
@@ -333,13 +333,13 @@ class RowPrior(dist.Distribution):
             fail(f"the value of site {self.name!r}", f"whitened values of shape {(self.size,)}", got, cure)
         return white
 
-    def moments(self, value: AbstractBelief) -> tuple[Moments, Moments]:
+    def moments(self, value: AbstractBelief) -> tuple[SiteMoments, SiteMoments]:
         """Mean and variance of ``q(f_i)``, without the mean function, and of the cavity: of all others' pseudo-data."""
         if self._known is None or self._known[0] is not value or self._known[1] != current_trace():
             self._known = value, current_trace(), self._moments(self.checked(value))
         return self._known[2]
 
-    def _moments(self, belief: PseudoRows) -> tuple[Moments, Moments]:
+    def _moments(self, belief: PseudoRows) -> tuple[SiteMoments, SiteMoments]:
         rows, still = self.rows, lax.stop_gradient(belief)
         points, data = self.inputs[rows.rows], lax.stop_gradient(self.data(belief))
         cavity: Cavity = lax.stop_gradient(data.given(points, jnp.asarray(rows.others)))
