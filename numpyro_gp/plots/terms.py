@@ -34,6 +34,8 @@ FAR, EDGE = 50, 0.04
 LEVELS_WITH_BANDS = 6
 # Darkness of the bands of a curve: for each value, which lies on the other, and for the whole curve.
 DARK, LIGHT = 0.35, 0.18
+# Width of the box of a level, in levels.
+WIDE = 0.4
 # Inches that an entry of the legend takes, and most of them in a row.
 ENTRY, MOST_ENTRIES = 1.7, 6
 TRUTH = COLOURS[4]
@@ -130,8 +132,8 @@ def _explain(
     marks = {
         "value": (Patch(color=colour, alpha=both, lw=0), f"{share}, each value"),
         "curve": (Patch(color=colour, alpha=LIGHT, lw=0), f"{share}, whole curve"),
-        "level": (line(color=colour, lw=2.5), f"{share}, each level"),
-        "levels": (line(color=colour, lw=1.0), f"{share}, all levels"),
+        "level": (Patch(color=colour, alpha=both, lw=0), f"{share}, each level"),
+        "levels": (Patch(color=colour, alpha=LIGHT, lw=0), f"{share}, all levels"),
         "residuals": (line(ls="none", marker=".", color="0.7", ms=5), "partial residuals"),
         "rug": (line(ls="none", marker="|", color=INK, ms=6), "values in the data"),
         "coloured": (
@@ -301,10 +303,11 @@ class _Panel(NamedTuple):
         """Levels with intervals, in their order; the entries of the legend that are shown."""
         mean, scale = self.effect.mean.ravel(), self.effect.scale.ravel()
         place = np.arange(len(mean))
-        for z, width in zip(self.bands, (2.5, 1.0), strict=False):
+        for z, alpha in zip(self.bands, (DARK, LIGHT), strict=False):  # boxes: a short line would hide behind a mark
             low, high = (self.undo(mean + side * z * scale) for side in (-1, 1))
-            self.axis.vlines(place, low, high, color=COLOURS[0], lw=width, capstyle="butt")
-        self.axis.plot(place, self.undo(mean), "o", color=COLOURS[0], ms=3, mfc="white", mew=0.9)
+            self.axis.bar(place, high - low, WIDE, low, color=COLOURS[0], alpha=alpha, lw=0)
+        self.axis.hlines(self.undo(mean), place - 0.5 * WIDE, place + 0.5 * WIDE, color=COLOURS[0], lw=0.8)
+        self.axis.set_xlim(-0.5, len(mean) - 0.5)
         names_below(self.axis, _level_names(self.effect))
         finish(self.axis, self.effect.name, " at one sd of ".join(c.name for c in self.effect.columns), label)
         return ["level", *self._truth(place)] + ["levels"] * (len(self.bands) > 1)

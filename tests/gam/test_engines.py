@@ -41,7 +41,7 @@ def test_a_fit_stops_by_itself_and_says_when_it_does_not():
     """The bound of a line and a constant is flat long before 2000 steps; the fit is that of least squares."""
     table = data(1)
     model = ngp.gam.model("y ~ linear(x0)", table)
-    found = by_stochastic_steps(jax.random.key(0), model, 2000, None, False)
+    found = by_stochastic_steps(jax.random.key(0), model, None, None, False)
     assert found.steps <= 1200
     assert not found.notes
     short = by_stochastic_steps(jax.random.key(0), model, 100, None, False)
@@ -53,6 +53,20 @@ def test_a_fit_stops_by_itself_and_says_when_it_does_not():
     for one, tolerance in ((found, 0.02), (batches, 0.15)):
         mean = one.posterior.predict(jax.random.key(1), X).function_mean
         np.testing.assert_allclose(mean, line, atol=tolerance)
+
+
+@pytest.mark.long
+def test_minibatches_find_the_spread_of_groups():
+    """They start where some rows have their mode; from the prior the spread stayed at three times what it is."""
+    rng = np.random.default_rng(1)
+    effects, shop, a = 0.4 * rng.normal(size=30), rng.integers(0, 30, 2000), rng.uniform(0, 10, 2000)
+    table = {"a": a, "shop": shop, "y": 1 + 0.7 * np.sin(a) + effects[shop] + rng.normal(size=2000)}
+    spread = [
+        ngp.gam("y ~ s(a) + re(shop)", table, batch=batch, progress=False).coefficients()["sd of re(shop)"]
+        for batch in (None, 250)
+    ]
+    np.testing.assert_allclose(spread[1].estimate, spread[0].estimate, rtol=0.1)
+    np.testing.assert_allclose(spread[1].high - spread[1].low, spread[0].high - spread[0].low, rtol=0.3)
 
 
 @pytest.mark.long

@@ -75,3 +75,11 @@ def test_a_summary_has_slopes_groups_and_what_was_left_out_by_column():
     for name in ("linear(x)", "sd of re(g)"):
         row = table[name]
         assert facts[name] == f"{row.estimate:.4g} ± {row.sd:.2g} ({row.low:.4g} to {row.high:.4g})"
+
+
+def test_the_density_of_a_transformed_response_names_it():
+    """It is no density of the response itself, which another summary has under the same words."""
+    x = np.linspace(0.0, 3.0, 40)
+    table = {"x": x, "y": np.exp(np.sin(x) + 0.1 * np.cos(7 * x))}
+    assert "per row, of log(y)" in str(ngp.gam("log(y) ~ s(x)", table).summary(check=False))
+    assert "of log(y)" not in str(ngp.gam("y ~ s(x)", table).summary(check=False))

@@ -198,6 +198,8 @@ def facts_of(draws: Draws, found: RowReport, density: bool) -> tuple[dict[str, o
     if density and not row_densities.are_known(draws, found.at):
         own = psis_left_out(row_densities.to_leave_out(draws, found.at, found.densities, found.places))
         of_these = "" if count == len(model.rows.y) else f", of {count} of them"
+        response = model.layout.response_column.name
+        of_these += f", of {response}" * ("(" in response)  # of a logarithm it is no density of the data
         mean = float(np.average(own.pointwise, weights=model.rows.mass[found.places]))
         bad, wrong = int(own.is_bad.sum()), np.average(own.gap * own.is_bad, weights=model.rows.mass[found.places])
         of_them = "1 row" if bad == 1 else f"{bad} rows"
