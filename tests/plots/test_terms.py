@@ -67,6 +67,9 @@ def test_every_kind_of_term_has_its_panel(figure):
     assert panels["surface"].get_ylabel() == "z"
     shown = {name: panels[name].get_ylabel() for name in ("curve", "levels", "by", "slopes")}
     assert shown == dict.fromkeys(shown, "effect (mean 0 over the data)") | {"slopes": ""}  # "by" says it, left of it
+    boxes = panels["levels"].patches  # two of each level, wide enough that no mark hides a short one
+    assert len(boxes) == 4
+    assert all(box.get_width() > 0.3 and box.get_height() > 0 for box in boxes)
 
 
 def test_a_surface_has_its_deviations_beside_it_and_words_of_its_own(figure):
