@@ -45,8 +45,8 @@ BATCH = 2048
 MOSTLY = 0.9
 # Seconds after which a search shows a bar: most have ended before.
 DELAY = 2.0
-# Steps between two looks at the bound, and passes through the rows that stochastic steps from a start take.
-LOOK_STEPS, PASSES = 400, 4
+# Steps between two looks at the bound; for the start of stochastic ones; passes through the rows that these then take.
+LOOK_STEPS, START_STEPS, PASSES = 400, 200, 4
 
 
 class EngineResult(NamedTuple):
@@ -159,32 +159,31 @@ def by_stochastic_steps(
     that start far away. Steps end so small that what they remember are the batches of some passes through the rows.
     """
     guide, rows = guide_of(model), len(model.rows.y)
-    some = batch if batch is not None else (BATCH if rows > MANY_ROWS else None)
-    some = None if some is None or some >= rows else some
-    first, last, rate = 0.1, 0.01, 0.05
+    some = min(batch if batch is not None else BATCH if rows > MANY_ROWS else rows, rows)
     block, most = (LOOK_STEPS, 2000) if num_steps is None else (num_steps, num_steps)
-    start = None
-    if is_joint(model) and some is None:
-        first, last = 0.3, 0.03
-    elif is_joint(model) and not has_numbers(model.family, rows):
-        found = collapsed(model, 200, is_start=True)
-        if np.isfinite(found.losses[-1]):
-            guide = set_up(guide, model)  # whose parameters stand in the order of these
-            start, rate = {n: jnp.asarray(one, jnp.result_type(float)) for n, one in parameters_of(found).items()}, 0.01
-            block = max(block, min(PASSES * rows // some, most)) if some is not None else block
-    if some is not None:
-        last = min(last, 2 * some / (PASSES * rows))
+    (first, last), rate, decay, start = (0.3, 0.03) if is_joint(model) else (0.1, 0.01), 0.05, 0.75, None
+    if some < rows:
+        first, last = 0.1, min(0.01, 2 * some / (PASSES * rows))
+        if is_joint(model) and not has_numbers(model.family, rows):
+            found = collapsed(model, START_STEPS, is_start=True)
+            if np.isfinite(found.losses[-1]):
+                guide, rate = set_up(guide, model), 0.01  # parameters of this guide stand in the order of these
+                start = {n: jnp.asarray(one, jnp.result_type(float)) for n, one in parameters_of(found).items()}
+                block = max(block, min(PASSES * rows // some, most))
+                decay = (last / first) ** (100 / max(block // 2, 100))
     adam = optax.adam(optax.exponential_decay(rate, 100, 0.75, end_value=0.1 * rate))
-    decay = 0.75 if some is None else (last / first) ** (100 / max(block // 2, 100))
-    svi = SVI(
-        model,
-        guide,
-        natural_gradient(adam, optax.exponential_decay(first, 100, decay, end_value=last)),
-        Trace_ELBO(),
+    natural = natural_gradient(adam, optax.exponential_decay(first, 100, decay, end_value=last))
+    svi, options = SVI(model, guide, natural, Trace_ELBO()), {} if some == rows else {"batch": some}
+    result = fit_until(
+        key,
+        svi,
+        model.arguments,
+        options,
+        block=block,
+        most_steps=most,
+        progress=progress,
+        init_params=start,
     )
-    options: dict[str, object] = {} if some is None else {"batch": some}
-    asked = {"block": block, "most_steps": most, "progress": progress, "init_params": start}
-    result = fit_until(key, svi, model.arguments, options, **asked)
     steps = len(result.losses)
     posterior = Posterior.from_svi(model, guide, result.params)
     return EngineResult(result, steps, still_rose(steps, not still_rises(result.losses, LOOK_STEPS)), posterior, guide)
