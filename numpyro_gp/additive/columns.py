@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
+from unicodedata import normalize
 
 import numpy as np
 
@@ -145,6 +146,8 @@ def column_values(data: Any, expression: str, reader: str = "") -> np.ndarray:
     ``reader`` is the term that reads it, for an error to name.
     """
     keys = keys_of(data)
+    if expression not in keys:  # Python reads names of a formula in this form: the micro sign as the letter mu
+        expression = next((name for name in keys if normalize("NFKC", name) == expression), expression)
     if expression in keys:
         values = as_array(data[keys[expression]])
         if values.ndim != 1:

@@ -30,8 +30,8 @@ class Finding(NamedTuple):
     fault : str
         Its name: "R-hat", "divergences", "stranded particles", "narrow particles", "no numbers", "effective draws",
         "noise", "inducing inputs", "jitter", "neighbours", "repeated rows", "long lengthscale", "residuals not
-        normal", "residuals follow the inputs", "calibration", "fits differ", "Pareto k", "parameters differ" or
-        "lengthscale at its prior".
+        normal", "residuals follow the inputs", "calibration", "fits differ", "Pareto k", "importance weights",
+        "parameters differ" or "lengthscale at its prior".
     sentence : str
     number, threshold : float
         What was found, and where it becomes a fault.

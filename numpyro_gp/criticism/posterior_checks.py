@@ -9,7 +9,7 @@ import numpy as np
 from numpyro_gp.beliefs import Conditional
 from numpyro_gp.checks import is_known
 from numpyro_gp.criticism.fit_checks import OPEN, Case, Finding, entries
-from numpyro_gp.criticism.weights import POOR, importance_weights
+from numpyro_gp.criticism.weights import POOR, Weights, importance_weights
 from numpyro_gp.guides import AutoGP
 from numpyro_gp.neighbours.search import twins_of
 from numpyro_gp.neighbours.value import are_neighbours, neighbours_in
@@ -19,6 +19,8 @@ from numpyro_gp.rows.batches import some_rows
 
 # Two fits: means apart in standard deviations, spreads apart as a ratio; functions apart in those of the data.
 APART, WIDER, SAME_FUNCTION = 0.75, 1.6, 0.1
+# Standard deviations by which importance weights may move the mean of a parameter.
+MOVED = 0.5
 # Left-out data: nats a row that more neighbours may bring, in any case and in standard errors, and rows looked at.
 BETTER, ERRORS, MOST_LEFT_OUT = 0.02, 3.0, 200
 # Share of rows that may repeat another in inputs and data.
@@ -102,7 +104,9 @@ def pareto(case: Case) -> Iterator[Finding]:
         k = float(np.ravel(fit.extra_fields["pareto_k"])[0])
     elif fit.guide is not None and case.evidence.is_weighable and fit.source.is_random:
         bound = call.at(call.arrays)
-        k = importance_weights(fit, case.key, *bound.args, **bound.kwargs).pareto_k
+        weights = importance_weights(fit, case.key, *bound.args, **bound.kwargs)
+        k = weights.pareto_k
+        yield from _moved(case, weights) if k <= POOR else ()
     else:
         return
     if k > POOR:
@@ -111,6 +115,20 @@ def pareto(case: Case) -> Iterator[Finding]:
         if _is_conditional(case):
             cure = "train longer, by natural steps, or sample it by NUTS where ngp.conditioned puts the chains"
         yield Finding("Pareto k", text, k, POOR, cure)
+
+
+def _moved(case: Case, weights: Weights) -> Iterator[Finding]:
+    """A parameter whose mean is another one under weights that can be relied on."""
+    worst = ("", np.ones(1), 1.0, 0.0)
+    for label, x in entries({name: x for name, x in weights.draws.items() if name in case.evidence.parameters}):
+        if np.ptp(x) > 0:
+            mean = float(weights.smoothed() @ x)
+            worst = max(worst, (label, x, mean, abs(mean - x.mean()) / float(x.std())), key=lambda one: one[3])
+    label, x, mean, moved = worst
+    if moved > MOVED:
+        text = f"{label} is {x.mean():.2f} ± {x.std():.2f} in the fit and {mean:.2f} by its importance weights"
+        cure = "draw again by these, ngp.diagnose.importance_resample, or train longer"
+        yield Finding("importance weights", text, moved, MOVED, cure)
 
 
 def parameters_differ(case: Case) -> Iterator[Finding]:

@@ -1,7 +1,8 @@
 """Importance weights of the draws of a variational fit: whether to trust it, and draws that are nearer to NUTS."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple, NoReturn
 
 import jax
@@ -16,14 +17,14 @@ from numpyro_gp.beliefs.base import AbstractBelief
 from numpyro_gp.beliefs.basis import AbstractBasis
 from numpyro_gp.checks import check_count, check_key, fail, known
 from numpyro_gp.criticism.leave_one_out import pareto_k, smoothed
-from numpyro_gp.posterior.draws import PointsAt, check_full, whitened_sites
+from numpyro_gp.posterior.draws import PointsAt, check_full, is_hyperparameter, whitened_sites
 from numpyro_gp.posterior.posterior import Posterior
 from numpyro_gp.posterior.sources import stored
 from numpyro_gp.primitives.opening import Plates, basis_under
 from numpyro_gp.programs.compiled import run_quickly
-from numpyro_gp.rows.call import Call, call_of
+from numpyro_gp.rows.call import call_of
 from numpyro_gp.rows.model_trace import look
-from numpyro_gp.sites import is_latent, unwrap
+from numpyro_gp.sites import Site, is_latent, unwrap
 
 GOOD, POOR = 0.5, 0.7
 
@@ -39,6 +40,8 @@ class Weights(NamedTuple):
     ----------
     log_weights : numpy.ndarray (S,)
     pareto_k : float
+    draws : dict
+        The draws that are weighed, of the sites outside every plate that are not GP sites.
 
     Examples
     --------
@@ -49,11 +52,16 @@ class Weights(NamedTuple):
 
     log_weights: np.ndarray
     pareto_k: float
+    draws: Mapping[str, Array] = MappingProxyType({})
 
     @property
     def verdict(self) -> str:
         """One word for ``k``."""
         return "good" if self.pareto_k < GOOD else "usable" if self.pareto_k < POOR else "poor"
+
+    def smoothed(self) -> np.ndarray:
+        """Weights ``(S,)`` that sum to one, the largest smoothed (Vehtari et al. 2024)."""
+        return np.exp(smoothed(self.log_weights[:, None]).log_weights[:, 0])
 
     def __str__(self) -> str:
         return f"Pareto k = {self.pareto_k:.2f} from {self.log_weights.size} draws: {self.verdict}"
@@ -97,9 +105,7 @@ def importance_weights(
     >>> ngp.diagnose.importance_weights(posterior, jax.random.key(1), X, y, num_samples=50).log_weights.shape
     (50,)
     """
-    count = check_count("num_samples", num_samples, 25)
-    found, _ = _weighted_draws(posterior, key, call_of(posterior.model, args, kwargs), count)
-    return Weights(found, pareto_k(found))
+    return _weighed(posterior, key, "num_samples", num_samples, is_hyperparameter, args, kwargs)
 
 
 def importance_resample(
@@ -146,40 +152,42 @@ def importance_resample(
     >>> ngp.diagnose.importance_resample(posterior, jax.random.key(1), X, jnp.sin(X[:, 0])).num_draws
     1000
     """
-    call = call_of(posterior.model, args, kwargs)
-    log_weights, samples = _weighted_draws(posterior, key, call, check_count("num_weighed", num_weighed, 25))
     places = np.arange(check_count("num_samples", num_samples))
-    if lost := int(np.sum(np.isnan(log_weights) | (log_weights == np.inf))):
-        cure = "Train longer, or restrict priors to values with which the model has a density."
-        fail("the importance weights", "numbers", f"{lost} of {log_weights.size} that are none", cure)
-    weights = smoothed(log_weights[:, None])
-    if (k := float(weights.k[0])) > POOR:
-        text = (
-            f"Pareto k of the importance weights is {k:.2f}, above {POOR}: some draws stand for all others, and what "
-        )
-        text += "they say is no posterior. Train longer, by natural steps, or sample by NUTS."
+    found = _weighed(posterior, key, "num_weighed", num_weighed, is_latent, args, kwargs)
+    if found.pareto_k > POOR:
+        text = f"Pareto k of the importance weights is {found.pareto_k:.2f}, above {POOR}: a few draws stand for all "
+        text += "others, and what they say is no posterior. Train longer, by natural steps, or sample by NUTS."
         warnings.warn(text, stacklevel=2)
     # One offset for all: a draw is taken as often as its weight says, but for one.
-    ends = np.cumsum(np.exp(weights.log_weights[:, 0]))
+    ends = np.cumsum(found.smoothed())
     offset = float(jax.random.uniform(jax.random.fold_in(key, 1)))
     index = np.searchsorted(ends[:-1] / ends[-1], (places + offset) / num_samples, side="right")
-    sites = look(posterior.model, call).sites
+    sites = look(posterior.model, call_of(posterior.model, args, kwargs)).sites
     own = {name: x for name, x in posterior.params.items() if name in sites}  # and none of the guide
-    source = stored({name: x[index] for name, x in samples.items()}, own)
-    return Posterior(posterior.model, "resampled", source, extra_fields={"pareto_k": np.full(index.shape, k)})
+    source = stored({name: x[index] for name, x in found.draws.items()}, own)
+    record = {"pareto_k": np.full(index.shape, found.pareto_k)}
+    return Posterior(posterior.model, "resampled", source, extra_fields=record)
 
 
-def _weighted_draws(posterior: Posterior, key: Array, call: Call, count: int) -> tuple[np.ndarray, Mapping[str, Array]]:
-    """Log weights of draws of a guide, and the draws: points at all latent sites of the model."""
+def _weighed(
+    posterior: Posterior,
+    key: Array,
+    argument: str,
+    count: int,
+    is_kept: Callable[[Site], bool],
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+) -> Weights:
+    """So many draws of a guide, as the argument says, with the values of the sites that are kept."""
     if posterior.guide is None:
         cure = "For Markov chains look at R-hat and effective sample size: numpyro.diagnostics.summary."
         fail("posterior", "of a variational fit", f"one from {posterior.kind!r}", cure, TypeError)
-    keys = jax.random.split(check_key("key", key), count)
+    keys = jax.random.split(check_key("key", key), check_count(argument, count, 25))
+    call = call_of(posterior.model, args, kwargs)
     check_full(look(posterior.fitted_model, call).sites)
     for name, is_whitened in whitened_sites(posterior, (keys[0], jnp.zeros((), int)), call).items():
         if not is_whitened:
             _refuse_belief(name)
-    args, kwargs = call.at(call.arrays)
 
     def weighted_draw(key: Array) -> tuple[Array, Mapping[str, Array]]:
         key_guide, key_points = jax.random.split(key)
@@ -198,10 +206,10 @@ def _weighted_draws(posterior: Posterior, key: Array, call: Call, count: int) ->
             site = found[name]
             basis = basis_under(belief, unwrap(site["fn"]), Plates.of(site["cond_indep_stack"]))
             log_guide = log_guide + jnp.sum(whitened_normal(name, belief, basis).log_prob(site["value"]))
-        return log_model - log_guide, {name: site["value"] for name, site in found.items() if is_latent(site)}
+        return log_model - log_guide, {name: site["value"] for name, site in found.items() if is_kept(site)}
 
-    log_weights, samples = run_quickly(lambda keys: jax.lax.map(weighted_draw, keys), keys)
-    return np.asarray(log_weights), samples
+    log_weights, draws = run_quickly(lambda keys: jax.lax.map(weighted_draw, keys), keys)
+    return Weights(np.asarray(log_weights), pareto_k(log_weights), draws)
 
 
 def whitened_normal(name: str, belief: AbstractBelief, basis: AbstractBasis) -> dist.MultivariateNormal:

@@ -34,6 +34,24 @@ def model(X, y, Z):
     faults.model(X, y, Z=Z)
 
 
+@pytest.mark.long
+def test_a_parameter_that_weights_move_is_named(monkeypatch):
+    """Of a fit whose weights can be relied on: draws of a line, whose weights rise along it."""
+    line = np.linspace(0.0, 2.0, 500)
+    posterior = at_start(model, ngp.AutoGP(model, {"f": ngp.guides.coupled()}, AutoNormal), X, y, Z)
+    evidence = FitEvidence({}, {}, {"noise": line, "other": line}, {}, {}, None, True)
+    case = Case(evidence, posterior, call_of(posterior.model, (X, y, Z), {}), jax.random.key(0))
+    for slope, wanted in ((2.0, ["importance weights"]), (0.1, [])):
+        own = Weights(slope * line, 0.1, {"noise": line})
+        monkeypatch.setattr(looks_posterior, "importance_weights", lambda *_, own=own, **__: own)
+        found = [*looks_posterior.pareto(case)]
+        assert [one.fault for one in found] == wanted
+    weight = np.exp(2.0 * line)
+    (first,) = looks_posterior._moved(case, Weights(2.0 * line, 0.1, {"noise": line}))
+    assert f"noise is 1.00 ± {line.std():.2f} in the fit and {(weight @ line) / weight.sum():.2f} by" in first.sentence
+    assert "importance_resample" in first.cure
+
+
 def test_parameters_that_are_apart_are_named_where_both_fits_have_them(monkeypatch, rng):
     monkeypatch.setattr(looks_posterior, "_function_apart", lambda case: 0.0)
     near, draws = rng.normal(size=50), rng.normal(size=50)

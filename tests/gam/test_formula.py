@@ -1,7 +1,9 @@
 """Formulas are the terms that they stand for; what is none is refused with its place."""
 
+import numpy as np
 import pytest
 
+import numpyro_gp as ngp
 from numpyro_gp.gam import factor, linear, offset, re, s, te
 from numpyro_gp.gam.table.terms import formula
 
@@ -23,6 +25,13 @@ def test_names_alone_functions_and_quoted_names():
     assert [term.kind for term in found.items] == ["column", "column", "s"]
     assert found.response == "log(y)"
     assert formula("y ~ 1").items == ()
+
+
+def test_a_name_is_found_in_the_form_that_python_gives_it():
+    """The micro sign of a keyboard is another letter than the mu that Python makes of it."""
+    micro, x = "\N{MICRO SIGN}g", np.linspace(0.0, 1.0, 12)
+    fit, same = (ngp.gam(f"y ~ s({name})", {name: x, "y": np.sin(3 * x)}) for name in (micro, "a"))
+    np.testing.assert_array_equal(fit.predict({micro: x}).mean, same.predict({"a": x}).mean)
 
 
 def test_names_in_backticks_may_have_any_sign():

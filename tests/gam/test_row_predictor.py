@@ -82,3 +82,15 @@ def test_what_a_predictor_does_not_know_is_refused_with_the_cure():
     series = ngp.gam.model("y ~ trend(h)", {"h": np.arange(9.0), "y": np.arange(9) % 4})
     with pytest.raises(ValueError, match=r"must be curves, surfaces, lines and levels, but got trend\(h\)"):
         fit_of(series, ngp.likelihoods.Poisson()).predictor()
+
+
+def test_a_student_without_a_mean_has_none_anywhere():
+    """Its quantiles stay, and the summary says why the mean of new data is no number."""
+    x = np.linspace(0.0, 1.0, 80)
+    y = np.sin(6 * x) + 0.1 * np.cos(50 * x)
+    y[::8] += 50.0
+    fit = ngp.gam("y ~ s(x)", {"x": x, "y": y}, "student_t")
+    found, wanted = fit.predictor()({"x": [0.5]}), fit.predict({"x": [0.5]})
+    assert np.isnan([found.mean, found.variance, wanted.mean, wanted.variance]).all()
+    assert np.isfinite(found.quantiles()).all()
+    assert "New data have no mean in" in str(fit.summary(density=False, check=False))

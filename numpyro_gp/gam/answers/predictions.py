@@ -23,7 +23,7 @@ from numpyro_gp.gam.model.term_kernels import SMOOTH, composed, count_lengthscal
 from numpyro_gp.gam.table.layout import ReadTerm, is_difference
 from numpyro_gp.gam.table.terms import TIME
 from numpyro_gp.kernels.profiles import of_average
-from numpyro_gp.likelihoods import Gaussian, Likelihood
+from numpyro_gp.likelihoods import Gaussian, Likelihood, StudentT
 from numpyro_gp.likelihoods.links import mean_of, normal_cdf
 from numpyro_gp.likelihoods.quadrature import gauss_hermite
 from numpyro_gp.posterior import Prediction
@@ -52,6 +52,8 @@ def new_moments(likelihood: Likelihood, mean: np.ndarray, variance: np.ndarray) 
     nodes, weights = gauss_hermite(NODES)
     f, p = mean[..., None] + np.sqrt(variance)[..., None] * nodes, [one[..., None] for one in parameters]
     values = row.mean_at(link, f, *p)
+    if isinstance(likelihood, StudentT):  # as its class has it
+        values = np.where(p[0] > 1, values, np.nan)
     means = values @ weights
     spread = row.variance(link, f, *p) + (values - means[..., None]) ** 2
     return over_draws(means, spread @ weights)

@@ -214,6 +214,9 @@ def facts_of(draws: Draws, found: RowReport, density: bool) -> tuple[dict[str, o
                     'Parameters of the likelihood may have no normal posterior: compare with engine="nuts", or predict'
                 )
             notes.append(f"The log density left out is unreliable for {of_them}. {cure} rows of a test set.")
+    if model.family.name == "student_t" and (no_mean := float(np.mean(others["df"] <= 1))):
+        of_draws = f"New data have no mean in {100 * no_mean:.2g} % of the draws, whose df is 1 or less"
+        notes.append(f"{of_draws}: `mean` of a prediction is NaN. Take its `quantiles`, or `function_mean`.")
     facts |= {name: f"{value.mean():.4g} ± {value.std():.2g}" for name, value in others.items() if value.ndim == 1}
     return facts, notes
 
