@@ -112,6 +112,16 @@ def test_cures_are_of_the_data_and_of_the_terms_that_there_are():
     assert "straight line" not in both
 
 
+def test_a_curve_that_uses_all_of_its_inducing_inputs_is_told_to_take_more(rng):
+    """Large counts say more of a curve than 24 inputs can follow, which looks as if they spread more than Poisson's."""
+    x = rng.uniform(0, 10, 300)
+    table = {"x": x, "y": rng.poisson(np.exp(11 + 0.5 * np.sin(2 * x)))}
+    told = str(ngp.gam("y ~ s(x)", table, "poisson").summary(density=False))
+    assert "24 inducing inputs, and may have more detail than they can follow: write s(x, num_inducing=72)" in told
+    told = str(ngp.gam("y ~ s(x, num_inducing=72)", table, "poisson").summary(density=False))
+    assert "note" not in told
+
+
 def test_a_response_of_two_values_is_told_the_family_of_labels():
     """It was told "student_t", or "gamma" or log(y)."""
     (note,) = notes_on(of([0, 1] * 9)[0], [])

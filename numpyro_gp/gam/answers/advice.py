@@ -19,8 +19,8 @@ from numpyro_gp.gam.model.term_kernels import CURVE, MOST_TOGETHER, SMOOTH
 MOVED, WIDER = 0.25, 1.25
 # Part of the draws that importance weights rest on, of which they say something.
 LEAST_EFFECTIVE = 0.1
-# Degrees of freedom of a surface in parts of its inducing inputs, above which more of these would say more.
-USED = 0.5
+# Degrees of freedom in parts of inducing inputs, above which more of these would say more: of a surface, and of a curve.
+USED = {"te": 0.5, "ti": 0.5, "s": 0.9}
 # Another family for data that do not fall where one says.
 OTHER = {
     "poisson": 'take the family "negative_binomial", whose counts spread more',
@@ -128,14 +128,14 @@ def _of_normal_data(model: Model, how: str) -> str:
 
 
 def notes_on(model: Model, rows: Sequence[Row]) -> tuple[str, ...]:
-    """Notes on a response of labels, and on surfaces that use so much of their inducing inputs that more say more.
+    """Notes on a response of labels, and on terms that use so much of their inducing inputs that more say more.
 
     With few of these lengthscales become long and the noise large, so that inducing inputs leave nothing open.
     """
     notes = [text] if (text := two_values(model)) else []
     for part, row in zip(model.layout.read_terms, rows, strict=False):
         size, places = len(model.kernel_data.inducing[part.name]), model.rows.X[:, part.columns]
-        if part.term.kind not in ("te", "ti") or row.edf < USED * size:
+        if (part.term.kind == "s" and part.term.by) or row.edf < USED.get(part.term.kind, np.inf) * size:
             continue
         different = len(np.unique(places, axis=0))
         more = min(3 * size, different, size + MOST_TOGETHER - sum(model.sizes))
