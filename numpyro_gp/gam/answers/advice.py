@@ -19,7 +19,7 @@ from numpyro_gp.gam.model.term_kernels import CURVE, MOST_TOGETHER, SMOOTH
 MOVED, WIDER = 0.25, 1.25
 # Part of the draws that importance weights rest on, of which they say something.
 LEAST_EFFECTIVE = 0.1
-# Degrees of freedom in parts of inducing inputs, above which more of these would say more: of a surface, and of a curve.
+# Degrees of freedom in parts of inducing inputs, above which more of these would say more: of surfaces, of a curve.
 USED = {"te": 0.5, "ti": 0.5, "s": 0.9}
 # Another family for data that do not fall where one says.
 OTHER = {
