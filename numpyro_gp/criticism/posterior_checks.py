@@ -19,7 +19,7 @@ from numpyro_gp.rows.batches import some_rows
 
 # Two fits: means apart in standard deviations, spreads apart as a ratio; functions apart in those of the data.
 APART, WIDER, SAME_FUNCTION = 0.75, 1.6, 0.1
-# Standard deviations by which importance weights may move the mean of a parameter.
+# Standard deviations by which importance weights may move the mean of a parameter, beside their own `ERRORS`.
 MOVED = 0.5
 # Left-out data: nats a row that more neighbours may bring, in any case and in standard errors, and rows looked at.
 BETTER, ERRORS, MOST_LEFT_OUT = 0.02, 3.0, 200
@@ -119,16 +119,17 @@ def pareto(case: Case) -> Iterator[Finding]:
 
 def _moved(case: Case, weights: Weights) -> Iterator[Finding]:
     """A parameter whose mean is another one under weights that can be relied on."""
-    worst = ("", np.ones(1), 1.0, 0.0)
+    worst, own = ("", np.ones(1), 1.0, 0.0), weights.smoothed()
+    threshold = max(MOVED, ERRORS * float(np.sqrt(own @ own)))
     for label, x in entries({name: x for name, x in weights.draws.items() if name in case.evidence.parameters}):
         if np.ptp(x) > 0:
-            mean = float(weights.smoothed() @ x)
+            mean = float(own @ x)
             worst = max(worst, (label, x, mean, abs(mean - x.mean()) / float(x.std())), key=lambda one: one[3])
     label, x, mean, moved = worst
-    if moved > MOVED:
+    if moved > threshold:
         text = f"{label} is {x.mean():.2f} ± {x.std():.2f} in the fit and {mean:.2f} by its importance weights"
         cure = "draw again by these, ngp.diagnose.importance_resample, or train longer"
-        yield Finding("importance weights", text, moved, MOVED, cure)
+        yield Finding("importance weights", text, moved, threshold, cure)
 
 
 def parameters_differ(case: Case) -> Iterator[Finding]:
