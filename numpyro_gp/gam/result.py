@@ -484,9 +484,10 @@ def fit(
         inputs a step is one of a quasi-Newton method in the hyper-parameters, with the terms integrated out; with more,
         with very many rows or with ``batch``, natural steps in the terms and Adam's in all else.
     num_steps : int, optional
-        Most steps of variational inference, 2000; draws of a chain, 500; particles, 20.
+        Most steps of variational inference, 2000, or how many stochastic ones; draws of a chain, 500; particles, 20.
     batch : int, optional
-        Rows of a stochastic step; all up to 10 000 rows, 2048 above.
+        Rows of a stochastic step. By themselves steps are stochastic, of 2048 rows above 10 000 rows, where terms have
+        more than 600 inducing inputs, or noise is not Gaussian and features of all rows have over 40 million numbers.
     tables : bool
         Whether more than 10 000 rows with Gaussian noise, where each term reads one column, are counted in tables
         first. Features are then interpolated on the way to the mode, and those of the rows themselves at the end.
