@@ -292,11 +292,7 @@ def fit_until(
     """Fit by blocks of steps, until one ends where the fit is over: by itself where losses no longer fall."""
     is_over = is_over or (lambda position: not still_rises(position.losses, block))
     feed = feed_of(engine, key, Arguments(args, kwargs))
-    asked: dict[str, Any] = {
-        "chunk_size": None,
-        "path": None,
-        "resume": False,
-        "init_params": init_params,
-        "search": search,
-    }
-    return run_to_end(prepare(key, engine, feed, most_steps, **asked), math.inf, progress, block, is_over)
+    begun = prepare(
+        key, engine, feed, most_steps, chunk_size=None, path=None, resume=False, init_params=init_params, search=search
+    )
+    return run_to_end(begun, math.inf, progress, block, is_over)

@@ -161,11 +161,12 @@ def by_stochastic_steps(
     guide, rows = guide_of(model), len(model.rows.y)
     some = min(batch if batch is not None else BATCH if rows > MANY_ROWS else rows, rows)
     block, most = (LOOK_STEPS, 2000) if num_steps is None else (num_steps, num_steps)
-    (first, last), rate, decay, start = (0.3, 0.03) if is_joint(model) else (0.1, 0.01), 0.05, 0.75, None
+    first, last = (0.3, 0.03) if is_joint(model) else (0.1, 0.01)  # natural steps
+    decay, rate, start = 0.75, 0.05, None  # of these in 100 steps; steps of Adam at first; parameters at first
     if some < rows:
         first, last = 0.1, min(0.01, 2 * some / (PASSES * rows))
         if is_joint(model) and not has_numbers(model.family, rows):
-            found = collapsed(model, START_STEPS, is_start=True)
+            found = collapsed(model, START_STEPS, tables=False, is_start=True)
             if np.isfinite(found.losses[-1]):
                 guide, rate = set_up(guide, model), 0.01  # parameters of this guide stand in the order of these
                 start = {n: jnp.asarray(one, jnp.result_type(float)) for n, one in parameters_of(found).items()}
@@ -173,12 +174,11 @@ def by_stochastic_steps(
                 decay = (last / first) ** (100 / max(block // 2, 100))
     adam = optax.adam(optax.exponential_decay(rate, 100, 0.75, end_value=0.1 * rate))
     natural = natural_gradient(adam, optax.exponential_decay(first, 100, decay, end_value=last))
-    svi, options = SVI(model, guide, natural, Trace_ELBO()), {} if some == rows else {"batch": some}
     result = fit_until(
         key,
-        svi,
+        SVI(model, guide, natural, Trace_ELBO()),
         model.arguments,
-        options,
+        {"batch": some} if some < rows else {},
         block=block,
         most_steps=most,
         progress=progress,

@@ -64,7 +64,7 @@ def collapsed(
     data, parts = Data.of(model), BoundParts(model)
     # A likelihood with one number for each row is that of all of them.
     is_many = len(data.y) > MANY_ROWS and not has_numbers(model.family, len(data.y))
-    is_counted = is_many and tables and not is_start and parts.vector_layout.is_exact
+    is_counted = is_many and tables and parts.vector_layout.is_exact
     counted = tabulated(model, data.X, data.weights, data.weights * (data.y - data.offset)) if is_counted else None
     first = data
     if is_many and counted is None:
